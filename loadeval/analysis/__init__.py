@@ -1,0 +1,1 @@
+"""Pure functions over a Run: they never draw, print or read a clock."""

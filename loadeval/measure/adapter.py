@@ -1,0 +1,101 @@
+"""What loadeval needs to know of a loader, and the answers that suit any iterable."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+from loadeval.errors import UsageError
+from loadeval.measure.ownership import own
+from loadeval.measure.tree import is_array, leaves, map_leaves
+from loadeval.record.model import LoaderInfo
+
+
+class Adapter(Protocol):
+    """How loadeval speaks with one kind of loader. Subclass IterableAdapter to write one."""
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """A fresh iterator over one epoch, reset where the backend needs it."""
+
+    def samples(self, batch: Any) -> int | None:
+        """How many samples `batch` holds, or None when that cannot be known; never a guess."""
+
+    def nbytes(self, batch: Any) -> int | None:
+        """The size of `batch` in bytes, or None when that cannot be known."""
+
+    def keep(self, batch: Any) -> Any:
+        """A copy that stays as it is when the loader moves on and uses its buffers again."""
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """What is known of `loader`, without reading a batch."""
+
+    def release(self, loader: Any, epoch: Iterator[Any]) -> None:
+        """Stop what `loader` and its iterator `epoch` do in the background."""
+
+
+class IterableAdapter:
+    """Serves any iterable, and any callable that returns an iterator: each epoch calls it.
+
+    Samples are the first dimension of the first array in a batch.
+    """
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """`iter(loader)`, or of what `loader()` returns."""
+        if is_iterable(loader):
+            return iter(loader)
+        if callable(loader):
+            return iter(loader())
+        raise UsageError(
+            f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
+            "callable that returns an iterator; pass the loader that the training loop iterates"
+        )
+
+    def samples(self, batch: Any) -> int | None:
+        """The first dimension of the first array in `batch`; None when there is no such."""
+        for leaf in leaves(batch):
+            if is_array(leaf) and len(leaf.shape) > 0:
+                return int(leaf.shape[0])
+        return None
+
+    def nbytes(self, batch: Any) -> int | None:
+        """Bytes of all arrays and byte strings in `batch`; None when there are none."""
+        sizes = [size for leaf in leaves(batch) if (size := _size(leaf)) is not None]
+        return sum(sizes) if sizes else None
+
+    def keep(self, batch: Any) -> Any:
+        """Fresh containers around an owned copy of each leaf."""
+        return map_leaves(own, batch)
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """The loader's class, and its length where it tells one."""
+        kind = type(self)
+        return LoaderInfo(
+            backend=f"{type(loader).__module__}.{type(loader).__qualname__}",
+            adapter=f"{kind.__module__}.{kind.__qualname__}",
+            length=length_of(loader),
+        )
+
+    def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - adapters override it
+        """Close `epoch` if it can be closed, as a generator can."""
+        close = getattr(epoch, "close", None)
+        if callable(close):
+            close()
+
+
+def is_iterable(loader: Any) -> bool:
+    """Whether `iter(loader)` can work: by iteration, or by index as a dataset."""
+    return hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")
+
+
+def length_of(loader: Any) -> int | None:
+    """`len(loader)`, or None where it has none or says 0, as endless loaders do."""
+    try:
+        return len(loader) or None
+    except TypeError:
+        return None
+
+
+def _size(leaf: Any) -> int | None:
+    if isinstance(leaf, (bytes, bytearray)):
+        return len(leaf)
+    return int(leaf.nbytes) if is_array(leaf) else None

@@ -1,0 +1,240 @@
+"""LoaderEvaluator: the object that a user wraps a loader with."""
+
+from __future__ import annotations
+
+import time
+import warnings
+import weakref
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from loadeval.errors import LoadevalWarning, UsageError
+from loadeval.measure.adapter import length_of
+from loadeval.measure.measurement import Measurement, free_name
+from loadeval.measure.settings import DEFAULT_CACHE_BYTES, Settings
+from loadeval.record.metrics import metrics_of, summary_of, write_metrics
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Iterator
+    from types import TracebackType
+
+    from loadeval.record.model import Run
+
+
+class LoaderEvaluator:
+    """Stands in for a data loader in a training loop, and times every batch.
+
+    In `log` mode it serves the loader as it is. In `replay` mode it keeps
+    `num_cached_batches` batches while it is made, stops the loader's workers, and serves the
+    kept batches again and again, as if loading were free.
+
+    It has the loader's length, and every attribute of it, to read and to write, beside its
+    own. A copy, or a pickle, measures on its own, and logs beside the original's file.
+
+    Args:
+        loader: any iterable, or a callable that returns an iterator (each epoch calls it).
+        mode: "log" or "replay".
+        num_cached_batches: how many batches replay keeps.
+        metrics_file: where `save_metrics()` writes; also written by `close()` when it does
+            not exist by then.
+        log_file: a run log, written while the run goes on (docs/run-log.md). Without one the
+            run is held in memory, at most 40 bytes a batch.
+        warmup: batches at the start of each epoch that the steady part leaves out; by default
+            the loader's prefetch depth + 1, and one more in replay.
+        samples: a callable from a batch to its number of samples; by default the first
+            dimension of the first array in it.
+        unit: what the samples are called in reports: images, videos.
+        max_cache_bytes: more than this is not kept for replay (CacheError).
+        name: what the run is called in reports; by default the log file's name.
+        epoch_batches: batches in a replayed epoch, or math.inf; by default the loader's
+            length, or the kept batches once when it has none.
+        overwrite: whether `log_file` may replace a file.
+        dataloader: another name for `loader`, as in DALI's class of the same name.
+        clock: a clock in nanoseconds, for tests.
+
+    Raises:
+        UsageError: an argument cannot be used (a ValueError).
+        CacheError: no batch could be kept, or they are larger than `max_cache_bytes`.
+        RunLogError: `log_file` exists, or cannot be written.
+    """
+
+    def __init__(  # noqa: PLR0913 - options, nearly all by keyword
+        self,
+        loader: Any = None,
+        mode: str = "log",
+        num_cached_batches: int = 20,
+        metrics_file: str | os.PathLike[str] | None = None,
+        *,
+        log_file: str | os.PathLike[str] | None = None,
+        warmup: int | None = None,
+        samples: Callable[[Any], int | None] | None = None,
+        unit: str = "samples",
+        max_cache_bytes: int = DEFAULT_CACHE_BYTES,
+        name: str | None = None,
+        epoch_batches: float | None = None,
+        overwrite: bool = False,
+        dataloader: Any = None,
+        clock: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        if (loader is None) is (dataloader is None):
+            raise UsageError("expected one loader to wrap, as the first argument")
+        settings = Settings(
+            mode=mode,  # type: ignore[arg-type]  # checked there
+            num_cached_batches=num_cached_batches,
+            metrics_file=metrics_file,
+            log_file=log_file,
+            warmup=warmup,
+            samples=samples,
+            unit=unit,
+            max_cache_bytes=max_cache_bytes,
+            name=name,
+            epoch_batches=epoch_batches,
+            overwrite=overwrite,
+            clock=clock,
+        )
+        self._wrap(dataloader if loader is None else loader, settings)
+
+    def _wrap(self, loader: Any, settings: Settings, trees: list[Any] | None = None) -> None:
+        self._loader = loader
+        self._measurement = Measurement(loader, settings, trees)
+        self._closer = weakref.finalize(self, self._measurement.close)
+
+    # The loader's face.
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._measurement.epoch(self._loader, self)
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __bool__(self) -> bool:
+        return bool(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if _is_special(name) or name in _OWN:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._loader, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _OWN or _is_special(name) or hasattr(type(self), name):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._loader, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._loader, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *dir(self._loader)})
+
+    def __repr__(self) -> str:
+        return f"LoaderEvaluator({self._loader!r}, mode={self.mode!r})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        measurement = self._measurement
+        trees = None if measurement.cache is None else measurement.cache.batches
+        return _restored, (type(self), self._loader, measurement.settings, trees)
+
+    # What it was made with, under the names of DALI's class.
+
+    @property
+    def dataloader(self) -> Any:
+        """The wrapped loader."""
+        return self._loader
+
+    @property
+    def mode(self) -> str:
+        """The mode: "log" or "replay"."""
+        return self._measurement.settings.mode
+
+    @property
+    def num_cached_batches(self) -> int:
+        """How many batches replay was asked to keep."""
+        return self._measurement.settings.num_cached_batches
+
+    @property
+    def metrics_file(self) -> str | os.PathLike[str] | None:
+        """Where `save_metrics()` writes."""
+        return self._measurement.settings.metrics_file
+
+    @property
+    def cached_batches(self) -> list[Any]:
+        """The kept batches; none in log mode."""
+        return [] if self._measurement.cache is None else self._measurement.cache.batches
+
+    @property
+    def cache_ready(self) -> bool:
+        """Whether batches are kept."""
+        return self._measurement.cache is not None
+
+    # What it measured.
+
+    def recorded(self) -> Run:
+        """Everything measured so far, of all epochs; read from the log where there is one."""
+        return self._measurement.recording.run()
+
+    def get_metrics(self) -> dict[str, Any]:
+        """The figures of DALI's class, times in seconds, over all epochs; {} before any batch.
+
+        Keys: mode, total_batches, total_time, avg_batch_time, min_batch_time, max_batch_time,
+        batch_times (the waits), cached_batches, cache_ready.
+        """
+        return metrics_of(self.recorded())
+
+    def save_metrics(self, filename: str | os.PathLike[str] | None = None) -> None:
+        """Write `get_metrics()`, and the whole run beside it, as JSON that `read_run` reads.
+
+        Without a filename here or in `metrics_file` nothing is written, with a warning.
+        """
+        path = filename if filename is not None else self.metrics_file
+        if path is None:
+            warnings.warn(
+                "the metrics were not saved: no filename was given, here or as metrics_file=",
+                LoadevalWarning,
+                stacklevel=2,
+            )
+            return
+        write_metrics(self.recorded(), path)
+
+    def print_summary(self) -> None:
+        """Print the wrapped loader and the figures of `get_metrics()`, in a few lines."""
+        dataset = getattr(self._loader, "dataset", None)
+        text = summary_of(self.recorded(), None if dataset is None else length_of(dataset))
+        print(text)  # noqa: T201 - what the method is for
+
+    def close(self) -> None:
+        """End the measurement: complete the log, and the metrics file if one was named.
+
+        Called by itself at the latest when the interpreter exits. May be called again. What
+        is iterated afterwards is served by the loader itself, unmeasured.
+        """
+        self._closer()
+
+    def __enter__(self) -> LoaderEvaluator:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+_OWN = frozenset({"_loader", "_measurement", "_closer"})
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+def _restored(
+    kind: type[LoaderEvaluator], loader: Any, settings: Settings, trees: list[Any] | None
+) -> LoaderEvaluator:
+    if settings.log_file is not None:
+        settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
+    copy = kind.__new__(kind)
+    copy._wrap(loader, settings, trees)  # noqa: SLF001 - its own class
+    return copy

@@ -1,0 +1,157 @@
+"""What a run has measured so far, kept in its log, or in memory when it has none."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from typing import TYPE_CHECKING, Any
+
+from loadeval.errors import LoadevalWarning
+from loadeval.measure.flusher import Flusher
+from loadeval.measure.track import Track
+from loadeval.record.model import Block, Event
+from loadeval.record.runlog import Assembly
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval.measure.counting import Count
+    from loadeval.record.lines import Line
+    from loadeval.record.model import Arm, EpochEnd, Header, Run
+    from loadeval.record.runlog import RunLog
+
+MAX_WAITING_CHUNKS = 16
+"""Chunks that may wait for the log's thread before the hot loop writes them itself."""
+
+
+class Recording:
+    """Collects the epochs of a run.
+
+    A log is brought up to date by a thread that lives only between an epoch's first batch and
+    its end: a loader that forks its workers when an epoch begins forks with no thread of ours.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        log: RunLog | None,
+        clock: Callable[[], int],
+        counter_for: Callable[[Any], Callable[[Any], Count]],
+    ) -> None:
+        self.header = header
+        self.origin_ns = clock()
+        self.closed = False
+        self.batches = 0
+        self._log = log
+        self._clock = clock
+        self._counter_for = counter_for
+        self._epochs = 0
+        self._live: list[Track] = []
+        self._kept: list[Line] = []
+        self._lock = threading.RLock()
+        self._flusher: Flusher | None = None
+        self._process = os.getpid()
+
+    def begin_epoch(self, arm: Arm) -> Track:
+        """A track for the next epoch."""
+        self._stay_out_of_the_parents_log()
+        track = Track(self, self._epochs, arm)
+        self._epochs += 1
+        self._live.append(track)
+        return track
+
+    def first_batch(self, batch: Any) -> Callable[[Any], Count]:
+        """How to count batches like `batch`; from now on there is something to write."""
+        if self._log is not None and self._flusher is None:
+            self._flusher = Flusher(self.drain)
+        return self._counter_for(batch)
+
+    def chunk_filled(self, track: Track) -> None:
+        """Keep what waits in memory small."""
+        if self.closed:
+            track.chunks.clear()
+        elif self._log is None or len(track.chunks) > MAX_WAITING_CHUNKS:
+            self.drain()
+
+    def epoch_ended(self, track: Track, end: EpochEnd) -> None:
+        """Bring all of the epoch to where it is kept."""
+        if self.closed:
+            return
+        with self._lock:
+            self.drain()
+            self._live.remove(track)
+            self._keep(end)
+        if not self._live:
+            self._stop_flusher()
+
+    def note(self, message: str) -> None:
+        """Record an event, now."""
+        self._keep(Event(self._clock() - self.origin_ns, message))
+
+    def drain(self) -> None:
+        """Take what the live epochs have measured to where it is kept."""
+        with self._lock:
+            for track in list(self._live):
+                for block in track.take():
+                    self.batches += len(block)
+                    self._keep(block)
+
+    def run(self) -> Run:
+        """Everything measured so far; from the log where there is one."""
+        with self._lock:
+            self.drain()
+            assembly = Assembly.of_file(self._log.path) if self._log else Assembly(None)
+            for line in (self.header, *self._kept) if assembly.header is None else self._kept:
+                assembly.take(line)
+        assembly.closed = self.closed
+        return assembly.run()
+
+    def close(self) -> None:
+        """Bring the log up to date and end it. What is served later is not measured."""
+        if self.closed or os.getpid() != self._process:
+            return
+        self._stop_flusher()
+        with self._lock:
+            self.drain()
+            self.closed = True
+            self._live.clear()
+            if self._log is not None and not self._log.broken:
+                self._try(lambda log: log.end(self.batches))
+
+    def _keep(self, line: Line) -> None:
+        with self._lock:
+            if self._log is None or self._log.broken:
+                self._kept.append(line)
+                return
+            written = line.with_steps() if isinstance(line, Block) else line
+            if not self._try(lambda log: log.write(written)):
+                self._kept.append(line)
+
+    def _try(self, write: Callable[[RunLog], None]) -> bool:
+        assert self._log is not None
+        try:
+            write(self._log)
+        except OSError as error:
+            self._log.broken = True
+            warnings.warn(
+                f"the run log {self._log.path} cannot be written any more ({error}); measuring "
+                "goes on in memory, where save_metrics() can save it",
+                LoadevalWarning,
+                stacklevel=2,
+            )
+            return False
+        return True
+
+    def _stop_flusher(self) -> None:
+        flusher, self._flusher = self._flusher, None
+        if flusher is not None:
+            flusher.stop()
+
+    def _stay_out_of_the_parents_log(self) -> None:
+        if os.getpid() == self._process:
+            return
+        self._process = os.getpid()
+        self._log = self._flusher = None
+        self._live, self._kept = [], []
+        self._lock = threading.RLock()

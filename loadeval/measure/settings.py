@@ -1,0 +1,67 @@
+"""What a user asked a LoaderEvaluator to do, checked."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+from loadeval.errors import UsageError
+from loadeval.record.model import Mode
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable
+
+DEFAULT_CACHE_BYTES = 4 * 2**30
+"""Twenty batches of 256 images of 224 x 224 in float32 take 3.1 GB."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The arguments of LoaderEvaluator, whose docstring describes them. Raises UsageError."""
+
+    mode: Mode
+    num_cached_batches: int
+    metrics_file: str | os.PathLike[str] | None
+    log_file: str | os.PathLike[str] | None
+    warmup: int | None
+    samples: Callable[[Any], int | None] | None
+    unit: str
+    max_cache_bytes: int
+    name: str | None
+    epoch_batches: float | None
+    overwrite: bool
+    clock: Callable[[], int]
+
+    def __post_init__(self) -> None:
+        if self.mode not in get_args(Mode):
+            known = " or ".join(map(repr, get_args(Mode)))
+            raise UsageError(f"mode is {self.mode!r}; expected {known}")
+        _at_least(1, "num_cached_batches", self.num_cached_batches)
+        _at_least(1, "max_cache_bytes", self.max_cache_bytes)
+        if self.warmup is not None:
+            _at_least(0, "warmup", self.warmup)
+        if self.epoch_batches is not None and self.epoch_batches != math.inf:
+            _at_least(1, "epoch_batches", self.epoch_batches)
+        if self.samples is not None and not callable(self.samples):
+            raise UsageError(
+                f"samples is {self.samples!r}; expected a callable from a batch to its number of "
+                "samples, such as len"
+            )
+        if not self.unit or not isinstance(cast("object", self.unit), str):
+            raise UsageError(f"unit is {self.unit!r}; expected a word such as 'images'")
+
+    def warmup_for(self, prefetch_depth: int | None) -> int:
+        """How many batches of an epoch are not steady: while a queue of that depth settles.
+
+        Replay leaves out one more, whose wait holds the comparison of the first batch.
+        """
+        if self.warmup is not None:
+            return self.warmup
+        return (prefetch_depth or 0) + (2 if self.mode == "replay" else 1)
+
+
+def _at_least(lowest: int, name: str, value: object) -> None:
+    if type(value) is not int or value < lowest:
+        raise UsageError(f"{name} is {value!r}; expected a whole number, {lowest} or more")

@@ -1,0 +1,123 @@
+"""One epoch while it is served: the hot loop writes marks here, and blocks are taken out."""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from loadeval.record.model import UNKNOWN, Block, EpochEnd
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import Any
+
+    from loadeval.measure.counting import Count
+    from loadeval.record.model import Arm, Cause, Column
+
+
+class Keeper(Protocol):
+    """Who is told of what happens to a track."""
+
+    origin_ns: int
+
+    def first_batch(self, batch: Any) -> Callable[[Any], Count]:
+        """The epoch's first batch has come: returns how to count it and those after it."""
+
+    def chunk_filled(self, track: Track) -> None:
+        """A chunk is full, or the first one is about to be begun."""
+
+    def epoch_ended(self, track: Track, end: EpochEnd) -> None:
+        """No batch comes any more."""
+
+
+class Chunk:
+    """Consecutive batches; the hot loop appends, another thread may read, nothing is removed.
+
+    `marks` alternates request and delivery. `counts` holds (row, Count) where a count changed,
+    and is appended to before the marks of that row: what the marks show is complete.
+    """
+
+    __slots__ = ("counts", "marks", "taken")
+
+    def __init__(self) -> None:
+        self.marks: list[int] = []
+        self.counts: list[tuple[int, Count]] = []
+        self.taken = 0
+
+    @property
+    def rows(self) -> int:
+        """How many batches are complete in it."""
+        return len(self.marks) // 2
+
+    def take(self, track: Track) -> Block | None:
+        """The rows that were not taken before, their steps left open; None when there are none."""
+        start, stop = self.taken, self.rows
+        if start == stop:
+            return None
+        self.taken = stop
+        marks = np.fromiter(self.marks[2 * start : 2 * stop], np.int64, 2 * (stop - start))
+        samples, nbytes = self._counted(start, stop)
+        return Block(
+            epoch=track.epoch,
+            arm=track.arm,
+            request_ns=marks[::2] - track.keeper.origin_ns,
+            wait_ns=marks[1::2] - marks[::2],
+            step_ns=constant(UNKNOWN, stop - start),
+            samples=samples,
+            nbytes=nbytes,
+        )
+
+    def _counted(self, start: int, stop: int) -> tuple[Column, Column]:
+        rows, found = zip(*self.counts, strict=True)
+        which = np.searchsorted(rows, np.arange(start, stop), side="right") - 1
+        if which[0] == which[-1]:
+            samples, nbytes = found[which[0]]
+            return constant(samples, stop - start), constant(nbytes, stop - start)
+        samples, nbytes = np.array(found, dtype=np.int64)[which].T.copy()
+        return samples, nbytes
+
+
+def constant(value: int, length: int) -> Column:
+    """A read-only column of one value, which takes no memory for its length."""
+    return np.broadcast_to(np.int64(value), length)
+
+
+class Track:
+    """One epoch being served."""
+
+    def __init__(self, keeper: Keeper, epoch: int, arm: Arm) -> None:
+        self.keeper = keeper
+        self.epoch = epoch
+        self.arm = arm
+        self.chunks: deque[Chunk] = deque()
+
+    def next_chunk(self) -> tuple[list[int], list[tuple[int, Count]]]:
+        """Where the batches to come are noted: their marks, and their changes of count."""
+        self.keeper.chunk_filled(self)
+        chunk = Chunk()
+        self.chunks.append(chunk)
+        return chunk.marks, chunk.counts
+
+    def take(self) -> list[Block]:
+        """Every row that was not taken before; forgets the chunks that are full and taken."""
+        chunks = list(self.chunks)
+        blocks = [block for chunk in chunks if (block := chunk.take(self)) is not None]
+        while len(self.chunks) > 1 and self.chunks[0].taken == self.chunks[0].rows:
+            self.chunks.popleft()
+        return blocks
+
+    def end(
+        self,
+        cause: Cause,
+        request: int | None = None,
+        now: int | None = None,
+        error: BaseException | None = None,
+    ) -> None:
+        """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""
+        asked = waited = None
+        if request is not None and now is not None:
+            asked, waited = request - self.keeper.origin_ns, now - request
+        text = None if error is None else f"{type(error).__name__}: {error}"
+        self.keeper.epoch_ended(self, EpochEnd(self.epoch, cause, asked, waited, text))

@@ -1,0 +1,1 @@
+"""Facts about a run: plain data, the file they are kept in, where they came from."""

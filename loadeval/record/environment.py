@@ -1,0 +1,51 @@
+"""Where a run was made: host, Python, limits, and the packages that were in use."""
+
+from __future__ import annotations
+
+import os
+import platform
+import sys
+from importlib import metadata
+from typing import Any
+
+PACKAGES = ("loadeval", "numpy", "torch", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "spdl-core")
+MODULES = {"nvidia-dali-cuda120": "nvidia.dali", "nvidia-dali-cuda130": "nvidia.dali",
+           "spdl-core": "spdl"}
+
+
+def describe_environment() -> dict[str, Any]:
+    """Facts about this process as JSON-ready values; what cannot be read is None.
+
+    `packages` lists the installed versions of loadeval, and of each framework that this
+    process has imported. `cpus_usable` counts the CPUs that the process may run on.
+    """
+    return {
+        "host": platform.node() or None,
+        "platform": platform.platform(),
+        "python": platform.python_version(),
+        "pid": os.getpid(),
+        "cpus": os.cpu_count(),
+        "cpus_usable": _cpus_usable(),
+        "memory_bytes": _memory_bytes(),
+        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+    }
+
+
+def _cpus_usable() -> int | None:
+    # macOS and Windows have no affinity call.
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+
+
+def _memory_bytes() -> int:
+    import psutil  # noqa: PLC0415 - kept out of `import loadeval`
+
+    return int(psutil.virtual_memory().total)
+
+
+def _version(package: str) -> str | None:
+    if package != "loadeval" and MODULES.get(package, package) not in sys.modules:
+        return None
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

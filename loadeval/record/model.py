@@ -1,0 +1,189 @@
+"""A run as plain data: columns of steps, how each epoch ended, what was wrapped and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import numpy.typing as npt
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+Column = npt.NDArray[np.int64]
+Mode = Literal["log", "replay"]
+Arm = Literal["real", "ideal"]
+Cause = Literal["exhausted", "broken off", "failed"]
+
+ARMS: tuple[Arm, ...] = ("real", "ideal")
+UNKNOWN = -1
+"""Stands for "not known" in a column of integers; `null` on disk."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderInfo:
+    """What is known of a loader; None is "not known".
+
+    `prefetch_depth` and `length` count batches; `length` is one epoch's.
+    """
+
+    backend: str
+    adapter: str = "loadeval.IterableAdapter"
+    workers: int | None = None
+    prefetch_depth: int | None = None
+    batch_size: int | None = None
+    pinned: bool | None = None
+    device: str | None = None
+    length: int | None = None
+    start_method: str | None = None
+    persistent_workers: bool | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class CacheInfo:
+    """What replay keeps: how many batches, their bytes (None: unknown), how long filling took."""
+
+    batches: int
+    nbytes: int | None
+    fill_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What is known of a run before its first batch.
+
+    `created` is the wall-clock time, ISO 8601 in UTC, at which the run's own clock read 0.
+    `warmup` is how many batches of each epoch the steady part leaves out.
+    """
+
+    run_id: str
+    name: str
+    mode: Mode
+    created: str
+    unit: str
+    warmup: int
+    loader: LoaderInfo
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    environment: Mapping[str, Any] = field(default_factory=dict)
+    cache: CacheInfo | None = None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Block:
+    """Consecutive batches of one epoch and one arm; columns of equal length, UNKNOWN is -1.
+
+    `request_ns` counts from the run's start. A step that was still open is UNKNOWN.
+    """
+
+    epoch: int
+    arm: Arm
+    request_ns: Column
+    wait_ns: Column
+    step_ns: Column
+    samples: Column
+    nbytes: Column
+
+    def __len__(self) -> int:
+        return len(self.request_ns)
+
+    def with_steps(self) -> Block:
+        """The same block with each step that its next request closes."""
+        step_ns = np.full(len(self), UNKNOWN)
+        step_ns[:-1] = self.request_ns[1:] - (self.request_ns + self.wait_ns)[:-1]
+        return replace(self, step_ns=step_ns)
+
+
+@dataclass(frozen=True, slots=True)
+class EpochEnd:
+    """How an epoch ended.
+
+    `exhausted` and `failed` carry the request that got no batch and how long it waited; an
+    epoch that was broken off has none. `error` is the loader's exception, as text.
+    """
+
+    epoch: int
+    cause: Cause
+    request_ns: int | None = None
+    wait_ns: int | None = None
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """Something that happened during a run and bears on what its numbers mean."""
+
+    time_ns: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Every batch of a run, in columns of equal length; UNKNOWN is -1.
+
+    `arm` holds indices into ARMS. The last step of an epoch that was broken off is UNKNOWN.
+    """
+
+    epoch: Column
+    arm: Column
+    request_ns: Column
+    wait_ns: Column
+    step_ns: Column
+    samples: Column
+    nbytes: Column
+
+    def __len__(self) -> int:
+        return len(self.request_ns)
+
+    @classmethod
+    def from_blocks(cls, blocks: Sequence[Block], ends: Iterable[EpochEnd]) -> Steps:
+        """Join `blocks`, epoch by epoch, and close each step that the next request closes."""
+        blocks = sorted(blocks, key=lambda block: block.epoch)
+        lengths = [len(block) for block in blocks]
+        steps = cls(
+            epoch=np.repeat(_column(block.epoch for block in blocks), lengths),
+            arm=np.repeat(_column(ARMS.index(block.arm) for block in blocks), lengths),
+            request_ns=_joined([block.request_ns for block in blocks]),
+            wait_ns=_joined([block.wait_ns for block in blocks]),
+            step_ns=_joined([block.step_ns for block in blocks]),
+            samples=_joined([block.samples for block in blocks]),
+            nbytes=_joined([block.nbytes for block in blocks]),
+        )
+        steps._close(ends)
+        return steps
+
+    def _close(self, ends: Iterable[EpochEnd]) -> None:
+        deliver_ns = self.request_ns + self.wait_ns
+        same_epoch = self.epoch[1:] == self.epoch[:-1]
+        (still_open,) = np.nonzero((self.step_ns[:-1] == UNKNOWN) & same_epoch)
+        self.step_ns[still_open] = self.request_ns[still_open + 1] - deliver_ns[still_open]
+        for end in ends:
+            last = int(np.searchsorted(self.epoch, end.epoch, side="right")) - 1
+            if end.request_ns is None or last < 0 or self.epoch[last] != end.epoch:
+                continue
+            self.step_ns[last] = end.request_ns - deliver_ns[last]
+
+
+def _column(values: Iterable[int]) -> Column:
+    return np.fromiter(values, dtype=np.int64)
+
+
+def _joined(columns: list[Column]) -> Column:
+    return np.concatenate(columns) if columns else np.empty(0, dtype=np.int64)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """One run, read from disk or just measured.
+
+    `closed` tells whether the run said that it ended; `notes` is what reading it brought up.
+    """
+
+    header: Header
+    steps: Steps
+    ends: tuple[EpochEnd, ...] = ()
+    events: tuple[Event, ...] = ()
+    closed: bool = False
+    notes: tuple[str, ...] = ()
+    path: Path | None = None

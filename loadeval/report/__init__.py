@@ -1,0 +1,1 @@
+"""Presents what analysis found; computes nothing."""
