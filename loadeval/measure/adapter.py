@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from loadeval.errors import UsageError
 from loadeval.measure.ownership import own
 from loadeval.measure.tree import is_array, leaves, map_leaves
 from loadeval.record.model import LoaderInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 class Adapter(Protocol):

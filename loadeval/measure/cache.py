@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from itertools import chain, cycle, islice, repeat
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import CacheError, LoadevalWarning
-from loadeval.measure.ownership import Watch, own, same_arrays
+from loadeval.measure.counting import Count, Counter
+from loadeval.measure.ownership import Others, changed, own, same_arrays, watch
 from loadeval.measure.tree import leaves, map_leaves, refresher
+from loadeval.record.model import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from loadeval.measure.adapter import Adapter
+
+Handout = tuple["Callable[[], Any]", Count, Any, int, Any, int, "Others | None"]
+"""What makes a batch in new containers, its count, and a Watch on what must be unchanged."""
+UNWATCHED = watch([])
 
 CHANGED = (
     "the training step changes its batch in place, so replay would feed it its own output: "
@@ -22,36 +29,43 @@ CHANGED = (
 
 
 class Kept:
-    """One kept batch; `fresh()` returns it in new containers."""
+    """One kept batch: `tree` is never handed out itself, only its leaves in new containers."""
 
-    __slots__ = ("fresh", "tree", "watch")
+    __slots__ = ("count", "handout", "tree")
 
-    def __init__(self, tree: Any) -> None:
+    def __init__(self, tree: Any, count: Count) -> None:
         self.tree = tree
-        self.fresh = refresher(tree)
-        self.watch = Watch(list(leaves(tree)))
+        self.count = count
+        self.handout: Handout = (refresher(tree), count, *watch(list(leaves(tree))))
 
     def copy(self) -> Kept:
         """The same batch in memory of its own."""
-        return Kept(map_leaves(own, self.tree))
+        return Kept(map_leaves(own, self.tree), self.count)
+
+    def spoiled(self) -> bool:
+        """Whether it was changed in place."""
+        _, _, one, one_version, other, other_version, others = self.handout
+        return one._version != one_version or other._version != other_version or changed(others)  # noqa: SLF001 - see Watch
 
 
 class BatchCache:
     """Batches that replay hands out in turn.
 
     A batch that is handed out shares its arrays with the kept one, so a step that works in
-    place would be fed its own output. The very first batch is therefore handed out as a copy,
-    and watched: once it changes, every later batch is a copy. A step that runs late, behind a
-    consumer that reads ahead, may still spoil batches handed out before that: those are found
-    when their turn comes again, and left out.
+    place would be fed its own output. The first batch of an epoch is therefore handed out as a
+    copy, and watched: once it changes, every later batch is a copy. A step that runs late,
+    behind a consumer that reads ahead, may still spoil batches handed out before that: those
+    are found when their turn comes again, and left out.
 
     `exhausted` tells that the loader had no more batches than these.
     """
 
-    def __init__(self, trees: list[Any], *, exhausted: bool) -> None:
+    def __init__(self, trees: list[Any], counts: list[Count], *, exhausted: bool) -> None:
         self.exhausted = exhausted
-        self._kept = [Kept(tree) for tree in trees]
-        self._guarded_once = False
+        one_of_each = {count: count for count in counts}  # the hot loop compares by identity
+        self._kept = [
+            Kept(tree, one_of_each[count]) for tree, count in zip(trees, counts, strict=True)
+        ]
         self._copying = False
 
     def __len__(self) -> int:
@@ -62,77 +76,82 @@ class BatchCache:
         """The kept batches themselves."""
         return [kept.tree for kept in self._kept]
 
-    def replay(self, batches: int | None, note: Callable[[str], None]) -> Iterator[Any]:
-        """Hand out `batches` of them (None: without end).
+    @property
+    def nbytes(self) -> int | None:
+        """Their bytes; None when some are unknown."""
+        sizes = [kept.count[1] for kept in self._kept]
+        return None if UNKNOWN in sizes else sum(sizes)
 
-        `note` is told, once, of a step that changes its batch in place.
+    def handouts(self, note: Callable[[str], None]) -> Iterator[Handout]:
+        """The batches in turn, without end, each with what must be unchanged before it is used.
+
+        `note` is told, once, of a step that changes its batch in place. Whoever finds a change
+        goes on with `copies_from_now_on`.
         """
-        stages = self._guarded(note), self._quick(note), self._copies()
-        return islice(chain.from_iterable(stages), batches)
+        return chain.from_iterable(self._stages(note))
 
-    def _guarded(self, note: Callable[[str], None]) -> Iterator[Any]:
-        if self._guarded_once:
-            return
-        self._guarded_once = True
-        original, *others = list(self._kept)
+    def copies_from_now_on(self, note: Callable[[str], None]) -> Iterator[Handout]:
+        """The batches in turn, without end, each in memory of its own."""
+        if not self._copying:
+            self._copying = True
+            note(CHANGED)
+            warnings.warn(CHANGED, LoadevalWarning, stacklevel=4)  # where a batch is asked for
+        return self._copies()
+
+    def _stages(self, note: Callable[[str], None]) -> Iterator[Iterable[Handout]]:
+        if any(kept.spoiled() for kept in self._kept):
+            self.copies_from_now_on(note)
+        if not self._copying:
+            yield self._guarded(note)
+        if not self._copying:
+            first, *others = [kept.handout for kept in self._kept]
+            yield cycle([*others, first])
+        yield self._copies()
+
+    def _guarded(self, note: Callable[[str], None]) -> Iterator[Handout]:
+        """Once through and the first again, which was a copy and is watched in the others' stead."""
+        original, *others = self._kept
         first = original.copy()
-        yield first.fresh()
-        # Watching an array is cheap and sees most changes; this once, it is compared whole.
+        fresh, count, *watched = first.handout
+        yield fresh, count, *UNWATCHED
+        # Watching arrays is cheap and sees most changes; this once they are compared whole.
         if not same_arrays(list(leaves(first.tree)), list(leaves(original.tree))):
-            self._copy_from_now_on(note)
-        for kept in others:
-            if not self._copying and first.watch.changed():
-                self._copy_from_now_on(note)
-            if self._copying:
-                return
-            yield kept.fresh()
-
-    def _quick(self, note: Callable[[str], None]) -> Iterator[Any]:
-        if self._copying:
+            self.copies_from_now_on(note)
             return
-        for kept in cycle(self._kept):
-            watch = kept.watch
-            for tensor, version in watch.tensors:
-                if tensor._version != version:  # noqa: SLF001 - see Watch
-                    self._copy_from_now_on(note)
-                    return
-            if watch.arrays and watch.changed():
-                self._copy_from_now_on(note)
-                return
-            yield kept.fresh()
+        for kept in (*others, original):
+            yield kept.handout[0], kept.count, *watched
 
-    def _copies(self) -> Iterator[Any]:
+    def _copies(self) -> Iterator[Handout]:
         for kept in chain.from_iterable(map(list, repeat(self._kept))):
-            if len(self._kept) > 1 and kept.watch.changed():
+            if len(self._kept) > 1 and kept.spoiled():
                 self._kept.remove(kept)
             else:
-                yield map_leaves(own, kept.tree)
-
-    def _copy_from_now_on(self, note: Callable[[str], None]) -> None:
-        self._copying = True
-        note(CHANGED)
-        warnings.warn(CHANGED, LoadevalWarning, stacklevel=4)  # where the batch is asked for
+                yield partial(map_leaves, own, kept.tree), kept.count, *UNWATCHED
 
 
-def fill(adapter: Adapter, loader: Any, batches: int, max_bytes: int) -> BatchCache:
+def fill(
+    adapter: Adapter, loader: Any, counter: Counter, batches: int, max_bytes: int
+) -> BatchCache:
     """Keep the first `batches` batches of `loader`, reading no more, and stop its workers.
 
     Raises CacheError when they take more than `max_bytes`, or when there is none.
     """
     epoch = adapter.epoch(loader)
-    trees = []
+    trees: list[Any] = []
+    counts: list[Count] = []
     total = 0
     try:
         for batch in islice(epoch, batches):
-            total += adapter.nbytes(batch) or 0
+            counts.append(counter.count(batch))
+            total += max(counts[-1][1], 0)
             if total > max_bytes:
                 raise CacheError(
-                    f"{len(trees) + 1} of {batches} batches for replay take {total:,} bytes, over "
+                    f"{len(counts)} of {batches} batches for replay take {total:,} bytes, over "
                     f"max_cache_bytes={max_bytes:,}; lower num_cached_batches or raise "
                     "max_cache_bytes"
                 )
             trees.append(adapter.keep(batch))
-            del batch  # its memory is the loader's, and the loader is about to be released
+            del batch  # its memory is the loader's, which is about to be released
     finally:
         adapter.release(loader, epoch)
     if not trees:
@@ -140,4 +159,4 @@ def fill(adapter: Adapter, loader: Any, batches: int, max_bytes: int) -> BatchCa
             "the loader gave no batch to keep for replay; a one-shot iterator may be used up: "
             "pass a fresh one, or a callable that returns one"
         )
-    return BatchCache(trees, exhausted=len(trees) < batches)
+    return BatchCache(trees, counts, exhausted=len(trees) < batches)

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
 
 Count = tuple[int, int]
 """Samples and bytes; UNKNOWN is -1."""
+NOTHING: Count = (UNKNOWN, UNKNOWN)
+PAIR = 2
+PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
 
 
@@ -33,15 +36,19 @@ class Counter:
         own_rules = {getattr(type(adapter), name, None) for name in ("samples", "nbytes")}
         self._plain = samples is None and own_rules == PLAIN_RULES
 
-    def best_for(self, batch: Any) -> Callable[[Any], Count]:
+    def best_for(self, batch: Any) -> Callable[[Any], Count] | None:
         """A function from a batch to its Count, the same object while nothing changes.
 
-        It is right for every batch, and quick for those that are like `batch`.
+        It is right for every batch, and quick for those that are like `batch`. None when
+        `batch` is a plain value, in which there is nothing to count.
         """
-        if self._plain and type(batch) is dict and _ends_in_vector([*batch.values()]):
-            return _flat_counter(dict.values, self.count)
-        if self._plain and type(batch) in {list, tuple} and _ends_in_vector(batch):
-            return _flat_counter(iter, self.count)
+        if self._plain and isinstance(batch, PLAIN_VALUES):
+            return None
+        if self._plain and type(batch) in {dict, list, tuple} and len(batch) == PAIR:
+            inputs, labels = batch if type(batch) is dict else range(PAIR)
+            arrays = is_array(batch[inputs]) and is_array(batch[labels])
+            if arrays and len(batch[labels].shape) == 1:
+                return _pair_counter(inputs, labels, self.count)
         return self._steady_counter()
 
     def count(self, batch: Any) -> Count:
@@ -49,7 +56,7 @@ class Counter:
         return self._ask("_samples", batch), self._ask("_nbytes", batch)
 
     def _steady_counter(self) -> Callable[[Any], Count]:
-        last = (UNKNOWN, UNKNOWN)
+        last = NOTHING
 
         def count(batch: Any) -> Count:
             nonlocal last
@@ -79,36 +86,29 @@ def _unknown(_batch: Any) -> None:
     return None
 
 
-def _ends_in_vector(items: list[Any] | tuple[Any, ...]) -> bool:
-    return bool(items) and all(map(is_array, items)) and len(items[-1].shape) == 1
-
-
-def _flat_counter(
-    items: Callable[[Any], Any], count_anew: Callable[[Any], Count]
+def _pair_counter(
+    inputs: Any, labels: Any, count_anew: Callable[[Any], Count]
 ) -> Callable[[Any], Count]:
-    """Counts flat batches whose last leaf has one dimension, labels mostly.
+    """Counts batches of two arrays, the second of one dimension: inputs and labels, mostly.
 
-    A tensor's shape costs twice its size in bytes. While the last leaf, one-dimensional,
-    keeps its bytes, and all leaves theirs, the samples are the same; else they are counted
-    anew.
+    A tensor's shape costs twice its size in bytes. While the inputs and the labels, of one
+    dimension, keep their bytes, the samples are the same; else they are counted anew.
     """
-    last_total = last_size = UNKNOWN
-    counted = (UNKNOWN, UNKNOWN)
+    input_bytes = label_bytes = UNKNOWN
+    counted = NOTHING
 
     def count(batch: Any) -> Count:
-        nonlocal last_total, last_size, counted
-        total = size = 0
+        nonlocal input_bytes, label_bytes, counted
         try:
-            for leaf in items(batch):
-                size = leaf.nbytes
-                total += size
-        except (AttributeError, TypeError):
-            last_total = UNKNOWN
-            return count_anew(batch)
-        if total != last_total or size != last_size:
-            last_total = total
-            last_size = size
-            counted = count_anew(batch)
+            of_inputs = batch[inputs].nbytes
+            of_labels = batch[labels].nbytes
+            if of_inputs == input_bytes and of_labels == label_bytes and len(batch) == PAIR:
+                return counted
+            input_bytes = of_inputs if len(batch) == PAIR else UNKNOWN
+            label_bytes = of_labels
+        except (AttributeError, LookupError, TypeError):  # a batch of another kind
+            input_bytes = UNKNOWN
+        counted = count_anew(batch)
         return counted
 
     return count

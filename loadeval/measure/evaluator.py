@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from types import TracebackType
 
+    from typing_extensions import Self
+
     from loadeval.record.model import Run
 
 
@@ -211,7 +213,7 @@ class LoaderEvaluator:
         """
         self._closer()
 
-    def __enter__(self) -> LoaderEvaluator:
+    def __enter__(self) -> Self:
         return self
 
     def __exit__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import uuid
 import warnings
 from datetime import datetime, timezone
@@ -17,13 +16,14 @@ from loadeval.measure.cache import BatchCache, fill
 from loadeval.measure.counting import Counter
 from loadeval.measure.recording import Recording
 from loadeval.measure.registry import adapter_for
-from loadeval.measure.timing import timed
+from loadeval.measure.timing import logged, replayed
 from loadeval.record.environment import describe_environment
 from loadeval.record.metrics import write_metrics
 from loadeval.record.model import CacheInfo, Header
 from loadeval.record.runlog import RunLog
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterator
 
     from loadeval.measure.adapter import Adapter
@@ -41,15 +41,16 @@ class Measurement:
         self.settings = settings
         self.adapter: Adapter = adapter_for(loader)
         info = self.adapter.describe(loader)
-        self.cache, cache_info = self._cached(loader, trees)
+        self.counter = Counter(self.adapter, settings.samples)
+        began = settings.clock()
+        self.cache = self._cached(loader, trees)
+        fill_ns = settings.clock() - began
         self.length = None if self.cache is None else self._replayed_length(info, self.cache)
-        header = self._header(loader, info, cache_info)
+        header = self._header(loader, info, fill_ns)
         log = None
         if settings.log_file is not None:
             log = RunLog(settings.log_file, header, overwrite=settings.overwrite)
-        self.recording = Recording(
-            header, log, settings.clock, Counter(self.adapter, settings.samples).best_for
-        )
+        self.recording = Recording(header, log, settings.clock)
 
     def epoch(self, loader: Any, owner: object) -> Iterator[Any]:
         """One epoch, timed; real, or replayed when batches are kept. `owner` outlives it."""
@@ -61,14 +62,15 @@ class Measurement:
                 stacklevel=3,
             )
             return self.adapter.epoch(loader)
-        clock = self.settings.clock
-        if self.cache is not None:
-            replay = self.cache.replay(self.length, self.recording.note)
-            return timed(replay, partial(self.recording.begin_epoch, "ideal"), clock, 0, owner)
-        opened = clock()
+        clock, recording = self.settings.clock, self.recording
+        if self.cache is not None and self.length is not None:
+            begin = partial(recording.begin_epoch, "ideal")
+            return replayed(self.cache, self.length, begin, clock, recording.note, owner)
+        began = clock()
         epoch = self.adapter.epoch(loader)
-        begin = partial(self.recording.begin_epoch, "real")
-        return timed(epoch, begin, clock, clock() - opened, owner)
+        opened_ns = clock() - began
+        begin = partial(recording.begin_epoch, "real")
+        return logged(epoch, begin, self.counter.best_for, clock, opened_ns, owner)
 
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet."""
@@ -86,26 +88,18 @@ class Measurement:
                     stacklevel=2,
                 )
 
-    def _cached(
-        self, loader: Any, trees: list[Any] | None
-    ) -> tuple[BatchCache | None, CacheInfo | None]:
-        settings = self.settings
+    def _cached(self, loader: Any, trees: list[Any] | None) -> BatchCache | None:
+        settings, counter = self.settings, self.counter
         if settings.mode != "replay":
-            return None, None
-        began = settings.clock()
-        if trees is None:
-            wanted = settings.num_cached_batches
-            cache = fill(self.adapter, loader, wanted, settings.max_cache_bytes)
-        else:
-            cache = BatchCache(trees, exhausted=False)
-        sizes = [self.adapter.nbytes(tree) for tree in cache.batches]
-        nbytes = None if None in sizes else sum(size or 0 for size in sizes)
-        return cache, CacheInfo(len(cache), nbytes, settings.clock() - began)
+            return None
+        if trees is not None:
+            return BatchCache(trees, list(map(counter.count, trees)), exhausted=False)
+        wanted = settings.num_cached_batches
+        return fill(self.adapter, loader, counter, wanted, settings.max_cache_bytes)
 
-    def _replayed_length(self, info: LoaderInfo, cache: BatchCache) -> int | None:
-        wanted = self.settings.epoch_batches
-        if wanted is not None:
-            return None if wanted == math.inf else int(wanted)
+    def _replayed_length(self, info: LoaderInfo, cache: BatchCache) -> float:
+        if self.settings.epoch_batches is not None:
+            return self.settings.epoch_batches
         if info.length is not None:
             return info.length
         if not cache.exhausted:
@@ -118,8 +112,8 @@ class Measurement:
             )
         return len(cache)
 
-    def _header(self, loader: Any, info: LoaderInfo, cache: CacheInfo | None) -> Header:
-        settings = self.settings
+    def _header(self, loader: Any, info: LoaderInfo, fill_ns: int) -> Header:
+        settings, cache = self.settings, self.cache
         file_name = None if settings.log_file is None else Path(settings.log_file).stem
         epoch_batches = "inf" if settings.epoch_batches == math.inf else settings.epoch_batches
         return Header(
@@ -136,7 +130,7 @@ class Measurement:
                 "epoch_batches": epoch_batches,
             },
             environment=describe_environment(),
-            cache=cache,
+            cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
         )
 
 

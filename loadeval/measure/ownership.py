@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -24,26 +24,49 @@ def own(leaf: Any) -> Any:
     return copy.deepcopy(leaf)
 
 
-class Watch:
-    """Remembers what some leaves hold, and tells whether one was changed in place since.
+class Others(NamedTuple):
+    """Watched leaves beyond the first two tensors."""
 
-    Exact for tensors, which count their versions. For NumPy arrays SAMPLED_ELEMENTS evenly
-    spread elements are compared, so a change to few elements can pass unseen.
+    tensors: list[tuple[Any, int]]
+    arrays: list[tuple[np.ndarray[Any, Any], bytes]]
+
+
+Watch = tuple[Any, int, Any, int, Others | None]
+"""Two tensors, each with its version, and the others: the hot loop looks at the two by itself.
+
+Unchanged are leaves for which `one._version == its_version`, likewise the other, and not
+`changed(others)`.
+"""
+
+
+class Nothing:
+    """Stands for a tensor where there is none: never changed."""
+
+    _version = 0
+
+
+def watch(leaves: list[Any]) -> Watch:
+    """What tells later whether one of `leaves` was changed in place.
+
+    Tensors come with their version, which PyTorch counts up at every change in place. Of NumPy
+    arrays, SAMPLED_ELEMENTS evenly spread elements come with their present bytes: a change to
+    few elements can pass unseen.
     """
+    tensors = [(leaf, leaf._version) for leaf in leaves if _counts_versions(leaf)]  # noqa: SLF001 - the counter has no public name
+    samples = [_sample(leaf) for leaf in leaves if isinstance(leaf, np.ndarray)]
+    arrays = [(sample, sample.tobytes()) for sample in samples if sample is not None]
+    one, other = [*tensors, (Nothing, 0), (Nothing, 0)][:2]
+    others = Others(tensors[2:], arrays)
+    return (*one, *other, others if any(others) else None)
 
-    __slots__ = ("arrays", "tensors")
 
-    def __init__(self, leaves: list[Any]) -> None:
-        self.tensors = [(leaf, leaf._version) for leaf in leaves if _counts_versions(leaf)]  # noqa: SLF001 - documented by PyTorch for exactly this
-        samples = [_sample(leaf) for leaf in leaves if isinstance(leaf, np.ndarray)]
-        self.arrays = [(sample, sample.tobytes()) for sample in samples if sample is not None]
-
-    def changed(self) -> bool:
-        """Whether a watched leaf was changed in place."""
-        for tensor, version in self.tensors:
-            if tensor._version != version:  # noqa: SLF001 - see above
-                return True
-        return any(sample.tobytes() != content for sample, content in self.arrays)
+def changed(others: Others | None) -> bool:
+    """Whether one of them was changed in place."""
+    if others is None:
+        return False
+    return any(tensor._version != version for tensor, version in others.tensors) or any(  # noqa: SLF001 - as above
+        sample.tobytes() != content for sample, content in others.arrays
+    )
 
 
 def same_arrays(some: list[Any], others: list[Any]) -> bool:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import warnings
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING
 
 from loadeval.errors import LoadevalWarning
 from loadeval.measure.flusher import Flusher
@@ -16,12 +17,11 @@ from loadeval.record.runlog import Assembly
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.measure.counting import Count
     from loadeval.record.lines import Line
     from loadeval.record.model import Arm, EpochEnd, Header, Run
     from loadeval.record.runlog import RunLog
 
-MAX_WAITING_CHUNKS = 16
+MAX_WAITING_CHUNKS = 4
 """Chunks that may wait for the log's thread before the hot loop writes them itself."""
 
 
@@ -32,20 +32,13 @@ class Recording:
     its end: a loader that forks its workers when an epoch begins forks with no thread of ours.
     """
 
-    def __init__(
-        self,
-        header: Header,
-        log: RunLog | None,
-        clock: Callable[[], int],
-        counter_for: Callable[[Any], Callable[[Any], Count]],
-    ) -> None:
+    def __init__(self, header: Header, log: RunLog | None, clock: Callable[[], int]) -> None:
         self.header = header
         self.origin_ns = clock()
         self.closed = False
         self.batches = 0
         self._log = log
         self._clock = clock
-        self._counter_for = counter_for
         self._epochs = 0
         self._live: list[Track] = []
         self._kept: list[Line] = []
@@ -61,11 +54,10 @@ class Recording:
         self._live.append(track)
         return track
 
-    def first_batch(self, batch: Any) -> Callable[[Any], Count]:
-        """How to count batches like `batch`; from now on there is something to write."""
+    def started(self) -> None:
+        """From now on there is something to write."""
         if self._log is not None and self._flusher is None:
             self._flusher = Flusher(self.drain)
-        return self._counter_for(batch)
 
     def chunk_filled(self, track: Track) -> None:
         """Keep what waits in memory small."""
@@ -117,31 +109,28 @@ class Recording:
             self.closed = True
             self._live.clear()
             if self._log is not None and not self._log.broken:
-                self._try(lambda log: log.end(self.batches))
+                self._attempt(self._log, partial(self._log.end, self.batches))
 
     def _keep(self, line: Line) -> None:
         with self._lock:
-            if self._log is None or self._log.broken:
-                self._kept.append(line)
-                return
-            written = line.with_steps() if isinstance(line, Block) else line
-            if not self._try(lambda log: log.write(written)):
+            log = self._log
+            if log is not None and not log.broken:
+                written = line.with_steps() if isinstance(line, Block) else line
+                self._attempt(log, partial(log.write, written))
+            if log is None or log.broken:
                 self._kept.append(line)
 
-    def _try(self, write: Callable[[RunLog], None]) -> bool:
-        assert self._log is not None
+    def _attempt(self, log: RunLog, write: Callable[[], None]) -> None:
         try:
-            write(self._log)
+            write()
         except OSError as error:
-            self._log.broken = True
+            log.broken = True
             warnings.warn(
-                f"the run log {self._log.path} cannot be written any more ({error}); measuring "
-                "goes on in memory, where save_metrics() can save it",
+                f"the run log {log.path} cannot be written any more ({error}); measuring goes on "
+                "in memory, and save_metrics() can save it",
                 LoadevalWarning,
                 stacklevel=2,
             )
-            return False
-        return True
 
     def _stop_flusher(self) -> None:
         flusher, self._flusher = self._flusher, None

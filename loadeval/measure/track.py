@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from itertools import islice
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -10,9 +11,6 @@ import numpy as np
 from loadeval.record.model import UNKNOWN, Block, EpochEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from typing import Any
-
     from loadeval.measure.counting import Count
     from loadeval.record.model import Arm, Cause, Column
 
@@ -22,8 +20,8 @@ class Keeper(Protocol):
 
     origin_ns: int
 
-    def first_batch(self, batch: Any) -> Callable[[Any], Count]:
-        """The epoch's first batch has come: returns how to count it and those after it."""
+    def started(self) -> None:
+        """The loader has given, or is about to give, its first batch of an epoch."""
 
     def chunk_filled(self, track: Track) -> None:
         """A chunk is full, or the first one is about to be begun."""
@@ -57,7 +55,7 @@ class Chunk:
         if start == stop:
             return None
         self.taken = stop
-        marks = np.fromiter(self.marks[2 * start : 2 * stop], np.int64, 2 * (stop - start))
+        marks = np.fromiter(islice(self.marks, 2 * start, 2 * stop), np.int64, 2 * (stop - start))
         samples, nbytes = self._counted(start, stop)
         return Block(
             epoch=track.epoch,
@@ -92,6 +90,10 @@ class Track:
         self.epoch = epoch
         self.arm = arm
         self.chunks: deque[Chunk] = deque()
+
+    def started(self) -> None:
+        """The first batch is there, or about to be: from now on there is something to keep."""
+        self.keeper.started()
 
     def next_chunk(self) -> tuple[list[int], list[tuple[int, Count]]]:
         """Where the batches to come are noted: their marks, and their changes of count."""

@@ -20,15 +20,18 @@ def is_array(node: Any) -> bool:
 
 
 def leaves(tree: Any) -> Iterator[Any]:
-    """Every node of `tree` that is no container, depth first, each container's order kept."""
-    found: list[Any] = []
-
-    def note(leaf: Any) -> Any:
-        found.append(leaf)
-        return leaf
-
-    map_leaves(note, tree)
-    return iter(found)
+    """Every node of `tree` that is no container, depth first, in the order of `map_leaves`."""
+    waiting = [tree]
+    objects = set()
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, (dict, list, tuple)):
+            waiting.extend(reversed(_children(node)))
+        elif not _has_attributes(node):
+            yield node
+        elif id(node) not in objects:
+            objects.add(id(node))
+            waiting.extend(reversed(_children(node)))
 
 
 def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:

@@ -1,0 +1,1 @@
+"""One module for each framework, found through the entry points `loadeval.adapters`."""

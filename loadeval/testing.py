@@ -1,0 +1,160 @@
+"""For tests of loaders, adapters and whatever is built on a LoaderEvaluator; needs no pytest."""
+
+from __future__ import annotations
+
+import copy
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.measure.registry import adapter_for
+from loadeval.measure.tree import is_array, leaves
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from loadeval.measure.adapter import Adapter
+
+
+class FakeClock:
+    """A clock in nanoseconds that moves only when told: exact timing tests, without sleeping."""
+
+    def __init__(self, now_ns: int = 0) -> None:
+        self.now_ns = now_ns
+
+    def __call__(self) -> int:
+        """The time, in nanoseconds."""
+        return self.now_ns
+
+    def advance(self, ns: int) -> None:
+        """Let `ns` nanoseconds pass."""
+        self.now_ns += ns
+
+
+class ScriptedLoader:
+    """A re-iterable loader whose every batch takes as long as the script says.
+
+    `waits_ns` is one wait for each batch, in nanoseconds, by which asking for it moves the
+    clock. A batch that is an exception is raised. `asked` counts the batches that were asked
+    for, of all epochs.
+    """
+
+    def __init__(self, batches: Sequence[Any], waits_ns: Iterable[int], clock: FakeClock) -> None:
+        self.batches = batches
+        self.waits_ns = list(waits_ns)
+        self.clock = clock
+        self.asked = 0
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch, wait_ns in zip(self.batches, self.waits_ns, strict=True):
+            self.asked += 1
+            self.clock.advance(wait_ns)
+            if isinstance(batch, BaseException):
+                raise batch
+            yield batch
+
+
+class AdapterContract:
+    """What holds of every adapter. Subclass it in a test module, and define `make_loader`.
+
+    `make_loader` returns a new loader of at least four batches that serves the same batches
+    each time, small enough to be read whole.
+    """
+
+    adapter_type: type[Any]
+    """The adapter that the registry must find for the loader."""
+
+    def make_loader(self) -> Any:
+        """A new loader."""
+        raise NotImplementedError
+
+    def make_adapter(self) -> Adapter:
+        """The adapter that the registry finds for the loader."""
+        return adapter_for(self.make_loader())
+
+    def test_the_registry_finds_the_adapter(self) -> None:
+        """A loader of this kind is served by this adapter."""
+        assert type(self.make_adapter()) is self.adapter_type
+
+    def test_log_serves_the_loaders_own_batches(self) -> None:
+        """The batches of a logged epoch are those of the loader, in order."""
+        expected = list(self.make_adapter().epoch(self.make_loader()))
+        served = list(LoaderEvaluator(self.make_loader()))
+        assert len(served) == len(expected) > 0
+        assert all(map(same_batch, served, expected))
+
+    def test_log_measures_every_batch(self) -> None:
+        """Each batch served has its row, with a wait that is no less than 0."""
+        evaluator = LoaderEvaluator(self.make_loader())
+        served = sum(1 for _ in evaluator)
+        steps = evaluator.recorded().steps
+        assert len(steps) == served
+        assert (steps.wait_ns >= 0).all()
+        assert (steps.step_ns >= 0).all()
+
+    def test_samples_and_bytes_are_whole_or_unknown(self) -> None:
+        """What is counted of a batch is a number above 0, or None."""
+        adapter = self.make_adapter()
+        batch = next(adapter.epoch(self.make_loader()))
+        for count in (adapter.samples(batch), adapter.nbytes(batch)):
+            assert count is None or count > 0
+
+    def test_a_kept_batch_stays_as_it_was(self) -> None:
+        """What is kept equals the batch, and does not change while the loader goes on."""
+        adapter = self.make_adapter()
+        epoch = adapter.epoch(self.make_loader())
+        batch = next(epoch)
+        kept = adapter.keep(batch)
+        assert same_batch(kept, batch)
+        before = copy.deepcopy(kept)
+        for _ in epoch:
+            pass
+        assert same_batch(kept, before)
+
+    def test_a_kept_batch_shares_no_memory(self) -> None:
+        """No array of a kept batch is an array of the loader's."""
+        adapter = self.make_adapter()
+        batch = next(adapter.epoch(self.make_loader()))
+        theirs = [leaf for leaf in leaves(batch) if is_array(leaf)]
+        ours = [leaf for leaf in leaves(adapter.keep(batch)) if is_array(leaf)]
+        assert not any(np.shares_memory(a, b) for a, b in zip(ours, theirs, strict=True))
+
+    def test_replay_serves_the_first_batches_again(self) -> None:
+        """A replayed epoch hands out the first batches of the loader, in turn."""
+        expected = list(islice(self.make_adapter().epoch(self.make_loader()), 2))
+        evaluator = LoaderEvaluator(
+            self.make_loader(), mode="replay", num_cached_batches=2, epoch_batches=5
+        )
+        served = list(evaluator)
+        assert len(served) == 5  # noqa: PLR2004 - as asked for
+        assert all(same_batch(batch, expected[i % 2]) for i, batch in enumerate(served))
+
+    def test_description_is_true(self) -> None:
+        """A length that is told is how many batches an epoch has."""
+        adapter = self.make_adapter()
+        length = adapter.describe(self.make_loader()).length
+        assert length is None or length == sum(1 for _ in adapter.epoch(self.make_loader()))
+
+    def test_a_released_loader_serves_again(self) -> None:
+        """After an epoch was broken off and released, the next one is whole."""
+        adapter = self.make_adapter()
+        loader = self.make_loader()
+        epoch = adapter.epoch(loader)
+        next(epoch)
+        adapter.release(loader, epoch)
+        expected = sum(1 for _ in adapter.epoch(self.make_loader()))
+        again = sum(1 for _ in adapter.epoch(loader))
+        assert again in {expected, 0 if epoch is loader else expected}
+
+
+def same_batch(one: Any, other: Any) -> bool:
+    """Whether two batches have equal leaves, in order, arrays element by element."""
+    pairs = list(zip(leaves(one), leaves(other), strict=True))
+    return all(
+        np.array_equal(np.asarray(a), np.asarray(b)) if is_array(a) else a == b for a, b in pairs
+    )

@@ -1,0 +1,141 @@
+"""Nanoseconds added to each batch over a bare `for`: ours beside the floor and our peers.
+
+Every subject serves the same 20,000 in-memory batches to a loop that does nothing, in one
+process, in random order within each round; the table shows medians over the rounds. The floor
+is the least that any logger can do: a generator with two clock readings and one append.
+"""
+
+from __future__ import annotations
+
+import random
+import statistics
+from dataclasses import dataclass
+from importlib import import_module
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from loadeval import LoaderEvaluator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+BATCHES = 20_000
+ROUNDS = 25
+NUMBER = 7
+TENSORS = {"x": torch.zeros(8, 3, 4, 4), "y": torch.zeros(8, dtype=torch.long)}
+
+
+class Batches:
+    """A loader as quick as any: the same batch again and again."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+
+    def __len__(self) -> int:
+        return BATCHES
+
+    def __iter__(self) -> Iterator[Any]:
+        batch = self.batch
+        for _ in range(BATCHES):
+            yield batch
+
+
+def floor(loader: Iterable[Any]) -> Iterator[Any]:
+    """Two clock readings and one append."""
+    waits: list[int] = []
+    iterator = iter(loader)
+    while True:
+        request = perf_counter_ns()
+        try:
+            batch = next(iterator)
+        except StopIteration:
+            return
+        waits.append(perf_counter_ns() - request)
+        yield batch
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Something to time: `make(loader)` is iterated once in each round."""
+
+    name: str
+    batch: Any
+    make: Callable[[Any], Iterable[Any]]
+    limit: float | None = None
+
+
+def peer(module: str, name: str) -> Any:
+    """A peer's class, or None when its package is not installed."""
+    try:
+        return getattr(import_module(module), name)
+    except ImportError:
+        return None
+
+
+def subjects() -> list[Subject]:
+    """What is timed, and the limit on its ratio to the floor where we promise one."""
+    dali = peer("nvidia.dali.plugin.pytorch.loader_evaluator", "LoaderEvaluator")
+    spdl = peer("spdl.dataloader", "CacheDataLoader")
+    found = [
+        Subject("bare for", TENSORS, iter),
+        Subject("floor", TENSORS, floor),
+        Subject("loadeval log, nothing to count", NUMBER, LoaderEvaluator, 1.5),
+        Subject("loadeval log, dict of two tensors", TENSORS, LoaderEvaluator, 3.0),
+        Subject(
+            "loadeval replay, dict of two tensors",
+            TENSORS,
+            lambda loader: LoaderEvaluator(loader, mode="replay"),
+            3.0,
+        ),
+    ]
+    if dali is not None:
+        found.append(Subject("DALI LoaderEvaluator log", TENSORS, dali))
+        found.append(Subject("DALI LoaderEvaluator replay", TENSORS, lambda b: dali(b, "replay")))
+    if spdl is not None:
+        found.append(Subject("SPDL CacheDataLoader", TENSORS, lambda b: spdl(b, 20, 20, BATCHES)))
+    return found
+
+
+def ns_per_batch(subject: Subject) -> float:
+    """One round: the time of a loop over the subject, per batch."""
+    iterable = subject.make(Batches(subject.batch))
+    began = perf_counter_ns()
+    for _ in iterable:
+        pass
+    return (perf_counter_ns() - began) / BATCHES
+
+
+def measure(timed: list[Subject]) -> dict[str, float]:
+    """Medians over the rounds of what each subject adds to the bare loop."""
+    rounds: dict[str, list[float]] = {subject.name: [] for subject in timed}
+    order = list(timed)
+    for _ in track(range(ROUNDS), description="rounds"):
+        random.shuffle(order)
+        for subject in order:
+            rounds[subject.name].append(ns_per_batch(subject))
+    bare = rounds["bare for"]
+    return {
+        name: statistics.median(own - base for own, base in zip(times, bare, strict=True))
+        for name, times in rounds.items()
+    }
+
+
+def main() -> None:
+    """Print the table."""
+    timed = subjects()
+    added = measure(timed)
+    table = Table("", "added ns per batch", "times the floor", "limit")
+    for subject in timed:
+        ratio = added[subject.name] / added["floor"]
+        limit = "" if subject.limit is None else f"{subject.limit:g}"
+        table.add_row(subject.name, f"{added[subject.name]:,.0f}", f"{ratio:.2f}", limit)
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,51 @@
+"""Arguments that cannot be used: one error each, saying what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from loadeval import LoaderEvaluator, UsageError
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "reply"}, "mode is 'reply'; expected 'log' or 'replay'"),
+        ({"num_cached_batches": 0}, "num_cached_batches is 0; expected a whole number, 1 or"),
+        ({"num_cached_batches": 2.0}, "num_cached_batches is 2.0"),
+        ({"max_cache_bytes": -1}, "max_cache_bytes is -1"),
+        ({"warmup": -1}, "warmup is -1; expected a whole number, 0 or more"),
+        ({"epoch_batches": 0}, "epoch_batches is 0"),
+        ({"samples": 3}, "samples is 3; expected a callable"),
+        ({"unit": ""}, "unit is ''; expected a word"),
+        ({"unit": 5}, "unit is 5"),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_is_named(options: dict[str, Any], message: str) -> None:
+    """The error says which argument, what it was, and what was expected."""
+    with pytest.raises(UsageError, match=message) as caught:
+        LoaderEvaluator([1], **options)
+    assert isinstance(caught.value, ValueError)
+
+
+def test_a_loader_is_needed_and_only_one() -> None:
+    """No loader, or one under each name, is an error."""
+    for arguments in ({}, {"loader": [1], "dataloader": [1]}):
+        with pytest.raises(UsageError, match="expected one loader"):
+            LoaderEvaluator(**arguments)
+
+
+def test_what_is_no_loader_is_an_error() -> None:
+    """Something that cannot be iterated is named by its type."""
+    with pytest.raises(UsageError, match="'int'"):
+        iter(LoaderEvaluator(7))
+
+
+def test_warmup_follows_the_prefetch_depth() -> None:
+    """By default the queue's depth and one batch, and one more in replay, are not steady."""
+    assert LoaderEvaluator([1]).recorded().header.warmup == 1
+    assert LoaderEvaluator([1], mode="replay").recorded().header.warmup == 2
+    assert LoaderEvaluator([1], warmup=7).recorded().header.warmup == 7
