@@ -6,20 +6,22 @@ from loadeval.measure.evaluator import LoaderEvaluator
 from loadeval.measure.tree import is_array, leaves, map_leaves
 from loadeval.record.metrics import read_run
 from loadeval.record.model import LoaderInfo, Run
+from loadeval.report.plots import plot_comparison
 
 __all__ = [
     "Adapter",
     "CacheError",
     "IterableAdapter",
-    "LoadevalError",
-    "LoadevalWarning",
     "LoaderEvaluator",
     "LoaderInfo",
+    "LoadevalError",
+    "LoadevalWarning",
     "Run",
     "RunLogError",
     "UsageError",
     "is_array",
     "leaves",
     "map_leaves",
+    "plot_comparison",
     "read_run",
 ]

@@ -71,6 +71,10 @@ class BatchCache:
     def __len__(self) -> int:
         return len(self._kept)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        counts = [kept.count for kept in self._kept]
+        return partial(BatchCache, exhausted=self.exhausted), (self.batches, counts)
+
     @property
     def batches(self) -> list[Any]:
         """The kept batches themselves."""
@@ -109,7 +113,7 @@ class BatchCache:
         yield self._copies()
 
     def _guarded(self, note: Callable[[str], None]) -> Iterator[Handout]:
-        """Once through and the first again, which was a copy and is watched in the others' stead."""
+        """Once through, and the first, which was a copy; that is watched in the others' stead."""
         original, *others = self._kept
         first = original.copy()
         fresh, count, *watched = first.handout

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from loadeval.measure.cache import BatchCache
     from loadeval.record.model import Run
 
 
@@ -97,9 +98,9 @@ class LoaderEvaluator:
         )
         self._wrap(dataloader if loader is None else loader, settings)
 
-    def _wrap(self, loader: Any, settings: Settings, trees: list[Any] | None = None) -> None:
+    def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
         self._loader = loader
-        self._measurement = Measurement(loader, settings, trees)
+        self._measurement = Measurement(loader, settings, cache)
         self._closer = weakref.finalize(self, self._measurement.close)
 
     # The loader's face.
@@ -134,9 +135,8 @@ class LoaderEvaluator:
         return f"LoaderEvaluator({self._loader!r}, mode={self.mode!r})"
 
     def __reduce__(self) -> tuple[Any, ...]:
-        measurement = self._measurement
-        trees = None if measurement.cache is None else measurement.cache.batches
-        return _restored, (type(self), self._loader, measurement.settings, trees)
+        settings, cache = self._measurement.settings, self._measurement.cache
+        return _restored, (type(self), self._loader, settings, cache)
 
     # What it was made with, under the names of DALI's class.
 
@@ -233,10 +233,10 @@ def _is_special(name: str) -> bool:
 
 
 def _restored(
-    kind: type[LoaderEvaluator], loader: Any, settings: Settings, trees: list[Any] | None
+    kind: type[LoaderEvaluator], loader: Any, settings: Settings, cache: BatchCache | None
 ) -> LoaderEvaluator:
     if settings.log_file is not None:
         settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
     copy = kind.__new__(kind)
-    copy._wrap(loader, settings, trees)  # noqa: SLF001 - its own class
+    copy._wrap(loader, settings, cache)  # noqa: SLF001 - its own class
     return copy

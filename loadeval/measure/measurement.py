@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
-from loadeval.measure.cache import BatchCache, fill
+from loadeval.measure.cache import fill
 from loadeval.measure.counting import Counter
 from loadeval.measure.recording import Recording
 from loadeval.measure.registry import adapter_for
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadeval.measure.adapter import Adapter
+    from loadeval.measure.cache import BatchCache
     from loadeval.measure.settings import Settings
     from loadeval.record.model import LoaderInfo
 
@@ -34,18 +35,21 @@ if TYPE_CHECKING:
 class Measurement:
     """Serves epochs of a loader, real or replayed, and records them.
 
-    `trees` are batches kept by an earlier measurement, for a copy that shall not read again.
+    `cache` holds what an earlier measurement kept, for a copy that shall not read again.
     """
 
-    def __init__(self, loader: Any, settings: Settings, trees: list[Any] | None = None) -> None:
+    def __init__(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
         self.settings = settings
         self.adapter: Adapter = adapter_for(loader)
         info = self.adapter.describe(loader)
         self.counter = Counter(self.adapter, settings.samples)
         began = settings.clock()
-        self.cache = self._cached(loader, trees)
+        if cache is None and settings.mode == "replay":
+            wanted, allowed = settings.num_cached_batches, settings.max_cache_bytes
+            cache = fill(self.adapter, loader, self.counter, wanted, allowed)
+        self.cache = cache
         fill_ns = settings.clock() - began
-        self.length = None if self.cache is None else self._replayed_length(info, self.cache)
+        self.length = None if cache is None else self._replayed_length(info, cache)
         header = self._header(loader, info, fill_ns)
         log = None
         if settings.log_file is not None:
@@ -87,15 +91,6 @@ class Measurement:
                     LoadevalWarning,
                     stacklevel=2,
                 )
-
-    def _cached(self, loader: Any, trees: list[Any] | None) -> BatchCache | None:
-        settings, counter = self.settings, self.counter
-        if settings.mode != "replay":
-            return None
-        if trees is not None:
-            return BatchCache(trees, list(map(counter.count, trees)), exhausted=False)
-        wanted = settings.num_cached_batches
-        return fill(self.adapter, loader, counter, wanted, settings.max_cache_bytes)
 
     def _replayed_length(self, info: LoaderInfo, cache: BatchCache) -> float:
         if self.settings.epoch_batches is not None:

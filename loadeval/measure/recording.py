@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 MAX_WAITING_CHUNKS = 4
 """Chunks that may wait for the log's thread before the hot loop writes them itself."""
+EMPTY = (
+    "the loader gave no batch in this epoch; if it can be iterated only once, as a generator, "
+    "wrap a callable that returns a new one"
+)
 
 
 class Recording:
@@ -74,6 +78,8 @@ class Recording:
             self.drain()
             self._live.remove(track)
             self._keep(end)
+        if end.cause == "exhausted" and not track.has_batches:
+            warnings.warn(EMPTY, LoadevalWarning, stacklevel=4)  # where a batch was asked for
         if not self._live:
             self._stop_flusher()
 

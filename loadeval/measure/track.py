@@ -90,9 +90,11 @@ class Track:
         self.epoch = epoch
         self.arm = arm
         self.chunks: deque[Chunk] = deque()
+        self.has_batches = False
 
     def started(self) -> None:
         """The first batch is there, or about to be: from now on there is something to keep."""
+        self.has_batches = True
         self.keeper.started()
 
     def next_chunk(self) -> tuple[list[int], list[tuple[int, Count]]]:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from loadeval import CacheError, LoadevalWarning, LoaderEvaluator
+from loadeval import CacheError, LoaderEvaluator, LoadevalWarning
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

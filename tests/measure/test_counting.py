@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from loadeval import IterableAdapter, LoadevalWarning, LoaderEvaluator
+from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
 from loadeval.measure.counting import Counter
 
 

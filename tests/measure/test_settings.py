@@ -33,7 +33,8 @@ def test_a_wrong_argument_is_named(options: dict[str, Any], message: str) -> Non
 
 def test_a_loader_is_needed_and_only_one() -> None:
     """No loader, or one under each name, is an error."""
-    for arguments in ({}, {"loader": [1], "dataloader": [1]}):
+    choices: list[dict[str, Any]] = [{}, {"loader": [1], "dataloader": [1]}]
+    for arguments in choices:
         with pytest.raises(UsageError, match="expected one loader"):
             LoaderEvaluator(**arguments)
 

@@ -34,7 +34,7 @@ def columns(run: Run) -> dict[str, list[int]]:
 
 
 def test_requests_waits_and_steps_are_exact() -> None:
-    """wait = deliver - request, step = next request - deliver; the last step ends the epoch."""
+    """A wait ends with the delivery, a step with the next request, the last with the epoch."""
     evaluator, clock = logged([10, 20, 30])
     for number in evaluator:
         clock.advance(number + 1)
@@ -150,9 +150,7 @@ def test_epochs_longer_than_a_chunk_are_whole(count: int) -> None:
 @pytest.mark.parametrize("count", [1, CHUNK, 2 * CHUNK + 5])
 def test_replayed_epochs_longer_than_a_chunk_are_whole(count: int) -> None:
     """A replayed epoch has exactly the batches asked for, and no time of the loader's."""
-    evaluator, clock = logged(
-        [3] * 4, mode="replay", num_cached_batches=2, epoch_batches=count
-    )
+    evaluator, clock = logged([3] * 4, mode="replay", num_cached_batches=2, epoch_batches=count)
     for _ in evaluator:
         clock.advance(2)
     steps = evaluator.recorded().steps

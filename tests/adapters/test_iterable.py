@@ -1,0 +1,62 @@
+"""Plain iterables, generators and factories of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval import IterableAdapter
+from loadeval.testing import AdapterContract
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def arrays() -> Iterator[dict[str, Any]]:
+    for number in range(5):
+        yield {"x": np.full((4, 2), number), "y": np.arange(4), "name": f"batch {number}"}
+
+
+class TestList(AdapterContract):
+    """A list of batches."""
+
+    adapter_type = IterableAdapter
+
+    def make_loader(self) -> Any:
+        return list(arrays())
+
+
+class TestGenerator(AdapterContract):
+    """A generator, which has one epoch and no length."""
+
+    adapter_type = IterableAdapter
+
+    def make_loader(self) -> Any:
+        return arrays()
+
+
+class TestFactory(AdapterContract):
+    """A callable that returns a generator: as many epochs as are wanted."""
+
+    adapter_type = IterableAdapter
+
+    def make_loader(self) -> Any:
+        return arrays
+
+
+def test_a_generator_is_closed_when_it_is_released() -> None:
+    """Releasing a generator runs its `finally`, and so frees what it holds."""
+    closed = []
+
+    def generator() -> Iterator[int]:
+        try:
+            yield 1
+        finally:
+            closed.append(True)
+
+    adapter = IterableAdapter()
+    epoch = adapter.epoch(generator)
+    next(epoch)
+    adapter.release(generator, epoch)
+    assert closed == [True]

@@ -1,0 +1,259 @@
+"""torch's DataLoader, with real workers."""
+
+from __future__ import annotations
+
+import copy
+import os
+import pickle
+from contextlib import suppress
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
+
+from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval.testing import AdapterContract, same_batch
+from loadeval_adapters.pytorch import PyTorchAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
+
+
+class Stream(IterableDataset[torch.Tensor]):
+    """40 samples in a stream, or without end; split among the workers."""
+
+    def __init__(self, *, endless: bool = False) -> None:
+        self.endless = endless
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        worker = torch.utils.data.get_worker_info()
+        first, step = (worker.id, worker.num_workers) if worker else (0, 1)
+        numbers = count(first, step) if self.endless else range(first, 40, step)
+        return (torch.tensor([float(number)]) for number in numbers)
+
+
+class Failing(Dataset[int]):
+    """Fails at its 20th sample."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> int:
+        if index == 20:
+            raise ValueError("sample 20 is broken")
+        return index
+
+
+def workers() -> list[psutil.Process]:
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE and "resource_tracker" not in str(child.cmdline())
+    ]
+
+
+def shared_memory() -> set[str]:
+    """What this process holds of shared memory: descriptors, and mapped segments."""
+    held = {line.split()[-1] for line in Path("/proc/self/maps").read_text().splitlines()}
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(FileNotFoundError):  # the descriptor that lists the folder
+            held.add(str(descriptor.readlink()))
+    return {name for name in held if "torch_" in name}
+
+
+class TestMapStyle(AdapterContract):
+    """A map-style dataset without workers."""
+
+    adapter_type = PyTorchAdapter
+
+    def make_loader(self) -> Any:
+        return DataLoader(Tensors, batch_size=8)
+
+
+class TestWorkers(AdapterContract):
+    """Two workers, forked for each epoch."""
+
+    adapter_type = PyTorchAdapter
+
+    def make_loader(self) -> Any:
+        return DataLoader(Tensors, batch_size=8, num_workers=2)
+
+
+class TestPersistentWorkers(AdapterContract):
+    """Two workers that stay alive between epochs."""
+
+    adapter_type = PyTorchAdapter
+
+    def make_loader(self) -> Any:
+        return DataLoader(Tensors, batch_size=8, num_workers=2, persistent_workers=True)
+
+
+class TestStream(AdapterContract):
+    """An iterable-style dataset, which has no length."""
+
+    adapter_type = PyTorchAdapter
+
+    def make_loader(self) -> Any:
+        return DataLoader(Stream(), batch_size=8, num_workers=1)
+
+
+@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+def test_every_start_method_is_served_and_described(method: str) -> None:
+    """Workers are started as the user chose, and the description says how."""
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1, multiprocessing_context=method)
+    evaluator = LoaderEvaluator(loader)
+    assert len(list(evaluator)) == 5
+    assert evaluator.recorded().header.loader.start_method == method
+
+
+def test_the_description_is_the_loaders() -> None:
+    """Workers, queue, batch size, pinning and length are those that the user gave."""
+    loader = DataLoader(
+        Tensors, batch_size=8, num_workers=2, prefetch_factor=3, persistent_workers=True
+    )
+    info = PyTorchAdapter().describe(loader)
+    assert info.backend == "torch.utils.data.dataloader.DataLoader"
+    assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (2, 6, 8, 5)
+    assert (info.pinned, info.persistent_workers) == (False, True)
+    assert info.start_method is not None
+    plain = PyTorchAdapter().describe(DataLoader(Tensors))
+    assert (plain.workers, plain.prefetch_depth, plain.start_method) == (0, 0, None)
+    assert PyTorchAdapter().describe(DataLoader(Stream())).length is None
+
+
+def test_a_batch_sampler_tells_the_batch_size() -> None:
+    """A loader made with a batch sampler has no batch size of its own."""
+    sampler = torch.utils.data.BatchSampler(range(40), batch_size=10, drop_last=False)
+    loader = DataLoader(Tensors, batch_sampler=sampler)
+    assert PyTorchAdapter().describe(loader).batch_size == 10
+
+
+def test_a_dataset_is_iterated_by_itself() -> None:
+    """A Dataset in place of a DataLoader is served sample by sample, its workers unknown."""
+    evaluator = LoaderEvaluator(Tensors)
+    assert len(list(zip(evaluator, range(40), strict=False))) == 40
+    assert evaluator.recorded().header.loader.workers is None
+
+
+def test_describing_does_not_fix_the_start_method() -> None:
+    """The default start method can still be chosen after a loader was wrapped."""
+    LoaderEvaluator(DataLoader(Tensors, num_workers=1))
+    chosen = torch.multiprocessing.get_start_method(allow_none=True)
+    assert chosen is None or chosen == "fork"
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_no_worker_is_alive_under_replay(persistent: bool) -> None:
+    """The loader's workers are stopped before the first replayed batch."""
+    before = len(workers())
+    loader = DataLoader(Tensors, batch_size=8, num_workers=2, persistent_workers=persistent)
+    list(loader)
+    for _ in LoaderEvaluator(loader, mode="replay", num_cached_batches=3):
+        assert len(workers()) == before
+    assert len(list(loader)) == 5
+
+
+def test_the_cache_holds_no_shared_memory() -> None:
+    """Kept batches hold no descriptor and no segment of the workers' shared memory."""
+    before = shared_memory()
+    loader = DataLoader(Tensors, batch_size=8, num_workers=2)
+    evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=4)
+    assert shared_memory() <= before
+    assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
+
+
+def test_filling_reads_as_many_batches_as_it_keeps() -> None:
+    """Without workers the dataset is read for the kept batches and no sample more."""
+    read = []
+
+    class Noting(Dataset[int]):
+        def __len__(self) -> int:
+            return 100
+
+        def __getitem__(self, index: int) -> int:
+            read.append(index)
+            return index
+
+    LoaderEvaluator(DataLoader(Noting(), batch_size=4), mode="replay", num_cached_batches=3)
+    assert read == list(range(12))
+
+
+def test_an_endless_stream_is_logged_and_replayed() -> None:
+    """Logging serves it as long as it is asked; replay needs a number of batches, or inf."""
+    loader = DataLoader(Stream(endless=True), batch_size=8, num_workers=2)
+    logged = LoaderEvaluator(loader)
+    for number, _ in enumerate(logged):
+        if number == 20:
+            break
+    assert len(logged.recorded().steps) == 21
+    replayed = LoaderEvaluator(loader, mode="replay", num_cached_batches=3, epoch_batches=7)
+    assert len(list(replayed)) == 7
+
+
+def test_a_workers_exception_passes_through() -> None:
+    """The user sees torch's own error of a worker, and the batches before it are kept."""
+    evaluator = LoaderEvaluator(DataLoader(Failing(), batch_size=8, num_workers=1))
+    with pytest.raises(ValueError, match="sample 20 is broken"):
+        list(evaluator)
+    run = evaluator.recorded()
+    assert len(run.steps) == 2
+    assert run.ends[0].cause == "failed"
+
+
+def test_pinning_without_an_accelerator_is_torchs_own_warning() -> None:
+    """A pinning loader is served, replayed and described as such on any machine."""
+    loader = DataLoader(Tensors, batch_size=8, pin_memory=True)
+    if not torch.cuda.is_available():
+        with pytest.warns(UserWarning, match="pin_memory"):
+            evaluator = LoaderEvaluator(loader, mode="replay")
+    else:
+        evaluator = LoaderEvaluator(loader, mode="replay")
+    assert evaluator.recorded().header.loader.pinned
+    pinned = next(iter(evaluator))[0].is_pinned()
+    assert pinned == torch.cuda.is_available()
+
+
+def test_the_samplers_epoch_is_set_through_the_wrapper() -> None:
+    """`loader.sampler.set_epoch(n)` shuffles as without the wrapper."""
+    sampler = DistributedSampler(Tensors, num_replicas=2, rank=0)
+    evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8, sampler=sampler))
+    first = list(evaluator)
+    evaluator.sampler.set_epoch(1)
+    second = list(evaluator)
+    assert len(evaluator.dataset) == 40
+    assert not all(map(same_batch, first, second))
+
+
+def test_copies_of_a_wrapped_loader_serve_the_same() -> None:
+    """A DataLoader's wrapper can be copied and pickled, as the DataLoader can."""
+    evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8))
+    for twin in (
+        copy.copy(evaluator),
+        copy.deepcopy(evaluator),
+        pickle.loads(pickle.dumps(evaluator)),
+    ):
+        assert all(map(same_batch, twin, evaluator))
+
+
+def test_the_loader_inside_a_spawned_process() -> None:
+    """A wrapped loader can be handed to a process that is spawned."""
+    evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8))
+    with torch.multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.apply(_batches_served, (evaluator,)) == (5, os.getpid())
+
+
+def _batches_served(evaluator: LoaderEvaluator) -> tuple[int, int]:
+    return len(list(evaluator)), os.getppid()
+
+
+def test_a_used_up_epoch_of_nothing_is_said() -> None:
+    """An empty dataset is served as empty, with a word about it."""
+    empty = DataLoader(TensorDataset(torch.zeros(0, 2)), batch_size=8)
+    with pytest.warns(LoadevalWarning, match="gave no batch"):
+        assert list(LoaderEvaluator(empty)) == []

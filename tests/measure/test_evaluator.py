@@ -1,0 +1,303 @@
+"""LoaderEvaluator stands in for a loader, and for DALI's class of the same name."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import json
+import pickle
+import subprocess
+import sys
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+class Loader:
+    """A loader with the attributes that training loops use."""
+
+    def __init__(self) -> None:
+        self.dataset = ["a", "b", "c"]
+        self.batch_size = 1
+        self.sampler = SimpleNamespace(epoch=0)
+        self.resets = 0
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.dataset)
+
+    def __len__(self) -> int:
+        return len(self.dataset)
+
+    def reset(self) -> None:
+        self.resets += 1
+
+
+def test_length_is_the_loaders() -> None:
+    """len() is the loader's, or its TypeError."""
+    assert len(LoaderEvaluator(Loader())) == 3
+    with pytest.raises(TypeError, match="has no len"):
+        len(LoaderEvaluator(iter([1])))
+
+
+def test_truth_is_the_loaders() -> None:
+    """A loader without length is true, as it is by itself; an empty list is false."""
+    assert LoaderEvaluator(iter([1]))
+    assert not LoaderEvaluator([])
+
+
+def test_attributes_are_read_written_and_deleted_through() -> None:
+    """Every attribute that is not the evaluator's own is the loader's, in both directions."""
+    loader = Loader()
+    evaluator = LoaderEvaluator(loader)
+    evaluator.batch_size = 8
+    evaluator.sampler.epoch = 5
+    evaluator.new = "thing"
+    evaluator.reset()
+    assert (loader.batch_size, loader.sampler.epoch, loader.resets) == (8, 5, 1)
+    assert evaluator.dataset is loader.dataset
+    assert vars(loader)["new"] == "thing"
+    del evaluator.new
+    assert not hasattr(loader, "new")
+    assert {"dataset", "reset", "get_metrics"} <= set(dir(evaluator))
+
+
+def test_a_missing_attribute_is_the_loaders_error() -> None:
+    """The error names the loader's class, where the attribute was expected."""
+    with pytest.raises(AttributeError, match="'Loader' object has no attribute 'nothing'"):
+        _ = LoaderEvaluator(Loader()).nothing
+
+
+def test_its_own_attributes_cannot_be_set() -> None:
+    """What it was made with is fixed, rather than changed without effect."""
+    with pytest.raises(AttributeError):
+        LoaderEvaluator(Loader()).mode = "replay"  # type: ignore[misc]
+
+
+def pickled(evaluator: LoaderEvaluator) -> Any:
+    return pickle.loads(pickle.dumps(evaluator))
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
+@pytest.mark.parametrize("mode", ["log", "replay"])
+def test_copies_and_pickles_measure_on_their_own(duplicate: Any, mode: str, tmp_path: Path) -> None:
+    """A copy serves the same batches, begins with no history, and logs beside the original."""
+    original = LoaderEvaluator(Loader(), mode, 2, log_file=tmp_path / "run.jsonl")
+    list(original)
+    twin, second = duplicate(original), duplicate(original)
+    assert list(twin) == list(original)
+    assert (len(twin.recorded().steps), len(original.recorded().steps)) == (3, 6)
+    assert (twin.mode, twin.num_cached_batches) == (mode, 2)
+    for evaluator in (original, twin, second):
+        evaluator.close()
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["run-1.jsonl", "run-2.jsonl", "run.jsonl"]
+
+
+def test_a_shallow_copy_shares_the_loader() -> None:
+    """copy.copy wraps the same loader, copy.deepcopy one of its own."""
+    loader = Loader()
+    evaluator = LoaderEvaluator(loader)
+    assert copy.copy(evaluator).dataloader is loader
+    assert copy.deepcopy(evaluator).dataloader is not loader
+
+
+def test_a_copy_reads_no_batch_to_fill_its_cache() -> None:
+    """A copy of a replaying evaluator has the kept batches, also those of a used-up loader."""
+    evaluator = LoaderEvaluator(iter("abc"), "replay")
+    assert list(copy.copy(evaluator)) == ["a", "b", "c"]
+
+
+def test_a_factory_is_called_for_each_epoch() -> None:
+    """A callable that returns an iterator makes every epoch whole."""
+    evaluator = LoaderEvaluator(lambda: iter("abc"))
+    assert list(evaluator) == list(evaluator) == ["a", "b", "c"]
+
+
+def test_an_epoch_without_a_batch_says_so() -> None:
+    """A used-up one-shot loader serves nothing, as it would by itself, and it is said why."""
+    evaluator = LoaderEvaluator(iter("abc"))
+    list(evaluator)
+    with pytest.warns(LoadevalWarning, match="callable that returns"):
+        assert list(evaluator) == []
+
+
+def test_a_dataset_read_by_index_is_served() -> None:
+    """What Python iterates by index, from 0 to IndexError, is a loader."""
+
+    class ByIndex:
+        def __getitem__(self, index: int) -> int:
+            return [10, 20][index]
+
+    assert list(LoaderEvaluator(ByIndex())) == [10, 20]
+
+
+def test_metrics_are_those_of_dalis_class() -> None:
+    """The keys, in seconds, over all epochs; nothing before any batch."""
+    clock = FakeClock()
+    loader = ScriptedLoader("ab", [2_000_000_000, 1_000_000_000], clock)
+    evaluator = LoaderEvaluator(dataloader=loader, mode="log", metrics_file=None, clock=clock)
+    assert evaluator.get_metrics() == {}
+    for _ in evaluator:
+        clock.advance(500_000_000)
+    assert evaluator.get_metrics() == {
+        "mode": "log",
+        "total_batches": 2,
+        "total_time": 4.0,
+        "avg_batch_time": 1.5,
+        "min_batch_time": 1.0,
+        "max_batch_time": 2.0,
+        "batch_times": [2.0, 1.0],
+        "cached_batches": 0,
+        "cache_ready": False,
+    }
+
+
+def test_attributes_are_those_of_dalis_class() -> None:
+    """What DALI's users read is there under the same names."""
+    loader = Loader()
+    evaluator = LoaderEvaluator(loader, "replay", 2, "metrics.json")
+    assert evaluator.dataloader is loader
+    assert (evaluator.mode, evaluator.num_cached_batches) == ("replay", 2)
+    assert evaluator.metrics_file == "metrics.json"
+    assert evaluator.cached_batches == ["a", "b"]
+    assert evaluator.cache_ready
+    log = LoaderEvaluator(loader)
+    assert (log.cached_batches, log.cache_ready) == ([], False)
+    assert repr(log) == f"LoaderEvaluator({loader!r}, mode='log')"
+
+
+def test_the_summary_prints_the_lines_of_dalis_class(capsys: pytest.CaptureFixture[str]) -> None:
+    """The lines that DALI's users look for, and unknown where its class would fail."""
+    evaluator = LoaderEvaluator(Loader())
+    list(evaluator)
+    evaluator.print_summary()
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[:4] == [
+        "Loader Evaluator Summary:",
+        "  Mode: log",
+        "  Dataset size: 3",
+        "  Number of batches: 3",
+    ]
+    assert "  Total batches processed: 3" in lines
+    LoaderEvaluator(iter([1])).print_summary()
+    assert "  Dataset size: unknown" in capsys.readouterr().out
+
+
+def test_saved_metrics_are_read_as_the_run(tmp_path: Path) -> None:
+    """save_metrics writes JSON with DALI's keys that read_run reads whole."""
+    evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "m.json")
+    list(evaluator)
+    evaluator.save_metrics()
+    evaluator.save_metrics(tmp_path / "other.json")
+    assert json.loads((tmp_path / "m.json").read_text())["total_batches"] == 3
+    run = read_run(tmp_path / "other.json")
+    assert run.steps.wait_ns.tolist() == evaluator.recorded().steps.wait_ns.tolist()
+
+
+def test_saving_metrics_without_a_name_warns() -> None:
+    """Without any filename nothing is written, and training scripts go on."""
+    with pytest.warns(LoadevalWarning, match="no filename"):
+        LoaderEvaluator(Loader()).save_metrics()
+
+
+def test_closing_saves_the_metrics_that_were_asked_for(tmp_path: Path) -> None:
+    """A metrics_file that nobody wrote is written by close(), and one that is there is kept."""
+    path = tmp_path / "m.json"
+    with LoaderEvaluator(Loader(), metrics_file=path) as evaluator:
+        list(evaluator)
+    assert read_run(path).closed
+    before = path.read_text()
+    with LoaderEvaluator(Loader(), metrics_file=path) as evaluator:
+        list(evaluator)
+    assert path.read_text() == before
+
+
+def test_closing_without_a_batch_saves_no_metrics(tmp_path: Path) -> None:
+    """No batch, no metrics file."""
+    LoaderEvaluator(Loader(), metrics_file=tmp_path / "m.json").close()
+    assert not list(tmp_path.iterdir())
+
+
+def test_metrics_that_cannot_be_saved_at_close_are_said(tmp_path: Path) -> None:
+    """A folder that is missing at close is a warning: the training run has ended well."""
+    evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "gone" / "m.json")
+    list(evaluator)
+    with pytest.warns(LoadevalWarning, match="could not be saved"):
+        evaluator.close()
+
+
+def test_a_closed_evaluator_serves_unmeasured(tmp_path: Path) -> None:
+    """After close(), which may be called twice, the loader is served and the run stays."""
+    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
+    list(evaluator)
+    evaluator.close()
+    evaluator.close()
+    with pytest.warns(LoadevalWarning, match="is closed"):
+        assert list(evaluator) == ["a", "b", "c"]
+    assert len(evaluator.recorded().steps) == 3
+    assert evaluator.recorded().closed
+
+
+def test_closing_in_the_middle_of_an_epoch_keeps_what_was_measured(tmp_path: Path) -> None:
+    """The epoch goes on, unmeasured from there."""
+    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
+    served = []
+    for batch in evaluator:
+        served.append(batch)
+        if batch == "b":
+            evaluator.close()
+    assert served == ["a", "b", "c"]
+    assert len(read_run(tmp_path / "run.jsonl").steps) == 2
+
+
+def test_an_existing_log_is_not_overwritten(tmp_path: Path) -> None:
+    """A measurement on disk is safe, unless overwrite=True says that it need not be."""
+    path = tmp_path / "run.jsonl"
+    LoaderEvaluator(Loader(), log_file=path).close()
+    before = path.read_bytes()
+    with pytest.raises(RunLogError, match="already exists"):
+        LoaderEvaluator(Loader(), log_file=path)
+    assert path.read_bytes() == before
+    LoaderEvaluator(Loader(), log_file=path, overwrite=True).close()
+    assert path.read_bytes() != before
+
+
+def test_an_evaluator_that_is_dropped_closes_its_log(tmp_path: Path) -> None:
+    """When nobody holds it any more, its log is complete."""
+    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
+    list(evaluator)
+    del evaluator
+    gc.collect()
+    assert read_run(tmp_path / "run.jsonl").closed
+
+
+def test_the_interpreters_exit_closes_the_log(tmp_path: Path) -> None:
+    """A script that just ends leaves a complete log, also when it ends by an exception."""
+    script = (
+        "from loadeval import LoaderEvaluator\n"
+        "evaluator = LoaderEvaluator(range(5), log_file='run.jsonl')\n"
+        "for batch in evaluator:\n"
+        "    if batch == 3: raise SystemExit(3)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=False)
+    assert done.returncode == 3
+    run = read_run(tmp_path / "run.jsonl")
+    assert run.closed
+    assert len(run.steps) == 4
+
+
+def test_the_run_is_named_after_its_file_or_as_asked(tmp_path: Path) -> None:
+    """name=, else the log's file name, else the loader's class."""
+    named = LoaderEvaluator(Loader(), name="mine", log_file=tmp_path / "a.jsonl")
+    filed = LoaderEvaluator(Loader(), log_file=tmp_path / "b.jsonl")
+    plain = LoaderEvaluator(Loader(), epoch_batches=float("inf"))
+    names = [evaluator.recorded().header.name for evaluator in (named, filed, plain)]
+    assert names == ["mine", "b", "Loader"]
+    assert plain.recorded().header.settings["epoch_batches"] == "inf"

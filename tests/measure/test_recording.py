@@ -1,0 +1,194 @@
+"""What is measured reaches the log, whatever happens to the process."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import psutil
+import pytest
+
+from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.measure import flusher, recording
+from loadeval.measure.timing import CHUNK
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+def log_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "loadeval-log"]
+
+
+def until(condition: object, seconds: float = 20) -> None:
+    """Wait for something that another thread or process does."""
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_log_is_brought_up_to_date_while_a_step_runs(tmp_path: Path) -> None:
+    """A batch is on disk within the second, although its step has not ended."""
+    path = tmp_path / "run.jsonl"
+    for _ in LoaderEvaluator(range(3), log_file=path):
+        until(lambda: len(read_run(path).steps) == 1, seconds=20)
+        break
+
+
+def test_a_killed_process_leaves_a_log_that_reads(tmp_path: Path) -> None:
+    """After kill -9 the batches of more than a second ago are in the log."""
+    script = (
+        "import time\n"
+        "from loadeval import LoaderEvaluator\n"
+        "for batch in LoaderEvaluator(range(10**9), log_file='run.jsonl'):\n"
+        "    time.sleep(0.001)\n"
+    )
+    path = tmp_path / "run.jsonl"
+    with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as process:
+        until(path.exists)
+        until(lambda: len(read_run(path).steps) > 50)
+        process.send_signal(signal.SIGKILL)
+    run = read_run(path)
+    assert not run.closed
+    assert any("no end line" in note for note in run.notes)
+    assert (run.steps.step_ns[:-1] > 0).all()
+
+
+def test_no_thread_is_alive_between_epochs(tmp_path: Path) -> None:
+    """The log's thread begins with the first batch and ends with the epoch."""
+    during = []
+
+    class Loader:
+        def __iter__(self) -> Iterator[int]:
+            during.append(len(log_threads()))  # here a loader forks its workers
+            yield 1
+            yield 2
+
+    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
+    for _ in range(2):
+        for _ in evaluator:
+            during += [len(log_threads())]
+    during.append(len(log_threads()))
+    assert during == [0, 1, 1, 0, 1, 1, 0]
+
+
+def test_two_epochs_at_once_share_one_thread(tmp_path: Path) -> None:
+    """The thread ends when the last of several epochs does."""
+    evaluator = LoaderEvaluator(range(3), log_file=tmp_path / "run.jsonl")
+    for _ in evaluator:
+        for _ in evaluator:
+            assert len(log_threads()) == 1
+        assert len(log_threads()) == 1
+    assert not log_threads()
+    assert len(evaluator.recorded().steps) == 12
+
+
+def test_the_log_is_the_run_that_memory_would_hold(tmp_path: Path) -> None:
+    """With and without a log the same columns come out."""
+    logged = LoaderEvaluator(range(2 * CHUNK + 3), log_file=tmp_path / "run.jsonl")
+    plain = LoaderEvaluator(range(2 * CHUNK + 3))
+    for evaluator in (logged, plain):
+        list(evaluator)
+        steps = evaluator.recorded().steps
+        assert len(steps) == 2 * CHUNK + 3
+        assert (steps.step_ns >= 0).all()
+
+
+def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits in memory is bounded, also without any help of the thread."""
+    monkeypatch.setattr(flusher, "INTERVAL_S", 1000)
+    path = tmp_path / "run.jsonl"
+    epoch = iter(LoaderEvaluator(range(8 * CHUNK), log_file=path))
+    for _ in range(8 * CHUNK):
+        next(epoch)
+    assert len(read_run(path).steps) >= (8 - recording.MAX_WAITING_CHUNKS - 1) * CHUNK
+
+
+def test_a_full_disk_does_not_end_the_training_run(tmp_path: Path) -> None:
+    """When the log takes no more, it is said once, and measuring goes on in memory."""
+    evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")
+    list(evaluator)
+    log = evaluator._measurement.recording._log
+    assert log is not None
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        log._file.close()
+        log._file = full
+        with pytest.warns(LoadevalWarning, match="No space left") as said:
+            assert list(evaluator) == list(range(10))
+    assert len(said) == 1
+    assert len(evaluator.recorded().steps) == 20
+    evaluator.close()
+    assert len(evaluator.recorded().steps) == 20
+
+
+def test_a_forked_child_stays_out_of_its_parents_log(tmp_path: Path) -> None:
+    """A child that inherits an evaluator measures in memory, and leaves the log alone."""
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(range(4), log_file=path)
+    list(evaluator)
+    child = get_context("fork").Process(target=_serve_in_child, args=(evaluator,))
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    evaluator.close()
+    assert len(read_run(path).steps) == 4
+
+
+def _serve_in_child(evaluator: LoaderEvaluator) -> None:
+    assert list(evaluator) == [0, 1, 2, 3]
+    assert len(evaluator.recorded().steps) == 4
+    evaluator.close()
+
+
+def test_a_forked_child_that_serves_nothing_does_not_end_the_log(tmp_path: Path) -> None:
+    """A child's exit leaves its parent's log open."""
+    evaluator = LoaderEvaluator(range(4), log_file=tmp_path / "run.jsonl")
+    child = get_context("fork").Process(target=evaluator.close)
+    child.start()
+    child.join()
+    assert child.exitcode == 0
+    assert list(evaluator) == [0, 1, 2, 3]
+    assert len(evaluator.recorded().steps) == 4
+
+
+def test_history_in_memory_costs_at_most_40_bytes_a_batch() -> None:
+    """Without a log a million batches take less than 40 MB, also when their sizes vary."""
+    batches = 1_000_000
+
+    class Varying:
+        def __iter__(self) -> Iterator[bytes]:
+            sizes = [bytes(n) for n in range(1, 100)]
+            for number in range(batches):
+                yield sizes[number % 99]
+
+    evaluator = LoaderEvaluator(Varying(), samples=len)
+    process = psutil.Process(os.getpid())
+    gc.collect()
+    before = process.memory_info().rss
+    for _ in evaluator:
+        pass
+    gc.collect()
+    assert process.memory_info().rss - before < 40 * batches
+
+
+def test_history_in_a_log_takes_no_memory(tmp_path: Path) -> None:
+    """With a log a million batches leave hardly a trace in memory."""
+    evaluator = LoaderEvaluator(range(1_000_000), log_file=tmp_path / "run.jsonl")
+    process = psutil.Process(os.getpid())
+    gc.collect()
+    before = process.memory_info().rss
+    for _ in evaluator:
+        pass
+    gc.collect()
+    assert process.memory_info().rss - before < 15_000_000

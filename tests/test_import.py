@@ -1,0 +1,33 @@
+"""`import loadeval` is quick, and brings no framework along."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+FRAMEWORKS = {"torch", "nvidia", "spdl", "matplotlib", "rich", "typer", "psutil", "PIL", "jinja2"}
+SCRIPT = """
+import time, sys
+began = time.perf_counter()
+import loadeval
+seconds = time.perf_counter() - began
+import json
+print(json.dumps([seconds, sorted({name.partition('.')[0] for name in sys.modules})]))
+"""
+
+
+def imported() -> tuple[float, set[str]]:
+    out = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True).stdout
+    seconds, modules = json.loads(out)
+    return seconds, set(modules)
+
+
+def test_no_framework_is_imported() -> None:
+    """Neither a framework nor anything for reports comes with `import loadeval`."""
+    assert not imported()[1] & FRAMEWORKS
+
+
+def test_import_takes_less_than_300_ms() -> None:
+    """The best of five imports, each in a process of its own, is under 0.3 s."""
+    assert min(imported()[0] for _ in range(5)) < 0.3
