@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from itertools import chain, cycle, islice, repeat
+from itertools import chain, cycle, islice
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import CacheError, LoadevalWarning
@@ -126,11 +126,12 @@ class BatchCache:
             yield kept.handout[0], kept.count, *watched
 
     def _copies(self) -> Iterator[Handout]:
-        for kept in chain.from_iterable(map(list, repeat(self._kept))):
-            if len(self._kept) > 1 and kept.spoiled():
-                self._kept.remove(kept)
-            else:
-                yield partial(map_leaves, own, kept.tree), kept.count, *UNWATCHED
+        while True:
+            for kept in list(self._kept):
+                if len(self._kept) > 1 and kept.spoiled():
+                    self._kept.remove(kept)
+                else:
+                    yield partial(map_leaves, own, kept.tree), kept.count, *UNWATCHED
 
 
 def fill(

@@ -49,7 +49,7 @@ class Measurement:
             cache = fill(self.adapter, loader, self.counter, wanted, allowed)
         self.cache = cache
         fill_ns = settings.clock() - began
-        self.length = None if cache is None else self._replayed_length(info, cache)
+        self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
         header = self._header(loader, info, fill_ns)
         log = None
         if settings.log_file is not None:
@@ -67,9 +67,9 @@ class Measurement:
             )
             return self.adapter.epoch(loader)
         clock, recording = self.settings.clock, self.recording
-        if self.cache is not None and self.length is not None:
+        if self.cache is not None:
             begin = partial(recording.begin_epoch, "ideal")
-            return replayed(self.cache, self.length, begin, clock, recording.note, owner)
+            return replayed(self.cache, self.epoch_batches, begin, clock, recording.note, owner)
         began = clock()
         epoch = self.adapter.epoch(loader)
         opened_ns = clock() - began
@@ -78,11 +78,11 @@ class Measurement:
 
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet."""
-        if self.recording.closed:
-            return
         self.recording.close()
         path = self.settings.metrics_file
-        if path is not None and self.recording.batches and not Path(path).exists():
+        if path is None or not self.recording.closed or not self.recording.batches:
+            return
+        if not Path(path).exists():
             try:
                 write_metrics(self.recording.run(), path)
             except OSError as error:
@@ -92,7 +92,7 @@ class Measurement:
                     stacklevel=2,
                 )
 
-    def _replayed_length(self, info: LoaderInfo, cache: BatchCache) -> float:
+    def _epoch_batches(self, info: LoaderInfo, cache: BatchCache) -> float:
         if self.settings.epoch_batches is not None:
             return self.settings.epoch_batches
         if info.length is not None:

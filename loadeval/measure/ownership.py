@@ -70,11 +70,11 @@ def changed(others: Others | None) -> bool:
 
 
 def same_arrays(some: list[Any], others: list[Any]) -> bool:
-    """Whether the NumPy arrays among two lists of leaves are equal, element by element."""
+    """Whether the NumPy arrays among two lists of leaves hold the same bytes, NaNs included."""
     return all(
-        np.array_equal(a.view(np.uint8), b.view(np.uint8))
-        for a, b in zip(some, others, strict=True)
-        if isinstance(a, np.ndarray)
+        one.tobytes() == other.tobytes()
+        for one, other in zip(some, others, strict=True)
+        if isinstance(one, np.ndarray) and not one.dtype.hasobject
     )
 
 

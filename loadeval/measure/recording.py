@@ -106,16 +106,20 @@ class Recording:
         return assembly.run()
 
     def close(self) -> None:
-        """Bring the log up to date and end it. What is served later is not measured."""
-        if self.closed or os.getpid() != self._process:
+        """Bring the log up to date and end it, once. What is served later is not measured.
+
+        In a forked child, whose log it is not, nothing happens.
+        """
+        if os.getpid() != self._process:
             return
         self._stop_flusher()
         with self._lock:
             self.drain()
             self.closed = True
             self._live.clear()
-            if self._log is not None and not self._log.broken:
-                self._attempt(self._log, partial(self._log.end, self.batches))
+            log = self._log
+            if log is not None and not log.broken:
+                self._attempt(log, partial(log.end, self.batches))
 
     def _keep(self, line: Line) -> None:
         with self._lock:
@@ -131,6 +135,7 @@ class Recording:
             write()
         except OSError as error:
             log.broken = True
+            log.close()
             warnings.warn(
                 f"the run log {log.path} cannot be written any more ({error}); measuring goes on "
                 "in memory, and save_metrics() can save it",
@@ -147,6 +152,8 @@ class Recording:
         if os.getpid() == self._process:
             return
         self._process = os.getpid()
+        if self._log is not None:
+            self._log.close()
         self._log = self._flusher = None
         self._live, self._kept = [], []
         self._lock = threading.RLock()

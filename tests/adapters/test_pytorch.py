@@ -5,6 +5,8 @@ from __future__ import annotations
 import copy
 import os
 import pickle
+import subprocess
+import sys
 from contextlib import suppress
 from itertools import count
 from pathlib import Path
@@ -143,9 +145,14 @@ def test_a_dataset_is_iterated_by_itself() -> None:
 
 def test_describing_does_not_fix_the_start_method() -> None:
     """The default start method can still be chosen after a loader was wrapped."""
-    LoaderEvaluator(DataLoader(Tensors, num_workers=1))
-    chosen = torch.multiprocessing.get_start_method(allow_none=True)
-    assert chosen is None or chosen == "fork"
+    script = (
+        "import multiprocessing\n"
+        "from torch.utils.data import DataLoader\n"
+        "from loadeval import LoaderEvaluator\n"
+        "LoaderEvaluator(DataLoader([1], num_workers=1))\n"
+        "multiprocessing.set_start_method('spawn')\n"
+    )
+    subprocess.run([sys.executable, "-c", script], check=True)
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -221,7 +228,7 @@ def test_pinning_without_an_accelerator_is_torchs_own_warning() -> None:
 
 def test_the_samplers_epoch_is_set_through_the_wrapper() -> None:
     """`loader.sampler.set_epoch(n)` shuffles as without the wrapper."""
-    sampler = DistributedSampler(Tensors, num_replicas=2, rank=0)
+    sampler: DistributedSampler[Any] = DistributedSampler(Tensors, num_replicas=2, rank=0)
     evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8, sampler=sampler))
     first = list(evaluator)
     evaluator.sampler.set_epoch(1)

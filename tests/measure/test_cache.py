@@ -260,6 +260,22 @@ def test_when_every_kept_batch_is_spoiled_one_goes_on() -> None:
         batch += 0.5
     with pytest.warns(LoadevalWarning, match="in place"):
         assert len(list(epoch)) == 3
+    assert len(list(evaluator)) == 6
+
+
+def test_a_batch_changed_after_its_epoch_is_found_before_the_next() -> None:
+    """A consumer that keeps batches, and changes one between epochs, does not spoil the next."""
+    evaluator = replay([torch.full((2,), float(i)) for i in range(3)])
+    held = list(evaluator)
+    held[1] += 7
+    with pytest.warns(LoadevalWarning, match="in place"):
+        assert [float(batch[0]) for batch in evaluator] == [0, 2, 0]
+
+
+def test_arrays_of_any_kind_are_compared() -> None:
+    """NaNs, objects, strings, no dimensions and no elements are no change in place."""
+    batch = [np.array(np.nan), np.array(["a", None], dtype=object), np.array("text"), np.empty(0)]
+    assert len(list(replay([batch] * 6, num_cached_batches=2))) == 6
 
 
 def test_kept_tensors_are_cut_from_their_graph() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
+from loadeval.measure.timing import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -255,6 +256,16 @@ def test_closing_in_the_middle_of_an_epoch_keeps_what_was_measured(tmp_path: Pat
             evaluator.close()
     assert served == ["a", "b", "c"]
     assert len(read_run(tmp_path / "run.jsonl").steps) == 2
+
+
+def test_a_long_epoch_goes_on_after_close_without_growing() -> None:
+    """What is served after close() is not held in memory."""
+    evaluator = LoaderEvaluator(range(3 * CHUNK))
+    epoch = iter(evaluator)
+    next(epoch)
+    evaluator.close()
+    assert len(list(epoch)) == 3 * CHUNK - 1
+    assert len(evaluator.recorded().steps) == 1
 
 
 def test_an_existing_log_is_not_overwritten(tmp_path: Path) -> None:

@@ -151,6 +151,30 @@ def _serve_in_child(evaluator: LoaderEvaluator) -> None:
     evaluator.close()
 
 
+def test_after_a_fork_the_child_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Seen from another process id, the log is somebody else's, closing is no concern."""
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(range(4), log_file=path, metrics_file=tmp_path / "m.json")
+    list(evaluator)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    evaluator._measurement.close()
+    assert list(evaluator) == [0, 1, 2, 3]
+    assert len(evaluator.recorded().steps) == 4
+    assert len(read_run(path).steps) == 4
+    assert not (tmp_path / "m.json").exists()
+
+
+def test_after_a_fork_a_run_in_memory_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A child does not count its parent's batches as its own."""
+    evaluator = LoaderEvaluator(range(4))
+    list(evaluator)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    list(evaluator)
+    assert len(evaluator.recorded().steps) == 4
+
+
 def test_a_forked_child_that_serves_nothing_does_not_end_the_log(tmp_path: Path) -> None:
     """A child's exit leaves its parent's log open."""
     evaluator = LoaderEvaluator(range(4), log_file=tmp_path / "run.jsonl")

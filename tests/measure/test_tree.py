@@ -89,7 +89,8 @@ def test_leaves_come_in_the_order_of_the_tree() -> None:
 def test_refreshing_makes_new_containers_around_the_same_leaves() -> None:
     """A refreshed batch can be taken apart without a trace on the kept one."""
     array = np.zeros(2)
-    for tree in ({"x": array}, [array], {"x": {"y": array}}, ([array], 1)):
+    trees = {"x": array}, [array], {"x": {"y": array}}, ([array], 1), OrderedDict(x=array)
+    for tree in trees:
         fresh = refresher(tree)
         assert fresh() is not fresh()
         assert next(leaves(fresh())) is array
