@@ -1,0 +1,57 @@
+"""What every command shares: exit codes, printing, and how an error is told."""
+
+from __future__ import annotations
+
+import io
+import json
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import typer
+from rich.console import Console
+
+from loadeval.errors import LoadevalError
+from loadeval.report.wording import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from rich.console import RenderableType
+
+FAILED = 1
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
+    "2 wrong usage."
+)
+
+
+def print_report(*reports: RenderableType) -> None:
+    """Print `reports` with an empty line between them."""
+    console = Console(highlight=False, markup=False, emoji=False)
+    for number, report in enumerate(reports):
+        if number:
+            console.print()
+        console.print(report)
+
+
+def print_json(content: dict[str, Any]) -> None:
+    """Print `content` as one JSON object."""
+    typer.echo(json.dumps(content, indent=2))
+
+
+@contextmanager
+def errors_told() -> Iterator[None]:
+    """Tell an error of loadeval's in one line on stderr, and exit with FAILED."""
+    try:
+        yield
+    except LoadevalError as error:
+        typer.echo(f"Error: {printable(error)}", err=True)
+        raise typer.Exit(FAILED) from None
+
+
+def escape_what_cannot_be_encoded() -> None:
+    """Print a character that stdout's encoding does not have as its escape."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")

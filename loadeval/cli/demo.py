@@ -1,0 +1,114 @@
+"""loadeval demo: train on real images, logged and replayed, and compare."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from loadeval.analysis.headroom import compare
+from loadeval.analysis.summary import summarise
+from loadeval.cli.console import errors_told, print_report
+from loadeval.demo.folder import DemoFolder
+from loadeval.errors import LoadevalError
+from loadeval.record.metrics import read_run
+from loadeval.report.text import RunsReport, comparison_report
+from loadeval.report.wording import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.progress import TaskID
+
+    from loadeval.demo.run import DemoResult
+
+NEEDED = {"torch", "PIL"}
+COLUMNS = (
+    TextColumn("{task.description}"),
+    BarColumn(),
+    MofNCompleteColumn(),
+    TimeElapsedColumn(),
+)
+REDRAW_S = 0.2
+INTERRUPTED = 130
+"""The exit code of a process that Ctrl-C ended: 128 + SIGINT."""
+
+
+def demo(
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="The folder for images, run logs and figure.")
+    ] = Path("loadeval-demo"),
+) -> None:
+    """Train on JPEGs, logged and then replayed, and compare.
+
+    Takes under a minute on two CPU cores. Needs torch and Pillow: pip install "loadeval[demo]".
+    """
+    try:
+        with errors_told():
+            run_demo = _imported()
+            replaced = DemoFolder(output).prepare()
+            if replaced:
+                names = ", ".join(path.name for path in replaced)
+                typer.echo(f"Replacing {names} of an earlier demo.\n")
+            with Progress(*COLUMNS, auto_refresh=False) as progress:
+                result = run_demo(output, Bars(progress))
+            show(result)
+    except KeyboardInterrupt:
+        typer.echo("Interrupted.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+
+
+def show(result: DemoResult) -> None:
+    """Print what the two runs say, and which files hold them."""
+    real, ideal = read_run(result.real_log), read_run(result.ideal_log)
+    typer.echo()
+    print_report(
+        comparison_report(compare(real, ideal)),
+        RunsReport([(run, summarise(run)) for run in (real, ideal)]),
+    )
+    typer.echo(
+        "\nIn its last epoch with real loading the network classified "
+        f"{result.accuracy:.0%} of the images right.\n"
+        f"\nreal run   {printable(result.real_log)}"
+        f"\nideal run  {printable(result.ideal_log)}"
+        f"\nfigure     {printable(result.figure)}"
+    )
+
+
+def _imported() -> Callable[[Path, Bars], DemoResult]:
+    try:
+        from loadeval.demo.run import run_demo  # noqa: PLC0415 - imports torch
+    except ModuleNotFoundError as error:
+        if error.name not in NEEDED:
+            raise
+        raise LoadevalError(
+            f"the demo trains on images with torch and Pillow, and {error.name} is not installed; "
+            'install both with: pip install "loadeval[demo]"'
+        ) from error
+    return run_demo
+
+
+class Bars:
+    """One bar for each stage, drawn now and then by whoever reports progress.
+
+    No thread draws them: it would take time from the training that is measured, and would be
+    alive while the loader forks its workers.
+    """
+
+    def __init__(self, progress: Progress) -> None:
+        self.progress = progress
+        self.tasks: dict[str, TaskID] = {}
+        self.drawn_s = 0.0
+
+    def __call__(self, stage: str, done: int, total: int) -> None:
+        """Note that `done` of `total` of `stage` is done."""
+        if stage not in self.tasks:
+            self.tasks[stage] = self.progress.add_task(stage, total=total)
+        self.progress.update(self.tasks[stage], completed=done)
+        now_s = time.monotonic()
+        if done == total or now_s - self.drawn_s > REDRAW_S:
+            self.progress.refresh()
+            self.drawn_s = now_s

@@ -1,0 +1,42 @@
+"""The `loadeval` command: one module for each of its subcommands."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Annotated
+
+import typer
+
+from loadeval.cli.compare import compare
+from loadeval.cli.console import EXIT_CODES, escape_what_cannot_be_encoded
+from loadeval.cli.demo import demo
+from loadeval.cli.show import show
+
+app = typer.Typer(
+    epilog=EXIT_CODES,
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+)
+
+
+def _version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"loadeval {metadata.version('loadeval')}")
+        raise typer.Exit
+
+
+@app.callback()
+def main(
+    version: Annotated[  # noqa: ARG001 - typer hands it to its callback
+        bool,
+        typer.Option("--version", callback=_version, is_eager=True, help="Print the version."),
+    ] = False,
+) -> None:
+    """How much faster would training be if data loading were free?"""
+    escape_what_cannot_be_encoded()
+
+
+for command in (demo, show, compare):
+    app.command(epilog=EXIT_CODES)(command)

@@ -1,0 +1,58 @@
+"""`loadeval show`: the figures of runs."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from loadeval.analysis.summary import Summary, summarise
+from loadeval.cli.console import errors_told, print_json, print_report
+from loadeval.record.metrics import read_run
+from loadeval.report.text import RunsReport
+
+if TYPE_CHECKING:
+    from loadeval.record.model import Run
+
+
+def show(
+    runs: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="RUN...",
+            help="Run logs, files of save_metrics(), or JSON of DALI's LoaderEvaluator.",
+        ),
+    ],
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Print the figures of runs side by side.
+
+    Throughput, cycle, waits and start-up, what the loader was, and what happened meanwhile.
+    """
+    with errors_told():
+        read = [read_run(path) for path in runs]
+    summaries = [(run, summarise(run)) for run in read]
+    if as_json:
+        print_json({"runs": [_as_json(run, summary) for run, summary in summaries]})
+    else:
+        print_report(RunsReport(summaries))
+
+
+def _as_json(run: Run, summary: Summary) -> dict[str, Any]:
+    header = run.header
+    return {
+        "path": str(run.path),
+        "name": header.name,
+        "mode": header.mode,
+        "unit": header.unit,
+        "created": header.created,
+        "warmup": header.warmup,
+        "loader": dataclasses.asdict(header.loader),
+        "cache": None if header.cache is None else dataclasses.asdict(header.cache),
+        "closed": run.closed,
+        "notes": list(run.notes),
+        "events": [dataclasses.asdict(event) for event in run.events],
+        "summary": dataclasses.asdict(summary),
+    }

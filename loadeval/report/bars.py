@@ -1,0 +1,148 @@
+"""The panels of bars: throughput, and where a batch's time goes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, cast
+
+from loadeval.report.fitting import POINTS_PER_INCH, clipped, drawable, width_of
+from loadeval.report.style import (
+    FAINT,
+    IDEAL,
+    INK,
+    INTERFERENCE,
+    LABEL,
+    PANEL,
+    REAL,
+    STEP,
+    WAITING,
+    legend,
+    without_scale,
+)
+from loadeval.report.wording import duration, number
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.summary import Summary
+
+NOT_MEASURED = "not measured"
+GAP = 0.1
+"""Inches between a bar and what is written beside it."""
+THICK = 0.62
+"""Of a bar, where the rows are 1 apart."""
+
+
+def draw_throughput(axes: Axes, rates: tuple[float | None, float | None]) -> None:
+    """Two bars, real and ideal, with their values on top."""
+    highest = max((rate for rate in rates if rate is not None), default=0.0) or 1.0
+    without_scale(axes, "bottom")
+    axes.set_xlim(-0.6, 1.6)
+    axes.set_ylim(0, 1.2 * highest)
+    for place, (rate, color) in enumerate(zip(rates, (REAL, IDEAL), strict=True)):
+        if rate is not None:
+            axes.bar(place, rate, width=0.7, color=color)
+        axes.annotate(
+            NOT_MEASURED if rate is None else number(rate),
+            (place, rate or 0.0),
+            xytext=(0, 5),
+            textcoords="offset points",
+            ha="center",
+            va="bottom",
+            fontsize=LABEL if rate is None else PANEL,
+            fontweight="normal" if rate is None else "bold",
+            color=FAINT if rate is None else INK,
+        )
+    axes.set_xticks([0, 1], ["real", "ideal:\nloading free"])
+    axes.tick_params(axis="x", length=0)
+
+
+def throughput_title(unit: str, room: float) -> str:
+    """The title of the throughput panel, in at most `room` inches."""
+    start, end = "Throughput in ", "/s"
+    left = room - width_of(start + end, PANEL, bold=True)
+    return start + clipped(drawable(unit), PANEL, left, bold=True) + end
+
+
+def draw_batch_time(axes: Axes, real: Summary, ideal: Summary, headroom: Headroom) -> None:
+    """Rows from real down to ideal: step and waiting stacked, and between them what is lost."""
+    real_ns, ideal_ns = headroom.real_ns, headroom.ideal_ns
+    waiting_ns, interference_ns = headroom.waiting_ns, headroom.interference_ns
+    # Both are lost from the end of the real bar: waiting first, then interference.
+    between_ns = None if real_ns is None or waiting_ns is None else real_ns - waiting_ns
+    longest = max(real_ns or 0.0, ideal_ns or 0.0, between_ns or 0.0) or 1.0
+    without_scale(axes)
+    axes.set_xlim(0, longest * _room_for_values(axes))
+    axes.set_ylim(3.6, -0.6)
+    _stack(axes, 0, real, real_ns)
+    _lost(axes, 1, between_ns, waiting_ns, WAITING)
+    _lost(axes, 2, ideal_ns, interference_ns, INTERFERENCE)
+    _stack(axes, 3, ideal, ideal_ns)
+    axes.set_yticks(range(4), ["real", "lost by waiting", "lost by interference", "ideal"])
+    axes.tick_params(axis="y", length=0)
+    if real_ns is not None or ideal_ns is not None:
+        _explain(axes)
+
+
+def _stack(axes: Axes, row: int, summary: Summary, cycle_ns: float | None) -> None:
+    if cycle_ns is None or summary.wait_share is None:
+        _write(axes, row, 0.0, duration(cycle_ns))
+        return
+    wait_ns = cycle_ns * summary.wait_share
+    step_ns = cycle_ns - wait_ns
+    axes.barh(row, step_ns, height=THICK, color=STEP)
+    axes.barh(row, wait_ns, left=step_ns, height=THICK, color=WAITING)
+    _write_inside(axes, row, 0.0, step_ns)
+    _write_inside(axes, row, step_ns, wait_ns)
+    _write(axes, row, cycle_ns, duration(cycle_ns), bold=True)
+
+
+def _lost(axes: Axes, row: int, start_ns: float | None, lost_ns: float | None, color: str) -> None:
+    if start_ns is None or lost_ns is None:
+        _write(axes, row, 0.0, NOT_MEASURED)
+        return
+    # What is gained, a loss under zero, is drawn hollow.
+    inside = color if lost_ns >= 0 else "none"
+    axes.barh(
+        row, lost_ns, left=start_ns, height=THICK, facecolor=inside, edgecolor=color, linewidth=1.5
+    )
+    _write(axes, row, max(start_ns, start_ns + lost_ns), duration(lost_ns))
+
+
+def _write(axes: Axes, row: int, at_ns: float, text: str, *, bold: bool = False) -> None:
+    axes.annotate(
+        text,
+        (at_ns, row),
+        xytext=(GAP * POINTS_PER_INCH, 0),
+        textcoords="offset points",
+        va="center_baseline",
+        fontsize=LABEL,
+        fontweight="bold" if bold else "normal",
+        color=FAINT if text == NOT_MEASURED else INK,
+    )
+
+
+def _write_inside(axes: Axes, row: int, start_ns: float, long_ns: float) -> None:
+    text = duration(long_ns)
+    room = long_ns / axes.get_xlim()[1] * _width(axes)
+    if room > width_of(text, LABEL) + 2 * GAP:
+        middle = start_ns + long_ns / 2
+        axes.text(middle, row, text, ha="center", va="center_baseline", fontsize=LABEL, color=INK)
+
+
+def _explain(axes: Axes) -> None:
+    from matplotlib.patches import Patch  # noqa: PLC0415 - heavy
+
+    legend(axes, [Patch(color=STEP), Patch(color=WAITING)], ["step", "waiting"])
+
+
+def _room_for_values(axes: Axes) -> float:
+    """How much longer the axes are than the longest bar, for its value beside it."""
+    room = width_of("-0.000 ns", LABEL, bold=True)
+    return _width(axes) / (_width(axes) - room - 2 * GAP)
+
+
+def _width(axes: Axes) -> float:
+    figure = cast("Figure", axes.figure)
+    return float(axes.get_position().width * figure.get_size_inches()[0])

@@ -1,0 +1,144 @@
+"""Figures and findings in words: what the terminal and the figure both say."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.analysis.headroom import HIGH_SHARE, MODERATE_SHARE
+from loadeval.record.model import NOT_RECORDED
+
+if TYPE_CHECKING:
+    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.summary import Summary
+    from loadeval.record.model import LoaderInfo, Run
+
+TIME_UNITS = ("ns", "us", "ms", "s")
+BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
+STEP_UP = 1000
+LONGEST_NAME = 48
+"""Characters that are shown of a name from a run."""
+MOST_IN_FULL = 1_000_000
+"""Of the largest unit: ten days, or an exabyte."""
+LEAST_SHARE = 0.001
+NO_FASTER = 1.005
+"""A speed-up under this reads 1.00x."""
+
+THRESHOLDS = (
+    f"not input-bound under {MODERATE_SHARE:.0%} of the time lost, moderately under "
+    f"{HIGH_SHARE:.0%}, highly from there on"
+)
+
+
+def printable(text: object) -> str:
+    """`text` with each character that would steer a terminal, or show nothing, as its escape."""
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
+        for char in str(text)
+    )
+
+
+def shortened(text: str, limit: int) -> str:
+    """`text`, or when it is longer than `limit` characters its beginning and end."""
+    if len(text) <= limit:
+        return text
+    kept = max(limit - 3, 2)
+    return f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"
+
+
+def duration(ns: float | None) -> str:
+    """`ns` nanoseconds to three digits in the unit that suits; "not measured" for None."""
+    return "not measured" if ns is None else _scaled(ns, TIME_UNITS)
+
+
+def size(nbytes: float | None) -> str:
+    """`nbytes` to three digits in the unit that suits; "unknown" for None."""
+    return "unknown" if nbytes is None else _scaled(nbytes, BYTE_UNITS)
+
+
+def number(value: float) -> str:
+    """`value` to three digits; whole from a thousand on, and in millions or more from a million."""
+    for name, great in (("billion", 1e9), ("million", 1e6)):
+        if abs(value) >= great:
+            return f"{number(value / great)} {name}"
+    digits = f"{value:#.3g}"
+    if "e+" in digits or abs(float(digits)) >= STEP_UP:
+        return f"{value:,.0f}"
+    return digits.rstrip(".")
+
+
+def share(part: float | None) -> str:
+    """`part`, 0 to 1, in percent; "not measured" for None."""
+    if part is None:
+        return "not measured"
+    return "under 0.1%" if 0 < part < LEAST_SHARE else f"{part:.1%}"
+
+
+def speedup(ratio: float | None) -> str:
+    """`ratio` as a factor: 2.45x; "not measured" for None."""
+    return "not measured" if ratio is None else f"{number(ratio)}x"
+
+
+def throughput(summary: Summary, unit: str) -> str:
+    """Samples per second under their name, or batches per second where those are unknown."""
+    if summary.samples_per_s is not None:
+        return f"{number(summary.samples_per_s)} {unit}/s"
+    if summary.batches_per_s is not None:
+        return f"{number(summary.batches_per_s)} batches/s"
+    return "not measured"
+
+
+def counted(count: int, one: str, many: str) -> str:
+    """`count` things: 1 batch, 2,000 batches."""
+    return f"{count:,} {one if count == 1 else many}"
+
+
+def headline(headroom: Headroom) -> str:
+    """The finding of a comparison, in one sentence."""
+    verdict = headroom.verdict[0].upper() + headroom.verdict[1:]
+    ratio = headroom.speedup
+    if ratio is None:
+        return f"{verdict}: {_unmeasured_side(headroom)}"
+    if headroom.verdict == "inconclusive":
+        return f"{verdict}: {headroom.reason}"
+    pace = "no faster" if ratio < NO_FASTER else f"{speedup(ratio)} as fast"
+    return f"{verdict}: training would be {pace} if loading were free"
+
+
+def described_loader(run: Run) -> str:
+    """What served the batches of `run`, in a few words: what is known, and nothing of the rest."""
+    loader, cache = run.header.loader, run.header.cache
+    if cache is not None:
+        return printable(f"{cache.batches} kept batches replayed")
+    if loader.backend == NOT_RECORDED:
+        return "loader not recorded"
+    parts = [shortened(class_name(loader), LONGEST_NAME)]
+    for name, value in (
+        ("workers", loader.workers),
+        ("prefetch depth", loader.prefetch_depth),
+        ("batch size", loader.batch_size),
+    ):
+        parts += [] if value is None else [f"{name} {shortened(str(value), LONGEST_NAME)}"]
+    return printable(", ".join(parts))
+
+
+def class_name(loader: LoaderInfo) -> str:
+    """The name of the loader's class, without the module that it is in."""
+    return str(loader.backend).rsplit(".", maxsplit=1)[-1]
+
+
+def _unmeasured_side(headroom: Headroom) -> str:
+    if headroom.real_ns is None and headroom.ideal_ns is None:
+        return "the steady pace of neither run was measured"
+    side = "real" if headroom.real_ns is None else "ideal"
+    return f"the steady pace of the {side} run was not measured"
+
+
+def _scaled(value: float, units: tuple[str, ...]) -> str:
+    unit, *larger = units
+    # What rounds up to 1000 of a unit is 1.00 of the next.
+    while larger and abs(float(f"{value:.3g}")) >= STEP_UP:
+        value /= STEP_UP
+        unit, *larger = larger
+    if unit == units[0] and float(value).is_integer():
+        return f"{value:.0f} {unit}"
+    return f"{value:.3g} {unit}" if abs(value) >= MOST_IN_FULL else f"{number(value)} {unit}"

@@ -1,0 +1,169 @@
+"""`loadeval compare`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from loadeval.analysis import headroom
+from loadeval.analysis.summary import summarise
+from loadeval.cli.main import app
+from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.record.metrics import read_run
+from loadeval.testing import FakeClock, ScriptedLoader
+
+MS = 1_000_000
+COMMAND = Path(sys.executable).with_name("loadeval")
+Logs = tuple[Path, Path]
+
+
+@pytest.fixture(autouse=True)
+def _plain_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(name="logs")
+def _logs(tmp_path: Path) -> Logs:
+    """Run logs of a real and an ideal run: steps of 10 ms, after waits of 30 ms and of none."""
+    return record(tmp_path / "real.jsonl", "log"), record(tmp_path / "ideal.jsonl", "replay")
+
+
+def record(path: Path, mode: str) -> Path:
+    clock = FakeClock()
+    loader = ScriptedLoader([np.zeros((4, 2))] * 30, [30 * MS] * 30, clock)
+    with LoaderEvaluator(loader, mode, 2, log_file=path, unit="images", clock=clock) as evaluator:
+        for _ in evaluator:
+            clock.advance(10 * MS)
+    return path
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command, run in this process."""
+    done = CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "80"})
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_finding_is_printed_first(logs: Logs) -> None:
+    """The speed-up is in the first line, and both runs are told below."""
+    code, out, err = run(*logs)
+    assert (code, err) == (0, "")
+    assert out.startswith("Highly input-bound: training would be 4.00x as fast")
+    assert "100 images/s" in out
+    assert "400 images/s" in out
+
+
+def test_no_figure_is_written_unasked(logs: Logs) -> None:
+    """Without --output the folder stays as it is."""
+    before = sorted(logs[0].parent.iterdir())
+    run(*logs)
+    assert sorted(logs[0].parent.iterdir()) == before
+
+
+def test_a_figure_is_written_where_asked(logs: Logs, tmp_path: Path) -> None:
+    """The path is told."""
+    code, out, _ = run(*logs, "--output", tmp_path / "figure.png")
+    assert code == 0
+    assert out.endswith(f"Figure written to {tmp_path / 'figure.png'}\n")
+    assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_has_the_fields_of_the_dataclasses(logs: Logs) -> None:
+    """One object: Headroom's fields, and both summaries as real and ideal."""
+    code, out, err = run(*logs, "--json")
+    real, ideal = map(read_run, logs)
+    expected = dataclasses.asdict(headroom.compare(real, ideal))
+    expected |= {"real": dataclasses.asdict(summarise(real))}
+    expected |= {"ideal": dataclasses.asdict(summarise(ideal))}
+    assert (code, err) == (0, "")
+    assert json.loads(out) == json.loads(json.dumps(expected))
+
+
+def test_json_and_figure_together(logs: Logs, tmp_path: Path) -> None:
+    """The figure is written, and stdout is JSON alone."""
+    _, out, _ = run(*logs, "--json", "--output", tmp_path / "figure.svg")
+    assert json.loads(out)["speedup"] == 4.0
+    assert (tmp_path / "figure.svg").exists()
+
+
+@pytest.mark.parametrize(
+    ("output", "message"),
+    [("figure.gif", ".png, .svg or .pdf was expected"), ("none/a.png", "cannot write the figure")],
+)
+def test_a_figure_that_cannot_be_written_exits_with_1(
+    logs: Logs, tmp_path: Path, output: str, message: str
+) -> None:
+    """The message goes to stderr, and nothing to stdout."""
+    code, out, err = run(*logs, "--output", tmp_path / output)
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: ")
+    assert message in err
+
+
+def test_runs_the_other_way_round_exit_with_1(logs: Logs) -> None:
+    """The message says what was expected."""
+    code, out, err = run(*reversed(logs))
+    assert (code, out) == (1, "")
+    assert "the other way round" in err
+
+
+def test_a_file_that_is_not_there_exits_with_1(logs: Logs, tmp_path: Path) -> None:
+    """The message names it."""
+    code, out, err = run(logs[0], tmp_path / "none.jsonl")
+    assert (code, out) == (1, "")
+    assert "none.jsonl" in err
+
+
+def test_one_run_is_wrong_usage(logs: Logs) -> None:
+    """Two files are needed."""
+    assert run(logs[0])[0] == 2
+
+
+def test_exit_codes_are_in_the_help() -> None:
+    """What an exit code means is said where the command is described."""
+    _, out, _ = run("--help")
+    assert "Exit codes: 0 done; 1 a file could not be read" in " ".join(out.split())
+
+
+def test_the_installed_command_compares(logs: Logs, tmp_path: Path) -> None:
+    """As a process of its own: plain text on stdout, and a figure."""
+    output = tmp_path / "figure.pdf"
+    done = subprocess.run(
+        [COMMAND, "compare", *logs, "--output", output], capture_output=True, text=True, check=True
+    )
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert done.stdout.startswith("Highly input-bound")
+    assert output.read_bytes().startswith(b"%PDF")
+
+
+def test_an_error_of_the_installed_command_is_no_traceback(tmp_path: Path) -> None:
+    """One line on stderr, and exit code 1."""
+    done = subprocess.run(
+        [COMMAND, "compare", tmp_path / "a", tmp_path / "b"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("Error: ")
+    assert done.stderr.count("\n") == 1
+
+
+def test_matplotlib_is_imported_only_to_draw(logs: Logs) -> None:
+    """Comparing without a figure is quick to start."""
+    script = (
+        "import sys; from loadeval.cli.main import app; app(sys.argv[1:], standalone_mode=False); "
+        "print('matplotlib' in sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script, "compare", *logs], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"

@@ -1,0 +1,141 @@
+"""`loadeval show`."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from loadeval.analysis.summary import summarise
+from loadeval.cli.main import app
+from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.record.metrics import read_run
+from loadeval.testing import FakeClock, ScriptedLoader
+
+MS = 1_000_000
+COMMAND = Path(sys.executable).with_name("loadeval")
+
+
+@pytest.fixture(autouse=True)
+def _plain_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture(name="log")
+def _log(tmp_path: Path) -> Path:
+    """A run log whose waits are 30 ms and whose steps are 10 ms, of four images each."""
+    return record(tmp_path / "real.jsonl")
+
+
+def record(path: Path, name: str | None = None) -> Path:
+    clock = FakeClock()
+    loader = ScriptedLoader([np.zeros((4, 2))] * 30, [30 * MS] * 30, clock)
+    with LoaderEvaluator(loader, log_file=path, unit="images", name=name, clock=clock) as evaluator:
+        for _ in evaluator:
+            clock.advance(10 * MS)
+        evaluator.save_metrics(path.with_suffix(".json"))
+    return path
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command, run in this process."""
+    done = CliRunner().invoke(app, ["show", *map(str, arguments)], env={"COLUMNS": "80"})
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_figures_of_a_run_are_printed(log: Path) -> None:
+    """A run log is read, and its figures printed."""
+    code, out, err = run(log)
+    assert (code, err) == (0, "")
+    assert "100 images/s" in out
+    assert "75.0%" in out
+
+
+def test_runs_are_printed_side_by_side(log: Path, tmp_path: Path) -> None:
+    """Run logs and metrics files can be shown together."""
+    other = record(tmp_path / "other.jsonl")
+    _, out, _ = run(log, other.with_suffix(".json"))
+    assert out.splitlines()[0].split() == ["run", "real", "other"]
+
+
+def test_json_has_the_summary_of_each_run(log: Path) -> None:
+    """One object, with the fields of Summary under their own names."""
+    code, out, err = run(log, log, "--json")
+    shown = json.loads(out)
+    summary = dataclasses.asdict(summarise(read_run(log)))
+    assert (code, err) == (0, "")
+    assert [found["path"] for found in shown["runs"]] == [str(log)] * 2
+    assert shown["runs"][0]["summary"] == json.loads(json.dumps(summary))
+
+
+def test_a_file_that_is_not_there_exits_with_1(tmp_path: Path) -> None:
+    """The message goes to stderr in one line, and nothing to stdout."""
+    code, out, err = run(tmp_path / "none.jsonl")
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: cannot read")
+    assert len(err.splitlines()) == 1
+
+
+def test_nothing_is_printed_when_one_of_the_files_is_bad(log: Path, tmp_path: Path) -> None:
+    """Every file is read before the first is told."""
+    (tmp_path / "bad.jsonl").write_text("{}\n")
+    code, out, _ = run(log, tmp_path / "bad.jsonl")
+    assert (code, out) == (1, "")
+
+
+def test_no_run_is_wrong_usage() -> None:
+    """At least one file is needed."""
+    assert run()[0] == 2
+
+
+def test_a_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    """Escape sequences and markup of a run are text."""
+    _, out, _ = run(record(tmp_path / "a.jsonl", name="[red]\x1b[2J"))
+    assert r"[red]\x1b[2J" in out
+
+
+def test_a_path_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    """Nor does the name of a file in an error."""
+    _, _, err = run(tmp_path / "\x1b[2J")
+    assert r"\x1b[2J" in err
+    assert "\x1b" not in err
+
+
+def test_exit_codes_are_in_the_help() -> None:
+    """What an exit code means is said where the command is described."""
+    _, out, _ = run("--help")
+    assert "Exit codes: 0 done; 1 a file could not be read" in " ".join(out.split())
+
+
+def test_version_is_told() -> None:
+    """`loadeval --version` prints one line."""
+    done = CliRunner().invoke(app, ["--version"])
+    assert (done.exit_code, done.stdout.split()[0]) == (0, "loadeval")
+
+
+def test_the_installed_command_shows_a_run(log: Path) -> None:
+    """As a process of its own, into a pipe of 80 columns: plain text, every figure whole."""
+    done = subprocess.run([COMMAND, "show", log], capture_output=True, text=True, check=True)
+    assert done.stderr == ""
+    assert "\x1b" not in done.stdout
+    assert "100 images/s" in done.stdout
+    assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_an_encoding_without_the_letters_of_a_name(tmp_path: Path) -> None:
+    """A name that stdout cannot encode is escaped, and is no error."""
+    log = record(tmp_path / "a.jsonl", name="Läufer")
+    done = subprocess.run(
+        [COMMAND, "show", log],
+        capture_output=True,
+        env={"PYTHONIOENCODING": "ascii", "PATH": ""},
+        check=True,
+    )
+    assert rb"L\xe4ufer" in done.stdout

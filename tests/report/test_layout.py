@@ -1,0 +1,128 @@
+"""Nothing in the figure overlaps, is cut off or is too small, whatever the runs are."""
+
+from __future__ import annotations
+
+import dataclasses
+from itertools import combinations
+from typing import TYPE_CHECKING, cast
+
+import pytest
+from matplotlib.axes import Axes
+from matplotlib.text import Text
+
+from loadeval.record.model import Event
+from loadeval.report.plots import comparison_figure
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.figure import Figure
+    from matplotlib.transforms import Bbox
+
+    from loadeval.record.model import Run
+
+    Record = Callable[..., Run]
+
+MS = 1_000_000
+LONG = "/data/" + "W" * 3000 + "/$\\alpha_{\x1b[31m\n\u4e2d\u6587"
+
+CASES: dict[str, Callable[[Record], tuple[Run, Run]]] = {
+    "highly input-bound": lambda record: (record(), record("replay")),
+    "moderately input-bound": lambda record: (record(waits_ns=[MS] * 30), record("replay")),
+    "inconclusive": lambda record: (record(waits_ns=[MS] * 6), record("replay")),
+    "no faster": lambda record: (record(waits_ns=[0] * 30), record("replay")),
+    "slower": lambda record: (record(step_ns=MS), record("replay", step_ns=90 * MS)),
+    "interference": lambda record: (record(step_ns=30 * MS), record("replay")),
+    "other batch size": lambda record: (record(samples=8), record("replay")),
+    "samples unknown": lambda record: (record(samples=None), record("replay", samples=None)),
+    "other unit": lambda record: (record(), record("replay", unit="videos")),
+    "real unmeasured": lambda record: (record(warmup=99), record("replay")),
+    "ideal unmeasured": lambda record: (record(), record("replay", warmup=99)),
+    "both unmeasured": lambda record: (record(warmup=99), record("replay", warmup=99)),
+    "nothing at all": lambda record: (record(epochs=0), record("replay", epochs=0)),
+    "no time passed": lambda record: (
+        record(waits_ns=[0] * 30, step_ns=0),
+        record("replay", step_ns=0),
+    ),
+    "one batch": lambda record: (record(waits_ns=[MS]), record("replay", waits_ns=[MS])),
+    "many epochs": lambda record: (record(epochs=60), record("replay", epochs=60)),
+    "some epochs": lambda record: (record(epochs=12), record("replay", epochs=12)),
+    "bursts": lambda record: (record(waits_ns=[0, *[500 * MS, 0, 0, 0] * 20]), record("replay")),
+    "many batches": lambda record: (record(waits_ns=[MS, 2 * MS] * 3000), record("replay")),
+    "nanoseconds": lambda record: (
+        record(waits_ns=[900] * 30, step_ns=300, samples=4096),
+        record("replay", step_ns=280, samples=4096, tick_ns=20),
+    ),
+    "weeks": lambda record: (
+        record(waits_ns=[10**15] * 30, step_ns=10**15),
+        record("replay", step_ns=10**15),
+    ),
+    "long names": lambda record: (
+        dataclasses.replace(
+            record(name=LONG, unit=LONG),
+            notes=(LONG * 2, "cut off " * 500),
+            events=(Event(0, LONG),),
+        ),
+        record("replay", name=LONG, unit=LONG),
+    ),
+    "long path": lambda record: (
+        dataclasses.replace(record(warmup=99, name=LONG)),
+        record("replay", warmup=99, name=LONG),
+    ),
+}
+
+
+@pytest.fixture(params=CASES, name="figure", scope="module")
+def _figure(request: pytest.FixtureRequest, record: Record) -> Figure:
+    figure = comparison_figure(*CASES[request.param](record))
+    figure.draw_without_rendering()
+    return figure
+
+
+def texts(figure: Figure) -> list[Text]:
+    found = cast("list[Text]", figure.findobj(Text))
+    return [text for text in found if text.get_visible() and text.get_text().strip()]
+
+
+def boxes(figure: Figure) -> dict[str, Bbox]:
+    """Where every text is, and every legend with its handles, in pixels."""
+    legends = [legend for legend in map(Axes.get_legend, figure.axes) if legend is not None]
+    inside = {id(text) for legend in legends for text in legend.get_texts()}
+    found = {
+        f"{number}: {text.get_text()}": text.get_window_extent()
+        for number, text in enumerate(texts(figure))
+        if id(text) not in inside
+    }
+    return found | {f"legend {i}": legend.get_window_extent() for i, legend in enumerate(legends)}
+
+
+def overlap(one: Bbox, other: Bbox) -> bool:
+    # Half a pixel of rounding is no overlap.
+    wide = min(one.x1, other.x1) - max(one.x0, other.x0)
+    high = min(one.y1, other.y1) - max(one.y0, other.y0)
+    return bool(wide > 0.5 and high > 0.5)
+
+
+def test_no_texts_overlap(figure: Figure) -> None:
+    """Every text and legend has its place for itself."""
+    found = boxes(figure)
+    assert [
+        pair for pair in combinations(found, 2) if overlap(found[pair[0]], found[pair[1]])
+    ] == []
+
+
+def test_no_text_is_cut_off(figure: Figure) -> None:
+    """Every text is inside of the figure."""
+    width, height = figure.canvas.get_width_height()
+    outside = [
+        text
+        for text, box in boxes(figure).items()
+        if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height
+    ]
+    assert outside == []
+
+
+def test_type_is_large(figure: Figure) -> None:
+    """No type is smaller than a hundredth of the figure's width: it can be read at half size."""
+    width = figure.get_size_inches()[0] * 72
+    assert min(text.get_fontsize() for text in texts(figure)) / width > 0.0125

@@ -1,0 +1,215 @@
+"""Runs and comparisons as text."""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+from typing import TYPE_CHECKING
+
+import pytest
+from rich.console import Console
+
+from loadeval.analysis.headroom import compare
+from loadeval.analysis.summary import summarise
+from loadeval.record.model import EpochEnd, Event, LoaderInfo
+from loadeval.report.text import (
+    RunsReport,
+    comparison_facts,
+    comparison_report,
+    figures,
+    loader_facts,
+    notes,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+    from loadeval.record.model import Run
+
+MS = 1_000_000
+
+
+def printed(report: RenderableType, width: int = 80) -> str:
+    console = Console(file=io.StringIO(), width=width, highlight=False)
+    console.print(report)
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+def report_of(*runs: Run) -> RunsReport:
+    return RunsReport([(run, summarise(run)) for run in runs])
+
+
+def test_figures_of_a_run(record: Callable[..., Run]) -> None:
+    """Rates, times, quantiles and counts are there under their names."""
+    run = record(waits_ns=[50 * MS, *[30 * MS] * 29], epochs=2)
+    found = dict(figures(run, summarise(run)))
+    assert found == {
+        "run": "log",
+        "mode": "log",
+        "throughput": "100 images/s",
+        "cycle, mean": "40.0 ms",
+        "step, mean": "10.0 ms",
+        "wait, mean": "30.0 ms",
+        "wait, p50": "30.0 ms",
+        "wait, p95": "30.0 ms",
+        "wait, p99": "30.0 ms",
+        "wait, max": "30.0 ms",
+        "share waited": "75.0%",
+        "start-up, first epoch": "50.0 ms",
+        "start-up, later epochs": "50.0 ms",
+        "batches": "60",
+        "epochs": "2",
+        "steady batches": "58",
+        "left out per epoch": "1 batch",
+        "samples per batch": "4",
+        "bytes per batch": "64 bytes",
+    }
+
+
+def test_figures_of_an_unmeasured_run(record: Callable[..., Run]) -> None:
+    """What was not measured, or is not known, is said so, and is not 0."""
+    run = record(epochs=0)
+    found = dict(figures(run, summarise(run)))
+    assert {found[name] for name in ("throughput", "cycle, mean", "wait, p99", "share waited")} == {
+        "not measured"
+    }
+    assert found["start-up, first epoch"] == "not measured"
+    assert found["start-up, later epochs"] == "none"
+
+
+def test_unknown_samples_are_unknown(record: Callable[..., Run]) -> None:
+    """A loader of text has neither samples nor bytes."""
+    run = record(samples=None)
+    found = dict(figures(run, summarise(run)))
+    assert (found["samples per batch"], found["bytes per batch"]) == ("unknown", "unknown")
+
+
+def test_startups_of_later_epochs_are_a_range(record: Callable[..., Run]) -> None:
+    """From the shortest to the longest, without the first."""
+    run = record(tick_ns=1000, epochs=3)
+    (first, *later) = summarise(run).startup_ns
+    summary = dataclasses.replace(summarise(run), startup_ns=(first, 2 * MS, 5 * MS, 3 * MS))
+    assert len(later) == 2
+    assert dict(figures(run, summary))["start-up, later epochs"] == "2.00 ms to 5.00 ms"
+
+
+def test_loader_facts(record: Callable[..., Run]) -> None:
+    """What is known of the loader is told, and of the rest that it is unknown."""
+    run = record("replay")
+    loader = LoaderInfo(backend="a.Loader", workers=4, prefetch_depth=8, pinned=True, length=30)
+    header = dataclasses.replace(run.header, loader=loader, environment={}, created="2026-11-21")
+    found = dict(loader_facts(dataclasses.replace(run, header=header)))
+    assert found == {
+        "loader": "Loader",
+        "workers": "4",
+        "prefetch depth": "8",
+        "batch size": "unknown",
+        "batches in an epoch": "30",
+        "pinned": "yes",
+        "device": "unknown",
+        "start method": "unknown",
+        "persistent workers": "unknown",
+        "kept for replay": "2 (128 bytes)",
+        "recorded": "2026-11-21 00:00:00",
+        "host": "unknown",
+        "usable CPUs": "unknown",
+    }
+
+
+def test_a_time_that_is_none_is_told_as_it_is(record: Callable[..., Run]) -> None:
+    """A file of another tool has no time."""
+    run = record()
+    header = dataclasses.replace(run.header, created="not recorded")
+    found = dict(loader_facts(dataclasses.replace(run, header=header)))
+    assert found["recorded"] == "not recorded"
+
+
+def test_notes_events_and_failures_are_told(record: Callable[..., Run]) -> None:
+    """What reading brought up, what happened when, and what ended an epoch."""
+    run = dataclasses.replace(
+        record(),
+        notes=("cut off",),
+        events=(Event(1_500 * MS, "copies"),),
+        ends=(EpochEnd(3, "failed", 0, 0, "ValueError: bad"),),
+    )
+    assert notes(run) == [
+        "log: cut off",
+        "log, at 1.50 s: copies",
+        "log, epoch 3 failed: ValueError: bad",
+    ]
+
+
+def test_notes_are_printed_under_the_figures(record: Callable[..., Run]) -> None:
+    """The notes of a run follow its table."""
+    run = dataclasses.replace(record(), notes=("cut off",))
+    assert printed(report_of(run)).endswith("\nNotes\n  log: cut off".ljust(80 + 7) + "\n")
+
+
+def test_comparison_facts(record: Callable[..., Run]) -> None:
+    """Speed-up, loss and its parts, verdict with its reason."""
+    headroom = compare(record(step_ns=12 * MS), record("replay"))
+    found = dict(comparison_facts(headroom))
+    assert found["speed-up"] == "4.20x"
+    assert found["lost per batch"] == "32.0 ms of 42.0 ms (76.2%)"
+    assert found["  waiting"] == "30.0 ms"
+    assert found["  interference"] == "2.00 ms"
+    assert found["verdict"] == f"highly input-bound: {headroom.reason}"
+
+
+def test_comparison_without_a_figure(record: Callable[..., Run]) -> None:
+    """Nothing that was not measured gets a number."""
+    found = dict(comparison_facts(compare(record(warmup=99), record("replay"))))
+    names = ("speed-up", "lost per batch", "  waiting", "  interference")
+    assert {found[name] for name in names} == {"not measured"}
+
+
+def test_comparison_prints_finding_advice_and_caution(record: Callable[..., Run]) -> None:
+    """The finding is the first line, and advice and caution are whole."""
+    headroom = compare(record(), record("replay"))
+    text = printed(comparison_report(headroom))
+    assert text.startswith("Highly input-bound: training would be 4.00x as fast")
+    words = " ".join(text.split())
+    assert headroom.advice in words
+    assert headroom.caution in words
+
+
+@pytest.mark.parametrize("width", [50, 80, 200])
+def test_no_figure_is_cut_off(record: Callable[..., Run], width: int) -> None:
+    """Five runs are told whole in any width: what does not fit beside goes below."""
+    runs = [record(name=f"run {number}", waits_ns=[number * MS] * 9) for number in range(1, 6)]
+    text = printed(report_of(*runs), width)
+    rows = [figures(run, summarise(run)) for run in runs]
+    assert all(value in text for column in rows for _, value in column)
+    assert all(len(line) <= width for line in text.splitlines())
+
+
+def test_two_runs_fit_side_by_side_into_80_columns(record: Callable[..., Run]) -> None:
+    """A real and an ideal run are told in one table."""
+    lines = printed(report_of(record(), record("replay"))).splitlines()
+    assert lines[0].split() == ["run", "log", "replay"]
+
+
+def test_a_long_name_does_not_push_figures_out(record: Callable[..., Run]) -> None:
+    """A name of thousands of characters is shortened, and the throughput is still there."""
+    text = printed(report_of(record(name="x" * 5000), record("replay")))
+    assert "100 images/s" in text
+    assert len(text) < 10_000
+
+
+def test_markup_and_control_characters_are_text(record: Callable[..., Run]) -> None:
+    """A run cannot style, link or steer the terminal."""
+    run = record(name="[red]x[/red] [link=a]b[/link]\x1b[2J", unit="[bold]\r\n")
+    run = dataclasses.replace(run, notes=("[/nonsense] \x07 :smile:",))
+    text = printed(report_of(run), 200)
+    assert r"[red]x[/red] [link=a]b[/link]\x1b[2J" in text
+    assert r"100 [bold]\r\n/s" in text
+    assert r"[/nonsense] \x07 :smile:" in text
+    assert "\x1b" not in text
+
+
+def test_no_runs_make_an_empty_report() -> None:
+    """Nothing to tell is nothing told."""
+    assert printed(RunsReport([])) == ""
