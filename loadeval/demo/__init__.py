@@ -1,0 +1,1 @@
+"""A training run on real JPEGs, to try loadeval on; the one part that needs torch and Pillow."""

@@ -1,0 +1,75 @@
+"""What the demo writes, and where."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loadeval.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@dataclass(frozen=True, slots=True)
+class DemoFolder:
+    """The demo's files below `root`."""
+
+    root: Path
+
+    @property
+    def photographs(self) -> Path:
+        """The folder of JPEGs."""
+        return self.root / "photographs"
+
+    @property
+    def real_log(self) -> Path:
+        """The run log of training with real loading."""
+        return self.root / "real.jsonl"
+
+    @property
+    def ideal_log(self) -> Path:
+        """The run log of training on replayed batches."""
+        return self.root / "ideal.jsonl"
+
+    @property
+    def figure(self) -> Path:
+        """The comparison, as an image."""
+        return self.root / "comparison.png"
+
+    def prepare(self) -> list[Path]:
+        """Make the folder; returns the files of an earlier demo, which a new one replaces.
+
+        Raises UsageError when it cannot be made, or holds measurements that no demo wrote.
+        """
+        results = [self.real_log, self.ideal_log, self.figure]
+        try:
+            earlier = [path for path in results if path.exists()]
+            if earlier and not self.photographs.exists():
+                raise UsageError(
+                    f"{earlier[0]} already exists, and no demo wrote it: there is no "
+                    f"{self.photographs.name} folder beside it; give --output another folder"
+                )
+            self.photographs.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise self.cannot_write(error) from error
+        return earlier
+
+    def clear(self) -> None:
+        """Remove what an earlier demo found, so that all that is there is of one demo.
+
+        The photographs stay. Raises UsageError as `prepare` does.
+        """
+        earlier = self.prepare()
+        try:
+            for path in earlier:
+                path.unlink()
+        except OSError as error:
+            raise self.cannot_write(error) from error
+
+    def cannot_write(self, error: OSError) -> UsageError:
+        """The error that says that the folder takes no files, and why."""
+        return UsageError(
+            f"cannot write to {self.root}: {error.strerror or error}; give --output a folder that "
+            "can be written, on a disk with some 100 MB free"
+        )

@@ -1,0 +1,78 @@
+"""A folder of real JPEGs, made from the photograph that matplotlib ships."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from PIL import Image
+
+from loadeval.errors import LoadevalError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+TURNS = {
+    "upright": None,
+    "left": Image.Transpose.ROTATE_90,
+    "upside-down": Image.Transpose.ROTATE_180,
+    "right": Image.Transpose.ROTATE_270,
+}
+"""The classes: which way the top of the photograph has been turned."""
+SEED = 1906
+SHORTEST, LONGEST = 480, 512
+"""Sides of a crop, in pixels."""
+END_OF_JPEG = b"\xff\xd9"
+
+
+def make_photographs(
+    folder: Path, count: int, made: Callable[[int], object] = lambda _: None
+) -> list[Path]:
+    """Fill `folder` with `count` JPEGs of about 500 x 500, a subfolder a class; returns them.
+
+    Each is a crop whose size, place and turn follow from its number alone, so the same folder
+    comes out each time, and files that are complete already are kept. `made` is told how many
+    are there. Raises LoadevalError when matplotlib's photograph is missing, OSError when
+    `folder` cannot be written.
+    """
+    photograph = _photograph()
+    classes = list(TURNS)
+    paths = [
+        folder / classes[number % len(classes)] / f"{number:04d}.jpg" for number in range(count)
+    ]
+    for name in classes:
+        (folder / name).mkdir(parents=True, exist_ok=True)
+    for number, path in enumerate(paths):
+        if not _is_complete(path):
+            _crop(photograph, number, TURNS[path.parent.name]).save(path, quality=90)
+        made(number + 1)
+    return paths
+
+
+def _photograph() -> Image.Image:
+    from matplotlib.cbook import get_sample_data  # noqa: PLC0415 - half a second, not for --help
+
+    path: Any = get_sample_data("grace_hopper.jpg", asfileobj=False)
+    try:
+        with Image.open(path) as photograph:
+            return photograph.convert("RGB")
+    except OSError as error:
+        raise LoadevalError(
+            f"the photograph that matplotlib ships cannot be read ({path}: {error}), and the "
+            "demo's images are made from it; reinstall matplotlib from PyPI"
+        ) from error
+
+
+def _crop(photograph: Image.Image, number: int, turn: Image.Transpose | None) -> Image.Image:
+    random = np.random.default_rng([SEED, number])
+    width, height = random.integers(SHORTEST, LONGEST, size=2, endpoint=True).tolist()
+    left = int(random.integers(0, photograph.width - width, endpoint=True))
+    top = int(random.integers(0, photograph.height - height, endpoint=True))
+    crop = photograph.crop((left, top, left + width, top + height))
+    return crop if turn is None else crop.transpose(turn)
+
+
+def _is_complete(path: Path) -> bool:
+    """Whether `path` is a file that ends as a JPEG does, so that writing it was not cut short."""
+    return path.is_file() and path.read_bytes().endswith(END_OF_JPEG)

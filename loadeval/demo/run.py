@@ -1,0 +1,107 @@
+"""The whole demo: photographs, a training run with each kind of loading, and a figure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+import torch
+
+from loadeval.demo.folder import DemoFolder
+from loadeval.demo.photographs import make_photographs
+from loadeval.demo.training import Training
+from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.report.plots import plot_comparison
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+PHOTOGRAPHS = 1024
+EPOCHS = 3
+KEPT_BATCHES = 20
+
+Progress = Callable[[str, int, int], object]
+"""Is told of a stage: its name, how much of it is done, and out of how much."""
+
+
+@dataclass(frozen=True, slots=True)
+class DemoResult:
+    """The files that a demo wrote, and how well the network did.
+
+    `accuracy` is the share of photographs, 0 to 1, that were classified right during the last
+    epoch with real loading.
+    """
+
+    real_log: Path
+    ideal_log: Path
+    figure: Path
+    accuracy: float
+
+
+def run_demo(
+    output: Path,
+    progress: Progress = lambda _stage, _done, _total: None,
+    *,
+    photographs: int = PHOTOGRAPHS,
+    epochs: int = EPOCHS,
+) -> DemoResult:
+    """Train on JPEGs in `output` with real and then with replayed loading, and compare.
+
+    The run logs and the figure of an earlier demo are replaced. Raises UsageError when `output`
+    cannot be written.
+    """
+    folder = DemoFolder(output)
+    folder.clear()
+    made = "Making photographs"
+    try:
+        paths = make_photographs(
+            folder.photographs, photographs, lambda done: progress(made, done, photographs)
+        )
+    except OSError as error:
+        raise folder.cannot_write(error) from error
+    with one_thread():
+        accuracy = _train(paths, "log", folder.real_log, epochs, progress)
+        _train(paths, "replay", folder.ideal_log, epochs, progress)
+    figure = plot_comparison(folder.real_log, folder.ideal_log, folder.figure)
+    return DemoResult(folder.real_log, folder.ideal_log, figure, accuracy)
+
+
+def _train(paths: list[Path], mode: str, log_file: Path, epochs: int, progress: Progress) -> float:
+    training = Training(paths)
+    keeping = "Keeping batches for replay"
+    stage = "Training, real loading"
+    if mode == "replay":
+        stage = "Training, replayed batches"
+        progress(keeping, 0, 1)
+    evaluator = LoaderEvaluator(
+        training.dataloader,
+        mode=mode,
+        num_cached_batches=KEPT_BATCHES,
+        log_file=log_file,
+        unit="images",
+    )
+    if mode == "replay":
+        progress(keeping, 1, 1)
+    total = epochs * len(evaluator)
+    steps = count(1)
+    with evaluator:
+        accuracies = [
+            training.train_one_epoch(evaluator, lambda: progress(stage, next(steps), total))
+            for _ in range(epochs)
+        ]
+    return accuracies[-1]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch compute in one thread: more would wait for the cores that the workers hold."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)

@@ -1,0 +1,126 @@
+"""`loadeval demo`: what it prints, and what it says when it cannot run."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from functools import partial
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from loadeval.analysis.headroom import compare
+from loadeval.cli.main import app
+from loadeval.demo.run import run_demo
+from loadeval.record.metrics import read_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from typer.testing import Result
+
+# From Python 3.12 on, forking a process in which torch has threads gives this warning.
+pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+
+
+def run(*arguments: str | Path) -> Result:
+    return CliRunner().invoke(app, ["demo", *map(str, arguments)])
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("demo")
+
+
+@pytest.fixture(scope="module")
+def printed(folder: Path) -> list[str]:
+    small = partial(run_demo, photographs=256, epochs=1)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("loadeval.demo.run.run_demo", small)
+        result = run("--output", folder)
+    assert result.exit_code == 0, result.output
+    return result.stdout.splitlines()
+
+
+def test_verdict(folder: Path, printed: list[str]) -> None:
+    """The verdict printed is the one that follows from the two logs."""
+    found = compare(read_run(folder / "real.jsonl"), read_run(folder / "ideal.jsonl"))
+    (verdict,) = (line for line in printed if line.startswith("verdict "))
+    assert found.verdict in verdict
+
+
+def test_files_are_named(folder: Path, printed: list[str]) -> None:
+    """The last lines name the logs and the figure, each on a line of its own."""
+    names = ["real.jsonl", "ideal.jsonl", "comparison.png"]
+    for line, name in zip(printed[-3:], names, strict=True):
+        assert line.endswith(str(folder / name))
+        assert (folder / name).is_file()
+
+
+def test_bars(printed: list[str]) -> None:
+    """There is a bar for each stage, and all are full."""
+    text = "\n".join(printed)
+    assert "256/256" in text
+    assert text.count("8/8") == 2
+
+
+def test_replacing(
+    folder: Path,
+    printed: list[str],  # noqa: ARG001 - so that there is an earlier demo
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A second demo in the folder says that it replaces the first one's files."""
+    monkeypatch.setattr("loadeval.demo.run.run_demo", _interrupted)
+    first, *_ = run("--output", folder).stdout.splitlines()
+    assert first == "Replacing real.jsonl, ideal.jsonl, comparison.png of an earlier demo."
+
+
+def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends it with exit code 130 and one line."""
+    monkeypatch.setattr("loadeval.demo.run.run_demo", _interrupted)
+    result = run("--output", tmp_path)
+    assert result.exit_code == 130
+    assert result.stderr == "Interrupted.\n"
+
+
+def test_not_a_folder(tmp_path: Path) -> None:
+    """An output that cannot be a folder is one line of error."""
+    file = tmp_path / "file"
+    file.write_text("")
+    result = run("--output", file)
+    assert result.exit_code == 1
+    assert result.stderr.startswith(f"Error: cannot write to {file}: ")
+    assert result.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize("package", ["torch", "PIL"])
+def test_package_missing(package: str, tmp_path: Path) -> None:
+    """Without torch or Pillow it says in one line what to install, and makes nothing."""
+    result = _in_python_without(package, "demo", "--output", str(tmp_path / "demo"))
+    assert result.returncode == 1
+    assert f"{package} is not installed" in result.stderr
+    assert 'pip install "loadeval[demo]"' in result.stderr
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "demo").exists()
+
+
+@pytest.mark.parametrize("package", ["torch", "PIL"])
+def test_help_without(package: str) -> None:
+    """Help needs neither torch nor Pillow."""
+    result = _in_python_without(package, "demo", "--help")
+    assert result.returncode == 0
+    assert "--output" in result.stdout
+    assert "loadeval-demo" in result.stdout
+
+
+def _interrupted(*_: object) -> None:
+    signal.raise_signal(signal.SIGINT)
+
+
+def _in_python_without(package: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    code = f"import sys; sys.modules[{package!r}] = None; from loadeval.cli.main import app; app()"
+    return subprocess.run(
+        [sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False
+    )

@@ -1,0 +1,76 @@
+"""What the demo's folder may hold before a demo, and what becomes of it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval.demo.folder import DemoFolder
+from loadeval.errors import UsageError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def with_results(root: Path) -> DemoFolder:
+    folder = DemoFolder(root)
+    for path in (folder.real_log, folder.ideal_log, folder.figure):
+        path.write_text("measured")
+    return folder
+
+
+def test_names(tmp_path: Path) -> None:
+    """The run logs and the figure have the names that the documentation tells."""
+    folder = DemoFolder(tmp_path)
+    names = [folder.real_log.name, folder.ideal_log.name, folder.figure.name]
+    assert names == ["real.jsonl", "ideal.jsonl", "comparison.png"]
+
+
+def test_new_folder(tmp_path: Path) -> None:
+    """A folder that is not there is made, with those above it; nothing is replaced."""
+    folder = DemoFolder(tmp_path / "deep" / "down")
+    assert folder.prepare() == []
+    assert folder.photographs.is_dir()
+
+
+def test_earlier_demo(tmp_path: Path) -> None:
+    """Files beside photographs are an earlier demo's: they are told, and not touched yet."""
+    DemoFolder(tmp_path).prepare()
+    folder = with_results(tmp_path)
+    assert folder.prepare() == [folder.real_log, folder.ideal_log, folder.figure]
+    assert folder.real_log.exists()
+
+
+def test_clear(tmp_path: Path) -> None:
+    """Clearing removes an earlier demo's results and leaves everything else."""
+    DemoFolder(tmp_path).prepare()
+    folder = with_results(tmp_path)
+    (tmp_path / "notes.txt").write_text("mine")
+    folder.clear()
+    assert {path.name for path in tmp_path.iterdir()} == {"photographs", "notes.txt"}
+
+
+def test_measurements_of_others(tmp_path: Path) -> None:
+    """Run logs without photographs beside them are somebody's measurements, and are kept."""
+    folder = with_results(tmp_path)
+    with pytest.raises(UsageError, match=r"real\.jsonl already exists.*--output"):
+        folder.clear()
+    assert folder.real_log.read_text() == "measured"
+
+
+def test_not_a_folder(tmp_path: Path) -> None:
+    """A path that cannot be a folder is one clear error."""
+    file = tmp_path / "file"
+    file.write_text("")
+    with pytest.raises(UsageError, match=r"cannot write to .*file.*--output"):
+        DemoFolder(file).prepare()
+
+
+def test_result_that_cannot_be_removed(tmp_path: Path) -> None:
+    """A result that is no file, and so cannot be removed, is one clear error."""
+    folder = DemoFolder(tmp_path)
+    folder.prepare()
+    folder.figure.mkdir()
+    with pytest.raises(UsageError, match="cannot write to"):
+        folder.clear()

@@ -1,0 +1,84 @@
+"""The folder of JPEGs that the demo trains on."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import TYPE_CHECKING
+
+import pytest
+from PIL import Image
+
+from loadeval.demo.photographs import TURNS, make_photographs
+from loadeval.demo.run import PHOTOGRAPHS
+from loadeval.errors import LoadevalError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_default_count() -> None:
+    """The demo makes at least 512 photographs."""
+    assert PHOTOGRAPHS >= 512
+
+
+def test_real_jpegs(tmp_path: Path) -> None:
+    """Each file is a JPEG whose sides are about 500 pixels long."""
+    for path in make_photographs(tmp_path, 12):
+        with Image.open(path) as photograph:
+            assert photograph.format == "JPEG"
+            assert all(450 <= side <= 550 for side in photograph.size)
+
+
+def test_classes(tmp_path: Path) -> None:
+    """There is a folder for each way to turn a photograph, with as many files in each."""
+    paths = make_photographs(tmp_path, 12)
+    assert Counter(path.parent.name for path in paths) == dict.fromkeys(TURNS, 3)
+    assert sorted(paths) == sorted(tmp_path.glob("*/*.jpg"))
+
+
+def test_all_differ(tmp_path: Path) -> None:
+    """No two photographs are the same."""
+    contents = {path.read_bytes() for path in make_photographs(tmp_path, 24)}
+    assert len(contents) == 24
+
+
+def test_reproducible(tmp_path: Path) -> None:
+    """The same photographs come out each time."""
+    one = make_photographs(tmp_path / "one", 8)
+    other = make_photographs(tmp_path / "other", 8)
+    assert [path.read_bytes() for path in one] == [path.read_bytes() for path in other]
+
+
+def test_complete_files_are_kept(tmp_path: Path) -> None:
+    """A file that ends as a JPEG does is not written again."""
+    first, *_ = make_photographs(tmp_path, 4)
+    marked = first.read_bytes()[:-2] + b"marked\xff\xd9"
+    first.write_bytes(marked)
+    make_photographs(tmp_path, 4)
+    assert first.read_bytes() == marked
+
+
+def test_broken_files_are_made_again(tmp_path: Path) -> None:
+    """A file that was cut short, and one that is missing, are made as they were."""
+    first, second, *_ = make_photographs(tmp_path, 4)
+    whole = first.read_bytes(), second.read_bytes()
+    first.write_bytes(whole[0][:1000])
+    second.unlink()
+    make_photographs(tmp_path, 4)
+    assert (first.read_bytes(), second.read_bytes()) == whole
+
+
+def test_progress(tmp_path: Path) -> None:
+    """`made` hears of each photograph, of those that are there already too."""
+    heard: list[int] = []
+    make_photographs(tmp_path, 2)
+    make_photographs(tmp_path, 4, heard.append)
+    assert heard == [1, 2, 3, 4]
+
+
+def test_photograph_missing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matplotlib packaged without its photograph is told, with what to do."""
+    gone = tmp_path / "gone.jpg"
+    monkeypatch.setattr("matplotlib.cbook.get_sample_data", lambda *_, **__: gone)
+    with pytest.raises(LoadevalError, match=r"gone\.jpg.*reinstall matplotlib"):
+        make_photographs(tmp_path, 1)

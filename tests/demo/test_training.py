@@ -1,0 +1,52 @@
+"""The network and its data are the same on both sides."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+
+from loadeval.demo.photographs import make_photographs
+from loadeval.demo.run import one_thread
+from loadeval.demo.training import BATCH_SIZE, Photographs, Training
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    return make_photographs(tmp_path_factory.mktemp("photographs"), 2 * BATCH_SIZE)
+
+
+def test_sample(paths: list[Path]) -> None:
+    """A sample is an image of three colours, 224 x 224, and its class."""
+    image, label = Photographs(paths)[2]
+    assert image.shape == (3, 224, 224)
+    assert label == 2
+
+
+def test_same_weights(paths: list[Path]) -> None:
+    """Each training begins with the same weights."""
+    weights = [[*Training(paths).model.parameters()] for _ in range(2)]
+    assert all(map(torch.equal, *weights))
+
+
+def test_same_first_batch(paths: list[Path]) -> None:
+    """Each training reads its photographs in the same order."""
+    labels = [[*Training(paths).dataloader.sampler] for _ in range(2)]
+    assert labels[0] == labels[1] != sorted(labels[0])
+
+
+def test_learns(paths: list[Path]) -> None:
+    """Training on a batch again and again, the network comes to classify it."""
+    training = Training(paths)
+    dataset = Photographs(paths)
+    images, labels = zip(*(dataset[index] for index in range(8)), strict=True)
+    batch = torch.stack(images), torch.tensor(labels)
+    steps: list[None] = []
+    with one_thread():
+        accuracy = training.train_one_epoch([batch] * 40, lambda: steps.append(None))
+    assert len(steps) == 40
+    assert accuracy > 0.5

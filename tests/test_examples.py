@@ -1,0 +1,37 @@
+"""Every example runs as it is, and writes what it says."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+EXAMPLES = Path(__file__).parents[1] / "examples"
+WRITES = {
+    "quickstart.py": {"real.jsonl", "ideal.jsonl", "comparison.png"},
+}
+"""The files that each example leaves behind."""
+
+
+def test_all_examples_are_run() -> None:
+    """There is no example that the tests leave out."""
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(WRITES)
+
+
+@pytest.mark.parametrize("name", WRITES)
+def test_example(name: str, tmp_path: Path) -> None:
+    """An example writes its files into the folder given, and tells their names."""
+    folder = tmp_path / "results"
+    folder.mkdir()
+    result = subprocess.run(
+        [sys.executable, "-W", "error", EXAMPLES / name, folder],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stderr
+    assert {path.name for path in folder.iterdir()} == WRITES[name]
+    assert all(written in result.stdout for written in WRITES[name])
