@@ -58,7 +58,9 @@ class Summary:
 def steady(run: Run) -> npt.NDArray[np.bool_]:
     """Which batches of `run` are steady: a mask over its steps."""
     steps = run.steps
-    return (rank_in_epoch(steps.epoch) >= run.header.warmup) & (steps.step_ns != UNKNOWN)
+    settled: npt.NDArray[np.bool_] = rank_in_epoch(steps.epoch) >= run.header.warmup
+    closed: npt.NDArray[np.bool_] = steps.step_ns != UNKNOWN
+    return settled & closed
 
 
 def rank_in_epoch(epoch: Column) -> Column:

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loadeval.record.model import Arm, EpochEnd, Header, Run
     from loadeval.record.runlog import RunLog
 
-MAX_WAITING_CHUNKS = 4
+MAX_WAITING_CHUNKS = 8
 """Chunks that may wait for the log's thread before the hot loop writes them itself."""
 EMPTY = (
     "the loader gave no batch in this epoch; if it can be iterated only once, as a generator, "

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from loadeval.measure.cache import BatchCache
     from loadeval.measure.track import Track
 
-CHUNK = 4096
+CHUNK = 2048
 """Batches between two looks at anything but the clock."""
 
 

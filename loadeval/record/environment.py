@@ -1,4 +1,4 @@
-"""Where a run was made: host, Python, limits, and the packages that were in use."""
+"""Where a run was made: host, Python, CPUs, memory, and the packages that were in use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,11 @@ from importlib import metadata
 from typing import Any
 
 PACKAGES = ("loadeval", "numpy", "torch", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "spdl-core")
-MODULES = {"nvidia-dali-cuda120": "nvidia.dali", "nvidia-dali-cuda130": "nvidia.dali",
-           "spdl-core": "spdl"}
+MODULES = {
+    "nvidia-dali-cuda120": "nvidia.dali",
+    "nvidia-dali-cuda130": "nvidia.dali",
+    "spdl-core": "spdl",
+}
 
 
 def describe_environment() -> dict[str, Any]:

@@ -4,194 +4,191 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from functools import cache
+from types import NoneType, UnionType
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from loadeval.errors import RunLogError
-from loadeval.record.model import (
-    UNKNOWN,
-    Block,
-    CacheInfo,
-    Column,
-    EpochEnd,
-    Event,
-    Header,
-    LoaderInfo,
-)
+from loadeval.record.model import UNKNOWN, Block, Column, EpochEnd, Event, Header
 
 FORMAT = "loadeval-run"
 VERSION = 1
 COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
-OPTIONAL_COLUMNS = ("step_ns", "samples", "nbytes")
-CHOICES = {
-    "mode": ("log", "replay"),
-    "arm": ("real", "ideal"),
-    "cause": ("exhausted", "broken off", "failed"),
-}
+OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes")
+"""Those that may be unknown throughout; all but the first may be so in part."""
+LARGEST = 2**62 - 1
+"""In nanoseconds 146 years; two of them still add up within 64 bits."""
 
-Line = Header | Block | EpochEnd | Event
+WHOLE = "a whole number, 0 or more"
+TYPES_IN_WORDS = {int: WHOLE, str: "text", bool: "true or false", NoneType: "null"}
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class RunEnd:
+    """The run ended by itself, after `batches` batches in all."""
+
+    batches: int
+
+
+Line = Header | Block | EpochEnd | Event | RunEnd
 Fields = dict[str, Any]
+
+KINDS: dict[str, type[Line]] = {
+    "header": Header,
+    "block": Block,
+    "epoch": EpochEnd,
+    "event": Event,
+    "end": RunEnd,
+}
+NAMES = {kind: name for name, kind in KINDS.items()}
 
 
 def encode(line: Line) -> Fields:
     """The JSON-ready form of `line`; a column that is unknown throughout is a plain null."""
+    fields: Fields = {"type": NAMES[type(line)]}
     if isinstance(line, Header):
-        return {"type": "header", "format": FORMAT, "version": VERSION, **dataclasses.asdict(line)}
+        fields |= {"format": FORMAT, "version": VERSION}
     if isinstance(line, Block):
         columns = {name: _column_to_json(getattr(line, name)) for name in COLUMNS}
-        return {"type": "block", "epoch": line.epoch, "arm": line.arm, **columns}
-    kind = "epoch" if isinstance(line, EpochEnd) else "event"
-    return {"type": kind, **dataclasses.asdict(line)}
+        return {**fields, "epoch": line.epoch, "arm": line.arm, **columns}
+    return fields | dataclasses.asdict(line)
 
 
 def to_text(fields: Fields) -> str:
     """One line of the log, its newline included."""
-    return json.dumps(fields, separators=(",", ":")) + "\n"
+    # A loader may tell its workers, say, as one of NumPy's integers.
+    return json.dumps(fields, separators=(",", ":"), default=np.generic.item) + "\n"
 
 
-def decode(fields: Fields) -> Line:
-    """What a line's fields stand for.
+def decode(fields: Any) -> Line:
+    """What a line, parsed from JSON, stands for.
 
-    Raises RunLogError, without a line number, naming what was found and what was expected.
+    Raises RunLogError, without path and number, naming what was found and what was expected.
     """
-    kind = fields.get("type")
-    if kind == "header":
-        return _header(fields)
-    if kind == "block":
-        return _block(fields)
-    if kind == "epoch":
-        return EpochEnd(
-            epoch=_whole(fields, "epoch"),
-            cause=_choice(fields, "cause"),
-            request_ns=_whole_or_none(fields, "request_ns"),
-            wait_ns=_whole_or_none(fields, "wait_ns"),
-            error=_text_or_none(fields, "error"),
-        )
-    if kind == "event":
-        return Event(time_ns=_whole(fields, "time_ns"), message=_text(fields, "message"))
-    raise RunLogError(
-        f"has type {kind!r}, where header, block, epoch, event or end was expected; "
-        "if a newer loadeval wrote it, read it with that version"
-    )
+    if not isinstance(fields, dict):
+        raise RunLogError("is not a JSON object, where a line of a run log was expected")
+    fields = dict(fields)
+    name = fields.pop("type", None)
+    kind = KINDS.get(name) if isinstance(name, str) else None
+    if kind is None:
+        raise unexpected("type", name, " or ".join(map(repr, KINDS)))
+    if kind is Header:
+        _check_version(fields.pop("format", None), fields.pop("version", None))
+    line: Line = _block(fields) if kind is Block else _record(kind, fields)
+    return line
 
 
-def _header(fields: Fields) -> Header:
-    if fields.get("format") != FORMAT or fields.get("version") != VERSION:
+def _check_version(name: Any, version: Any) -> None:
+    # By their text, for to Python True and 1.0 are equal to 1.
+    if (repr(name), repr(version)) != (repr(FORMAT), repr(VERSION)):
         raise RunLogError(
-            f"has format {fields.get('format')!r} version {fields.get('version')!r}, where "
-            f"{FORMAT!r} version {VERSION} was expected; read it with the loadeval that wrote it"
+            f"has format {name!r} version {version!r}, where {FORMAT!r} version {VERSION} was "
+            "expected"
         )
-    cache = fields.get("cache")
-    return Header(
-        run_id=_text(fields, "run_id"),
-        name=_text(fields, "name"),
-        mode=_choice(fields, "mode"),
-        created=_text(fields, "created"),
-        unit=_text(fields, "unit"),
-        warmup=_whole(fields, "warmup"),
-        loader=_record(LoaderInfo, _object(fields, "loader"), "loader"),
-        settings=_object(fields, "settings"),
-        environment=_object(fields, "environment"),
-        cache=None if cache is None else _record(CacheInfo, _object(fields, "cache"), "cache"),
+
+
+def _record(kind: Any, fields: Fields) -> Any:
+    expected = _options(kind)
+    _check_names(fields, expected)
+    return kind(**{name: _value(options, name, fields[name]) for name, options in expected.items()})
+
+
+@cache
+def _options(kind: Any) -> dict[str, tuple[Any, ...]]:
+    """The types or the words that each field of a dataclass may be, by its annotation."""
+    return {
+        name: get_args(hint)
+        if isinstance(hint, UnionType) or get_origin(hint) is Literal
+        else (hint,)
+        for name, hint in get_type_hints(kind).items()
+    }
+
+
+def _check_names(fields: Fields, expected: Fields) -> None:
+    if fields.keys() == expected.keys():
+        return
+    for name in expected:
+        if name not in fields:
+            raise RunLogError(f"has no {name!r}, which was expected there")
+    unknown = ", ".join(repr(name) for name in fields if name not in expected)
+    raise RunLogError(
+        f"has {unknown}, which version {VERSION} of the format does not know, where only "
+        f"{', '.join(map(repr, expected))} were expected"
     )
+
+
+def _value(options: tuple[Any, ...], name: str, value: Any) -> Any:
+    for option in options:
+        if _fits(option, value):
+            nested = isinstance(value, dict) and dataclasses.is_dataclass(option)
+            return _record(option, value) if nested else value
+    raise unexpected(name, value, " or ".join(map(_in_words, options)))
+
+
+def _fits(option: Any, value: Any) -> bool:
+    if isinstance(option, str):
+        return bool(value == option)
+    if option is int:
+        return _is_count(value)
+    return isinstance(value, option if option in (str, bool, NoneType) else dict)
+
+
+def _in_words(option: Any) -> str:
+    return repr(option) if isinstance(option, str) else TYPES_IN_WORDS.get(option, "an object")
 
 
 def _block(fields: Fields) -> Block:
-    columns = {name: _column_from_json(fields, name) for name in COLUMNS}
-    length = len(_present(columns, "request_ns"))
+    expected = _options(Block)
+    _check_names(fields, expected)
+    columns = {name: _column_from_json(name, fields[name]) for name in COLUMNS}
+    length = len(columns["wait_ns"])
     for name, column in columns.items():
-        if column is None:
-            columns[name] = np.full(length, UNKNOWN, dtype=np.int64)
+        if fields[name] is None:
+            columns[name] = np.array([UNKNOWN] * length, dtype=np.int64)
         elif len(column) != length:
             raise RunLogError(
-                f"has {len(column)} values in column {name!r} and {length} in 'request_ns', "
-                "where all columns of a block have the same length; the log is damaged there"
+                f"has {len(column)} values in {name!r} and {length} in 'wait_ns', where as many "
+                "were expected"
             )
-    return Block(epoch=_whole(fields, "epoch"), arm=_choice(fields, "arm"), **columns)
+    epoch, arm = (_value(expected[name], name, fields[name]) for name in ("epoch", "arm"))
+    return Block(epoch, arm, **columns)
 
 
 def _column_to_json(column: Column) -> list[int | None] | None:
     unknown = column == UNKNOWN
-    if not unknown.any():
-        return column.tolist()
-    if unknown.all():
+    if len(column) and unknown.all():
         return None
-    return [None if value == UNKNOWN else value for value in column.tolist()]
+    values: list[int | None] = column.tolist()
+    return [None if value == UNKNOWN else value for value in values] if unknown.any() else values
 
 
-def _column_from_json(fields: Fields, name: str) -> Column | None:
-    values = _present(fields, name)
+def _column_from_json(name: str, values: Any) -> Column:
     if values is None and name in OPTIONAL_COLUMNS:
-        return None
+        return np.empty(0, dtype=np.int64)
     if not isinstance(values, list):
-        raise _unexpected(fields, name, "a list of whole numbers")
-    if name in OPTIONAL_COLUMNS and None in values:
+        or_null = " or null" if name in OPTIONAL_COLUMNS else ""
+        raise unexpected(name, values, "a list of whole numbers" + or_null)
+    known = values
+    gaps = name in OPTIONAL_COLUMNS[1:]
+    if gaps and None in values:
+        known = [value for value in values if value is not None]
         values = [UNKNOWN if value is None else value for value in values]
-    column = np.array(values) if values else np.empty(0, dtype=np.int64)
-    if column.dtype != np.int64 or column.ndim != 1:
-        raise RunLogError(
-            f"holds something other than whole numbers in column {name!r}, where nanoseconds, "
-            "counts or bytes were expected; the log is damaged there"
-        )
-    return column
+    # Looking at the types and the extremes is quicker than at each value.
+    if set(map(type, known)) - {int} or (known and not 0 <= min(known) <= max(known) <= LARGEST):
+        wrong = next(value for value in known if not _is_count(value))
+        raise unexpected(name, wrong, WHOLE + (" or null" if gaps else ""))
+    return np.array(values, dtype=np.int64)
 
 
-def _record(kind: type[Any], fields: Fields, name: str) -> Any:
-    expected = {field.name for field in dataclasses.fields(kind)}
-    if fields.keys() != expected:
-        different = ", ".join(sorted(fields.keys() ^ expected))
-        raise RunLogError(f"has other fields in {name!r} than expected: {different}")
-    return kind(**fields)
+def _is_count(value: Any) -> bool:
+    return type(value) is int and 0 <= value <= LARGEST
 
 
-def _present(fields: Fields, name: str) -> Any:
-    if name not in fields:
-        raise RunLogError(
-            f"has no {name!r}, which every such line has; the log is damaged there "
-            "or was not written by loadeval"
-        )
-    return fields[name]
-
-
-def _whole(fields: Fields, name: str) -> int:
-    value = _present(fields, name)
-    if type(value) is not int or value < 0:
-        raise _unexpected(fields, name, "a whole number, 0 or more,")
-    return value
-
-
-def _whole_or_none(fields: Fields, name: str) -> int | None:
-    return None if _present(fields, name) is None else _whole(fields, name)
-
-
-def _text(fields: Fields, name: str) -> str:
-    value = _present(fields, name)
-    if not isinstance(value, str):
-        raise _unexpected(fields, name, "text")
-    return value
-
-
-def _text_or_none(fields: Fields, name: str) -> str | None:
-    return None if _present(fields, name) is None else _text(fields, name)
-
-
-def _object(fields: Fields, name: str) -> Fields:
-    value = _present(fields, name)
-    if not isinstance(value, dict):
-        raise _unexpected(fields, name, "an object")
-    return value
-
-
-def _choice(fields: Fields, name: str) -> Any:
-    value = _text(fields, name)
-    if value not in CHOICES[name]:
-        raise _unexpected(fields, name, " or ".join(map(repr, CHOICES[name])))
-    return value
-
-
-def _unexpected(fields: Fields, name: str, expected: str) -> RunLogError:
-    shown = repr(fields[name])
+def unexpected(name: str, value: Any, expected: str) -> RunLogError:
+    """The error that says what was found as `name` and what was expected there."""
+    shown = repr(value)
     limit = 60
     shown = shown if len(shown) <= limit else shown[:limit] + "…"
     return RunLogError(f"has {shown} as {name!r}, where {expected} was expected")

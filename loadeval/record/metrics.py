@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
+from loadeval.record.dali import is_dali, run_from_dali
+from loadeval.record.lines import Line, RunEnd, encode, to_text
+from loadeval.record.model import UNKNOWN, Run
+from loadeval.record.runlog import Assembly, opened
 
-from loadeval.errors import RunLogError
-from loadeval.record.lines import encode
-from loadeval.record.model import ARMS, UNKNOWN, Block, EpochEnd, Header, LoaderInfo, Run, Steps
-from loadeval.record.runlog import Assembly, read_run_log
+if TYPE_CHECKING:
+    import os
 
 SECOND_NS = 1_000_000_000
-RUN_LOG_START = b'{"type"'
+LOG_START = b'{"type":'
+"""How a run log begins; looking for it spares parsing all of one as something else."""
 
 
 def metrics_of(run: Run) -> dict[str, Any]:
@@ -52,7 +53,7 @@ def summary_of(run: Run, dataset_size: int | None) -> str:
         f"  Mode: {header.mode}",
         f"  Dataset size: {_known(dataset_size)}",
         f"  Number of batches: {_known(header.loader.length)}",
-        f"  Cache size: {kept}/{header.settings.get('num_cached_batches')}",
+        f"  Cache size: {kept}/{_known(header.settings.get('num_cached_batches'))}",
         f"  Cache ready: {header.cache is not None}",
     ]
     if metrics:
@@ -72,10 +73,11 @@ def _known(number: int | None) -> str:
 
 def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
     """Write the metrics of `run`, and under the key `run` the whole of it, as JSON."""
-    block_of = [_as_block(run.steps, epoch) for epoch in np.unique(run.steps.epoch)]
-    lines = [encode(line) for line in (run.header, *block_of, *run.ends, *run.events)]
-    text = json.dumps({**metrics_of(run), "run": lines})
-    Path(path).write_text(text + "\n", encoding="utf-8")
+    lines: list[Line] = [run.header, *run.steps.blocks(), *run.ends, *run.events]
+    if run.closed:
+        lines.append(RunEnd(len(run.steps)))
+    fields = {**metrics_of(run), "run": [encode(line) for line in lines]}
+    Path(path).write_text(to_text(fields), encoding="utf-8")
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
@@ -84,92 +86,30 @@ def read_run(path: str | os.PathLike[str]) -> Run:
     Raises RunLogError, with the line number where there is one, when it is none of them.
     """
     path = Path(path)
-    try:
-        metrics = _metrics_object(path)
-        return read_run_log(path) if metrics is None else _from_metrics(metrics, path)
-    except OSError as error:
-        raise RunLogError(
-            f"cannot read {path}: {error.strerror or error}; give the path of a file that "
-            "log_file= or save_metrics() wrote"
-        ) from error
+    content = _object_in(path)
+    if content is None:
+        return Assembly.of_file(path).run()
+    if "run" in content:
+        return _from_metrics(content["run"], path)
+    return run_from_dali(content, path)
 
 
-def _metrics_object(path: Path) -> dict[str, Any] | None:
-    with path.open("rb") as file:
-        if file.read(len(RUN_LOG_START)) == RUN_LOG_START:
+def _object_in(path: Path) -> dict[str, Any] | None:
+    """What a metrics file holds; None for any other file, which may yet be a run log."""
+    with opened(path) as file:
+        if file.read(len(LOG_START)) == LOG_START:
             return None
         file.seek(0)
         try:
             content = json.load(file)
-        except ValueError:
+        except (ValueError, RecursionError):
             return None
-    return content if isinstance(content, dict) and "batch_times" in content else None
+    known = isinstance(content, dict) and ("run" in content or is_dali(content))
+    return content if known else None
 
 
-def _from_metrics(metrics: dict[str, Any], path: Path) -> Run:
-    if "run" not in metrics:
-        return _from_dali(metrics, path)
-    assembly = Assembly(path)
-    for number, fields in enumerate(metrics["run"], start=1):
+def _from_metrics(lines: Any, path: Path) -> Run:
+    assembly = Assembly(path, unit="item of 'run'")
+    for number, fields in enumerate(lines if isinstance(lines, list) else [lines], start=1):
         assembly.add(number, fields)
-    assembly.closed = True
     return assembly.run()
-
-
-def _from_dali(metrics: dict[str, Any], path: Path) -> Run:
-    try:
-        waits = np.rint(np.array(metrics["batch_times"], dtype=float) * SECOND_NS).astype(np.int64)
-        total_ns = round(float(metrics["total_time"]) * SECOND_NS)
-        mode = {"log": "log", "replay": "replay"}[metrics["mode"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise RunLogError(
-            f"{path}, line 1 is not what DALI's LoaderEvaluator writes: {error!r}; expected "
-            "'mode', 'total_time' in seconds and 'batch_times', a list of seconds"
-        ) from error
-    step_total = total_ns - int(waits.sum())
-    measured = step_total >= 0 and len(waits) > 0
-    # The file has no times of steps, only their sum: each step gets the mean.
-    step_ns = np.full(len(waits), step_total // len(waits) if measured else UNKNOWN)
-    cycles = np.concatenate([[0], np.cumsum(waits + np.maximum(step_ns, 0))])
-    unknown = np.full(len(waits), UNKNOWN)
-    arm = "ideal" if mode == "replay" else "real"
-    block = Block(0, arm, cycles[:-1], waits, step_ns, unknown, unknown)
-    end = EpochEnd(0, "exhausted", int(cycles[-1]), 0) if measured else EpochEnd(0, "broken off")
-    note = (
-        "steps are their mean over the epoch: DALI's file has no time of each"
-        if measured
-        else "steps were not measured: DALI's class times them only when an epoch runs to its end"
-    )
-    return Run(
-        header=_dali_header(mode, path),
-        steps=Steps.from_blocks([block], [end]),
-        ends=(end,),
-        closed=True,
-        notes=(note,),
-        path=path,
-    )
-
-
-def _dali_header(mode: Any, path: Path) -> Header:
-    return Header(
-        run_id=path.stem,
-        name=path.stem,
-        mode=mode,
-        created="not recorded",
-        unit="samples",
-        warmup=1,
-        loader=LoaderInfo(backend="not recorded", adapter="DALI's LoaderEvaluator"),
-    )
-
-
-def _as_block(steps: Steps, epoch: int) -> Block:
-    rows = steps.epoch == epoch
-    return Block(
-        epoch=int(epoch),
-        arm=ARMS[int(steps.arm[rows][0])],
-        request_ns=steps.request_ns[rows],
-        wait_ns=steps.wait_ns[rows],
-        step_ns=steps.step_ns[rows],
-        samples=steps.samples[rows],
-        nbytes=steps.nbytes[rows],
-    )

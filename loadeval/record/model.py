@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping  # noqa: TC003 - `lines` reads the annotations at run time
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
 Column = npt.NDArray[np.int64]
@@ -20,6 +22,8 @@ Cause = Literal["exhausted", "broken off", "failed"]
 ARMS: tuple[Arm, ...] = ("real", "ideal")
 UNKNOWN = -1
 """Stands for "not known" in a column of integers; `null` on disk."""
+NOT_RECORDED = "not recorded"
+"""Stands for text that every run log has and a file of another tool does not."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +47,11 @@ class LoaderInfo:
 
 @dataclass(frozen=True, slots=True)
 class CacheInfo:
-    """What replay keeps: how many batches, their bytes (None: unknown), how long filling took."""
+    """What replay keeps: how many batches, their bytes, how long filling took; None: not known."""
 
     batches: int
     nbytes: int | None
-    fill_ns: int
+    fill_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,7 +78,8 @@ class Header:
 class Block:
     """Consecutive batches of one epoch and one arm; columns of equal length, UNKNOWN is -1.
 
-    `request_ns` counts from the run's start. A step that was still open is UNKNOWN.
+    `request_ns` counts from the run's start, and is UNKNOWN throughout where another tool
+    measured. A step that was still open is UNKNOWN.
     """
 
     epoch: int
@@ -153,16 +158,32 @@ class Steps:
         steps._close(ends)
         return steps
 
+    def blocks(self) -> list[Block]:
+        """The same batches in as few blocks as can be: one for each stretch of one arm."""
+        changes = np.flatnonzero(np.diff(self.epoch) | np.diff(self.arm)) + 1
+        bounds = pairwise([0, *changes.tolist(), len(self)])
+        return [self._block(slice(*bound)) for bound in bounds] if len(self) else []
+
+    def _block(self, rows: slice) -> Block:
+        return Block(
+            epoch=int(self.epoch[rows][0]),
+            arm=ARMS[self.arm[rows][0]],
+            request_ns=self.request_ns[rows],
+            wait_ns=self.wait_ns[rows],
+            step_ns=self.step_ns[rows],
+            samples=self.samples[rows],
+            nbytes=self.nbytes[rows],
+        )
+
     def _close(self, ends: Iterable[EpochEnd]) -> None:
-        deliver_ns = self.request_ns + self.wait_ns
-        same_epoch = self.epoch[1:] == self.epoch[:-1]
-        (still_open,) = np.nonzero((self.step_ns[:-1] == UNKNOWN) & same_epoch)
-        self.step_ns[still_open] = self.request_ns[still_open + 1] - deliver_ns[still_open]
-        for end in ends:
-            last = int(np.searchsorted(self.epoch, end.epoch, side="right")) - 1
-            if end.request_ns is None or last < 0 or self.epoch[last] != end.epoch:
-                continue
-            self.step_ns[last] = end.request_ns - deliver_ns[last]
+        if not len(self):
+            return
+        next_ns = np.append(self.request_ns[1:], UNKNOWN)
+        (last,) = np.nonzero(np.append(self.epoch[1:] != self.epoch[:-1], True))
+        found = {end.epoch: end.request_ns for end in ends if end.request_ns is not None}
+        next_ns[last] = [found.get(epoch, UNKNOWN) for epoch in self.epoch[last].tolist()]
+        still_open = (self.step_ns == UNKNOWN) & (next_ns != UNKNOWN) & (self.request_ns != UNKNOWN)
+        self.step_ns[still_open] = (next_ns - self.request_ns - self.wait_ns)[still_open]
 
 
 def _column(values: Iterable[int]) -> Column:
@@ -178,6 +199,7 @@ class Run:
     """One run, read from disk or just measured.
 
     `closed` tells whether the run said that it ended; `notes` is what reading it brought up.
+    `path` is the file it was read from, None for a run that is held in memory.
     """
 
     header: Header

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 import json
-import os
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from loadeval.errors import RunLogError
-from loadeval.record.lines import Line, decode, encode, to_text
+from loadeval.record.lines import Line, RunEnd, decode, encode, to_text
 from loadeval.record.model import Block, EpochEnd, Event, Header, Run, Steps
+from loadeval.record.order import Order
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Iterator
+
+ASK_FOR_A_LOG = (
+    "give a file that log_file= or save_metrics() wrote, and read it with the loadeval that did"
+)
+NO_END = "there is no end line: the run was still going on, or its process was killed"
+DAMAGED = "the file is damaged there; cut off before this line, it can still be read"
 
 
 class RunLog:
@@ -17,13 +28,17 @@ class RunLog:
 
     Nothing is buffered in the process, so a killed process loses nothing that was written.
     `broken` is for the writer's owner to set, once the system takes no more.
-    Raises RunLogError when the file exists already or its folder cannot be written.
+    Raises RunLogError when the file exists already or cannot be written.
     """
 
-    def __init__(self, path: str | os.PathLike[str], header: Header, *, overwrite: bool = False):
+    def __init__(
+        self, path: str | os.PathLike[str], header: Header, *, overwrite: bool = False
+    ) -> None:
         self.path = Path(path)
+        self.broken = False
         try:
             self._file = self.path.open("wb" if overwrite else "xb", buffering=0)
+            self._begin(header)
         except FileExistsError:
             raise RunLogError(
                 f"{self.path} already exists, and a measurement is not overwritten unasked; "
@@ -31,53 +46,71 @@ class RunLog:
             ) from None
         except OSError as error:
             raise RunLogError(
-                f"cannot write the run log {self.path}: {error.strerror or error}; "
-                "give log_file a path in a folder that exists and can be written"
+                f"cannot write the run log {self.path}: {error.strerror or error}; expected a "
+                "path in a folder that exists and can be written, with space left; give log_file "
+                "such a path"
             ) from error
-        self.broken = False
-        self.write(header)
+
+    def _begin(self, header: Header) -> None:
+        try:
+            self.write(header)
+        except BaseException:
+            self.close()
+            raise
 
     def write(self, line: Line) -> None:
         """Append `line`. Raises OSError when the system does not take it."""
-        self._append(encode(line))
+        rest = to_text(encode(line)).encode()
+        while rest:
+            rest = rest[self._file.write(rest) :]
 
     def end(self, batches: int) -> None:
         """Append the line that says the run ended by itself, and close the file."""
         with self._file:
-            self._append({"type": "end", "batches": batches})
+            self.write(RunEnd(batches))
 
-    def _append(self, fields: dict[str, Any]) -> None:
-        rest = to_text(fields).encode()
-        while rest:
-            rest = rest[self._file.write(rest) :]
+    def close(self) -> None:
+        """Close the file without saying that the run ended: it did not, or not here."""
+        self._file.close()
 
 
-def read_run_log(path: str | os.PathLike[str]) -> Run:
-    """The run in `path`.
-
-    A log whose process was killed has no end line, and may have half a last line: both are
-    told in `Run.notes`. Anything else that is wrong raises RunLogError with its line number.
-    """
-    return Assembly.of_file(Path(path)).run()
+@contextmanager
+def opened(path: Path) -> Iterator[BinaryIO]:
+    """The file at `path`, to read. Raises RunLogError when it cannot be opened or read."""
+    try:
+        with path.open("rb") as file:
+            yield file
+    except OSError as error:
+        raise RunLogError(
+            f"cannot read {path}: {error.strerror or error}; expected a file that log_file= or "
+            "save_metrics() wrote; give the path of one"
+        ) from error
 
 
 class Assembly:
-    """Lines, one after the other, become a Run."""
+    """Lines, one after the other, become a Run. `unit` is what errors call a line."""
 
-    def __init__(self, path: Path | None) -> None:
+    def __init__(self, path: Path | None, unit: str = "line") -> None:
         self.path = path
+        self.unit = unit
         self.header: Header | None = None
         self.blocks: list[Block] = []
         self.ends: list[EpochEnd] = []
         self.events: list[Event] = []
         self.notes: list[str] = []
         self.closed = False
+        self._order = Order()
 
     @classmethod
     def of_file(cls, path: Path) -> Assembly:
-        """The lines of the run log at `path`."""
+        """The lines of the run log at `path`.
+
+        A log whose process was killed has no end line, and may have half a last line: both
+        are told in `Run.notes`. Anything else that is wrong raises RunLogError with its line
+        number.
+        """
         assembly = cls(path)
-        with path.open("rb") as file:
+        with opened(path) as file:
             for number, text in enumerate(file, start=1):
                 assembly.add_text(number, text)
         return assembly
@@ -85,35 +118,26 @@ class Assembly:
     def add_text(self, number: int, text: bytes) -> None:
         """Take line `number`; only a last line, without its newline, may be cut off."""
         try:
-            fields = json.loads(text)
-        except ValueError:
-            if self.header is not None and not text.endswith(b"\n"):
-                self.notes.append(
-                    f"line {number} is cut off, as when a process is killed; it was left out"
-                )
-                return
-            raise self._error(
-                number,
-                "is not JSON, where a line of a run log was expected; "
-                "is this a file that log_file= wrote?",
-            ) from None
-        self.add(number, fields)
+            fields = json.loads(text.decode())
+        except (ValueError, RecursionError):
+            cut_off = text.startswith(b"{") and not text.endswith(b"\n")
+            if self.header is None or self.closed or not cut_off:
+                raise self._error(
+                    number, "is not JSON in UTF-8, where a line of a run log was expected"
+                ) from None
+            self.notes.append(
+                f"line {number} is cut off, as when a process is killed; it was left out"
+            )
+        else:
+            self.add(number, fields)
 
     def add(self, number: int, fields: Any) -> None:
-        """Take line `number`, parsed."""
-        if not isinstance(fields, dict):
-            raise self._error(number, "is not a JSON object, where a line of a run log is one")
-        if fields.get("type") == "end":
-            self._end(number, fields)
-            return
+        """Take line `number`, parsed. Raises RunLogError when it is wrong, or not in order."""
         try:
             line = decode(fields)
+            self._order.check(line)
         except RunLogError as error:
             raise self._error(number, str(error)) from None
-        if isinstance(line, Header) is (self.header is not None):
-            raise self._error(
-                number, "is out of order: a run log has one header, and it is the first line"
-            )
         self.take(line)
 
     def take(self, line: Line) -> None:
@@ -124,20 +148,16 @@ class Assembly:
             self.blocks.append(line)
         elif isinstance(line, EpochEnd):
             self.ends.append(line)
-        else:
+        elif isinstance(line, Event):
             self.events.append(line)
+        else:
+            self.closed = True
 
     def run(self) -> Run:
         """The run that the lines make. Raises RunLogError when there was no line at all."""
         if self.header is None:
             raise self._error(
-                1,
-                "is missing, where the header of a run log was expected: the file is empty; "
-                "was the process killed before it began?",
-            )
-        if not self.closed:
-            self.notes.append(
-                "the log has no end line: the run is still going on, or its process was killed"
+                1, "is missing, where the header of a run log was expected: nothing was written"
             )
         return Run(
             header=self.header,
@@ -145,20 +165,10 @@ class Assembly:
             ends=tuple(self.ends),
             events=tuple(self.events),
             closed=self.closed,
-            notes=tuple(self.notes),
+            notes=tuple(self.notes if self.closed else [*self.notes, NO_END]),
             path=self.path,
         )
 
-    def _end(self, number: int, fields: dict[str, Any]) -> None:
-        batches = sum(len(block) for block in self.blocks)
-        if fields.get("batches") != batches:
-            raise self._error(
-                number,
-                f"says that the run had {fields.get('batches')!r} batches, and the lines before "
-                f"it hold {batches}; lines were lost or added",
-            )
-        self.closed = True
-
     def _error(self, number: int, what: str) -> RunLogError:
-        where = f"{self.path}, line {number}" if self.path else f"line {number}"
-        return RunLogError(f"{where} {what}")
+        advice = ASK_FOR_A_LOG if number == 1 else DAMAGED
+        return RunLogError(f"{self.path}, {self.unit} {number} {what}; {advice}")

@@ -1,0 +1,53 @@
+"""What in two runs makes their comparison mean less than it seems to."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+from loadeval.record.model import NOT_RECORDED
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loadeval.analysis.summary import Summary
+    from loadeval.record.model import Run
+
+LOADER_FACTS = ("backend", "batch_size", "device", "pinned", "length")
+"""What replay leaves as it is; its workers are stopped, so their number does not matter."""
+MACHINE_FACTS = ("host", "cpus_usable")
+BY_BATCH = "they are compared batch by batch, as if batches were equally large."
+TWO_RUNS = (
+    "Two separate runs are compared: a drift of the machine between them counts as a "
+    "difference in loading, and no interval is given."
+)
+
+
+def same_unit(real: Run, ideal: Run) -> bool:
+    """Whether both runs call their samples the same."""
+    return real.header.unit == ideal.header.unit
+
+
+def caution(real: Run, ideal: Run, one: Summary, other: Summary) -> str:
+    """Sentences about two runs and their summaries, the weightiest first."""
+    said = []
+    machines = _differences(MACHINE_FACTS, real.header.environment, ideal.header.environment)
+    if machines:
+        said.append(f"The runs were made on different machines: {machines}.")
+    loaders = _differences(LOADER_FACTS, asdict(real.header.loader), asdict(ideal.header.loader))
+    if loaders:
+        said.append(f"Another loader was replayed than the one that was timed: {loaders}.")
+    if not same_unit(real, ideal):
+        said.append(f"The runs count {real.header.unit} and {ideal.header.unit}: {BY_BATCH}")
+    elif one.samples_per_batch is None or other.samples_per_batch is None:
+        said.append(f"The number of samples is not known in both runs: {BY_BATCH}")
+    return " ".join([*said, TWO_RUNS])
+
+
+def _differences(names: tuple[str, ...], one: Mapping[str, Any], other: Mapping[str, Any]) -> str:
+    pairs = [(name.replace("_", " "), one.get(name), other.get(name)) for name in names]
+    return ", ".join(
+        f"{name} {first} and {second}"
+        for name, first, second in pairs
+        if first != second and all(fact not in (None, NOT_RECORDED) for fact in (first, second))
+    )

@@ -1,0 +1,70 @@
+"""What is recorded of the place where a run was made."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from loadeval.record import environment
+from loadeval.record.environment import describe_environment
+
+
+def described_elsewhere(*imports: str) -> Any:
+    """What a fresh process that imported `imports` says of itself."""
+    code = (
+        "from loadeval.record.environment import describe_environment; import json; "
+        f"{''.join(f'import {name}; ' for name in imports)}"
+        "print(json.dumps(describe_environment()))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    return json.loads(done.stdout)
+
+
+def test_facts_are_json_ready() -> None:
+    """What comes back from JSON is what went in."""
+    facts = describe_environment()
+    assert json.loads(json.dumps(facts)) == facts
+
+
+def test_facts_are_of_this_process() -> None:
+    """The Python version, the process and its CPUs are told; a run needs at least one."""
+    facts = describe_environment()
+    assert facts["python"] == sys.version.split()[0]
+    assert facts["pid"] == os.getpid()
+    assert 1 <= facts["cpus_usable"] <= facts["cpus"]
+    assert facts["memory_bytes"] > 0
+
+
+def test_packages_lists_only_what_was_imported() -> None:
+    """A framework that is installed but not imported is not in the list."""
+    assert set(described_elsewhere()["packages"]) == {"loadeval", "numpy"}
+
+
+def test_packages_lists_an_imported_framework_with_its_version() -> None:
+    """An imported framework is listed, as its distribution states the version."""
+    torch = pytest.importorskip("torch")
+    packages = describe_environment()["packages"]
+    assert packages["torch"].split("+")[0] == torch.__version__.split("+")[0]
+
+
+def test_a_module_without_a_distribution_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An imported module whose distribution is unknown has no version to tell."""
+    monkeypatch.setattr(environment, "PACKAGES", ("sys",))
+    assert describe_environment()["packages"] == {}
+
+
+def test_a_host_without_a_name_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An empty host name is told as None."""
+    monkeypatch.setattr("platform.node", str)
+    assert describe_environment()["host"] is None
+
+
+def test_without_affinity_every_cpu_is_usable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Systems that cannot tie a process to CPUs let it run on all of them."""
+    monkeypatch.delattr(os, "sched_getaffinity", raising=False)
+    assert describe_environment()["cpus_usable"] == os.cpu_count()

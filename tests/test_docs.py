@@ -1,0 +1,72 @@
+"""What the documents say is so."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.record.lines import KINDS, decode
+from loadeval.record.metrics import read_run
+from loadeval.record.model import CacheInfo, LoaderInfo
+from loadeval.testing import FakeClock, ScriptedLoader
+
+RUN_LOG = Path(__file__).parents[1] / "docs" / "run-log.md"
+
+
+def code_blocks(document: Path, language: str) -> list[str]:
+    """The fenced blocks of `document` in `language`."""
+    return re.findall(
+        rf"^```{language}\n(.*?)^```$", document.read_text(), re.MULTILINE | re.DOTALL
+    )
+
+
+@pytest.fixture
+def run_log(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A small run in run.jsonl, in the working folder: three epochs, the last broken off."""
+    monkeypatch.chdir(tmp_path)
+    clock = FakeClock()
+    batches = [np.zeros((4, 2), dtype=np.uint8) for _ in range(5)]
+    loader = ScriptedLoader(batches, [30, 10, 20, 10, 10], clock)
+    with LoaderEvaluator(loader, log_file="run.jsonl", clock=clock) as evaluator:
+        for _ in range(2):
+            for _ in evaluator:
+                clock.advance(7)
+        for _ in evaluator:
+            break
+    return tmp_path / "run.jsonl"
+
+
+def test_the_code_that_reads_a_run_log_reads_it(
+    run_log: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The page's code runs as it stands, and finds what read_run finds."""
+    scope: dict[str, Any] = {}
+    for block in code_blocks(RUN_LOG, "python"):
+        exec(block, scope)  # noqa: S102 - the document is ours
+    steps = read_run(run_log).steps
+    assert scope["wait_ns"].tolist() == steps.wait_ns.tolist()
+    assert scope["epoch"].tolist() == steps.epoch.tolist()
+    known = np.where(np.isnan(scope["step_ns"]), -1, scope["step_ns"])
+    assert known.tolist() == steps.step_ns.tolist()
+    assert steps.step_ns.tolist() == [7] * 10 + [-1]
+    assert "11 batches, mean wait 0.00 ms" in capsys.readouterr().out
+
+
+def test_the_example_lines_are_lines_of_a_run_log() -> None:
+    """Every kind of line has an example, and each is read."""
+    kinds = {type(decode(json.loads(block))) for block in code_blocks(RUN_LOG, "json")}
+    assert kinds == set(KINDS.values())
+
+
+@pytest.mark.parametrize("kind", [*KINDS.values(), LoaderInfo, CacheInfo])
+def test_every_field_is_described(kind: Any) -> None:
+    """Each field of each line has its row in a table."""
+    rows = re.findall(r"^\| `(\w+)` \|", RUN_LOG.read_text(), re.MULTILINE)
+    assert {field.name for field in fields(kind)} <= set(rows)

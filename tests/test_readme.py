@@ -1,0 +1,112 @@
+"""Every command and code block of the README works, and prints what the README shows."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
+COMMANDS = [
+    line.removeprefix("$ ")
+    for kind, block in BLOCKS
+    if kind == "console"
+    for line in block.splitlines()
+    if line.startswith("$ ")
+]
+LOADEVAL = Path(sys.executable).with_name("loadeval")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the README's first block was run."""
+    folder = tmp_path_factory.mktemp("readme")
+    model = torch.nn.Linear(2, 1)
+
+    def train_one_epoch(model: torch.nn.Module, loader: DataLoader[torch.Tensor]) -> None:
+        for (batch,) in loader:
+            model(batch).sum().backward()
+
+    namespace = {
+        "dataloader": DataLoader(TensorDataset(torch.randn(400, 2)), batch_size=8),
+        "model": model,
+        "train_one_epoch": train_one_epoch,
+    }
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        for kind, block in BLOCKS:
+            if kind == "python":
+                exec(block, namespace)  # noqa: S102 - the README's own code
+    return folder
+
+
+def test_the_python_blocks_write_what_they_name(folder: Path) -> None:
+    """The six lines leave two run logs and a figure."""
+    assert {path.name for path in folder.iterdir()} >= {
+        "real.jsonl",
+        "ideal.jsonl",
+        "comparison.png",
+    }
+
+
+@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("loadeval ")])
+def test_the_commands_work(command: str, folder: Path) -> None:
+    """Each `loadeval` command of the README runs in the folder of its first block."""
+    _, *arguments = command.replace("DIR", "demo").split()
+    output = run(LOADEVAL, *arguments, cwd=folder)
+    if "--json" in arguments:
+        assert json.loads(output)["verdict"]
+    if "demo" in arguments:
+        assert {path.name for path in (folder / "demo").iterdir()} == {
+            "photographs",
+            "real.jsonl",
+            "ideal.jsonl",
+            "comparison.png",
+        }
+
+
+def test_the_output_shown_is_of_this_version(folder: Path) -> None:
+    """The lines that the README shows under its first command begin as those of today do."""
+    shown = next(block for _, block in BLOCKS if "$ loadeval compare" in block).splitlines()[1:]
+    labels = [line[:14].strip() for line in shown if line[:1].strip() and line[14:16].strip()]
+    today = run(LOADEVAL, "compare", "real.jsonl", "ideal.jsonl", cwd=folder)
+    for label in ("speed-up", "lost per batch", "verdict", "advice", "caution"):
+        assert any(line.startswith(label) for line in shown), labels
+        assert any(line.startswith(label) for line in today.splitlines())
+
+
+def test_make_demo_runs_the_command() -> None:
+    """`make demo` is `loadeval demo` in an environment of its own."""
+    assert "make demo" in COMMANDS
+    assert ".venv/bin/loadeval demo --output loadeval-demo" in run("make", "-n", "demo", cwd=ROOT)
+
+
+def test_an_installation_is_whole(tmp_path: Path) -> None:
+    """`pip install .` installs both packages, their types, the command and the adapters."""
+    assert "pip install ." in COMMANDS
+    wheel = ("pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path))
+    run(sys.executable, "-m", *wheel, str(ROOT), cwd=tmp_path)
+    (built,) = tmp_path.glob("loadeval-*.whl")
+    names = ZipFile(built).namelist()
+    entry_points = ZipFile(built).read(
+        next(name for name in names if name.endswith("entry_points.txt"))
+    )
+    assert {"loadeval/py.typed", "loadeval/__init__.py", "loadeval_adapters/pytorch.py"} <= {*names}
+    assert not any(name.startswith(("tests", "examples")) for name in names)
+    assert b"torch.utils.data = loadeval_adapters.pytorch:PyTorchAdapter" in entry_points
+    assert b"loadeval = loadeval.cli.main:app" in entry_points
