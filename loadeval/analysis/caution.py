@@ -39,7 +39,7 @@ def caution(real: Run, ideal: Run, one: Summary, other: Summary) -> str:
         said.append(f"Another loader was replayed than the one that was timed: {loaders}.")
     if not same_unit(real, ideal):
         said.append(f"The runs count {real.header.unit} and {ideal.header.unit}: {BY_BATCH}")
-    elif one.samples_per_batch is None or other.samples_per_batch is None:
+    elif any(side.steady_batches and side.samples_per_batch is None for side in (one, other)):
         said.append(f"The number of samples is not known in both runs: {BY_BATCH}")
     return " ".join([*said, TWO_RUNS])
 

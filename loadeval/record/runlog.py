@@ -165,9 +165,14 @@ class Assembly:
             ends=tuple(self.ends),
             events=tuple(self.events),
             closed=self.closed,
-            notes=tuple(self.notes if self.closed else [*self.notes, NO_END]),
+            notes=tuple([*self.notes, NO_END] if self._stopped_short() else self.notes),
             path=self.path,
         )
+
+    def _stopped_short(self) -> bool:
+        """Whether the last lines are missing; between two epochs of a live run none is."""
+        over = {end.epoch for end in self.ends}
+        return not self.closed and (not over or any(b.epoch not in over for b in self.blocks))
 
     def _error(self, number: int, what: str) -> RunLogError:
         advice = ASK_FOR_A_LOG if number == 1 else DAMAGED
