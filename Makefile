@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP = .venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= loadeval-demo
 
-.PHONY: demo test lint types bench clean
+.PHONY: demo test lint types bench truth clean
 
 demo: .venv/.demo  ## train on real images, logged and replayed, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -21,6 +21,9 @@ types: .venv/.dev  ## mypy, strict
 
 bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'
 	.venv/bin/python tests/benchmarks/overhead.py
+
+truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
+	.venv/bin/python tests/benchmarks/truth.py
 
 clean:
 	rm -rf .venv

@@ -2,7 +2,7 @@
 
 from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
 from loadeval.measure.adapter import Adapter, IterableAdapter
-from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.evaluator import LoaderEvaluator
 from loadeval.measure.tree import is_array, leaves, map_leaves
 from loadeval.record.metrics import read_run
 from loadeval.record.model import LoaderInfo, Run

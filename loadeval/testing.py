@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.evaluator import LoaderEvaluator
 from loadeval.measure.registry import adapter_for
 from loadeval.measure.tree import is_array, leaves
 

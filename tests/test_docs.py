@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.evaluator import LoaderEvaluator
 from loadeval.record.lines import KINDS, decode
 from loadeval.record.metrics import read_run
 from loadeval.record.model import CacheInfo, LoaderInfo

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from loadeval.analysis.checks import unrepresentative
 from loadeval.record.model import NOT_RECORDED
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ MACHINE_FACTS = ("host", "cpus_usable")
 BY_BATCH = "they are compared batch by batch, as if batches were equally large."
 TWO_RUNS = (
     "Two separate runs are compared: a drift of the machine between them counts as a "
-    "difference in loading, and no interval is given."
+    "difference in loading, and is not in the interval."
 )
 
 
@@ -28,7 +29,7 @@ def same_unit(real: Run, ideal: Run) -> bool:
     return real.header.unit == ideal.header.unit
 
 
-def caution(real: Run, ideal: Run, one: Summary, other: Summary) -> str:
+def about_two_runs(real: Run, ideal: Run, one: Summary, other: Summary) -> str:
     """Sentences about two runs and their summaries, the weightiest first."""
     said = []
     machines = _differences(MACHINE_FACTS, real.header.environment, ideal.header.environment)
@@ -41,7 +42,18 @@ def caution(real: Run, ideal: Run, one: Summary, other: Summary) -> str:
         said.append(f"The runs count {real.header.unit} and {ideal.header.unit}: {BY_BATCH}")
     elif any(side.steady_batches and side.samples_per_batch is None for side in (one, other)):
         said.append(f"The number of samples is not known in both runs: {BY_BATCH}")
-    return " ".join([*said, TWO_RUNS])
+    unlike = unrepresentative(real, ideal)
+    return " ".join([*said, *filter(None, [unlike]), TWO_RUNS])
+
+
+def not_quite_free(busy: float | None) -> str:
+    """A sentence where workers were `busy` in the ideal blocks, for that part of a CPU."""
+    if busy is None:
+        return ""
+    return (
+        f"The loader's workers were at work in the ideal blocks, for {busy:.0%} of a CPU: where "
+        "they slow the step down, more is lost than was found."
+    )
 
 
 def _differences(names: tuple[str, ...], one: Mapping[str, Any], other: Mapping[str, Any]) -> str:

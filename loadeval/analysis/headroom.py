@@ -3,72 +3,109 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.caution import caution, same_unit
-from loadeval.analysis.summary import Summary, summarise
+from loadeval.analysis.alone import loader_only_ns as timed_alone_ns
+from loadeval.analysis.alone import not_measured as unknown_of
+from loadeval.analysis.arms import paired, side_of
+from loadeval.analysis.caution import about_two_runs, not_quite_free, same_unit
+from loadeval.analysis.checks import drift_ns, loads_ahead, too_busy
+from loadeval.analysis.epochs import epochs_of, starting_up
+from loadeval.analysis.figures import figures
+from loadeval.analysis.intervals import Estimate, over_pairs, over_runs
+from loadeval.analysis.summary import steady, summarise
+from loadeval.analysis.unmeasured import no_pace, no_pair
+from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE, Evidence, judge
 from loadeval.errors import UsageError
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.record.model import ARMS
 
 if TYPE_CHECKING:
+    from loadeval.analysis.figures import Figures
+    from loadeval.analysis.verdict import Verdict
     from loadeval.record.model import Arm, Run
 
-Verdict = Literal["highly input-bound", "moderately input-bound", "not input-bound", "inconclusive"]
-
-MODERATE_SHARE = 0.05
-HIGH_SHARE = 0.20
-"""Shares of the time lost from which a run is moderately or highly input-bound.
-
-The bounds are those of TensorFlow's input-pipeline analyser (under 5% of the step time not
-input-bound, 5% and over moderately, 20% and over highly). There the share is of time spent
-waiting for input; here it is of all that loading costs.
-"""
-FEWEST_STEADY = 20
-"""Steady batches on each side under which nothing is concluded."""
-
-WAITING = (
-    "Training waits for batches: try more workers, a deeper prefetch, cheaper decoding and "
-    "transforms, or a faster loader."
-)
-INTERFERING = (
-    "Steps are slower while the loader works, which takes CPU, memory bandwidth or the device "
-    "from them: try fewer workers or threads, or a loader that needs less. Where a step's time "
-    "depends on what is in its batch, first replay more batches, with num_cached_batches=."
-)
-KEEPS_UP = "Look at the training step instead: loading keeps up with it."
-DRIFTED = (
-    "Free loading cannot slow training down: look for other work on the machine, and for steps "
-    "whose time depends on their batch, then make both runs again."
-)
-TOO_FEW = "Run more batches or epochs, or pass a smaller warmup=."
+__all__ = ["HIGH_SHARE", "MODERATE_SHARE", "Estimate", "Headroom", "compare", "headroom"]
 
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What a run with free loading gains over the real one; times are per batch of the real one.
+    """What free loading gains; times are in nanoseconds per batch of the real arm.
 
-    `speedup` is the ratio of the mean steady cycles per sample (per batch where samples are
-    unknown, or called differently). `lost_ns` = `real_ns` - `ideal_ns` is the sum of
-    `waiting_ns`, the difference of the waits, and `interference_ns`, the difference of the
-    steps: what the loader's workers take from the training process. Either may be negative; a
-    step that ends by waiting for a device is shorter when the device had work during the wait.
-    `lost_share` = `lost_ns` / `real_ns` = 1 - 1 / `speedup` gives the verdict. What cannot be
-    known is None: everything but the pace of a side that has one, when the other has none.
+    `speedup` is the ratio of the mean cycles per sample (per batch where samples are unknown,
+    or called differently). `lost_ns` = `real_ns` - `ideal_ns` is the sum of `waiting_ns`, the
+    difference of the waits, and `interference_ns`, the difference of the steps: what the
+    loader's workers take from the training process. Either may be negative; a step that ends by
+    waiting for a device is shorter when the device had work during the wait. `lost_share` =
+    1 - 1 / `speedup` gives the verdict, with its interval. `required` = `loader_only_ns` /
+    `ideal_ns` is how many times as fast the loader alone would have to be. `startup_ns` is the
+    mean first wait of an epoch, and `epoch_speedup` what free loading is worth with it, over
+    epochs as long as they are. `pairs` is None for two separate runs. What cannot be known is
+    None, and `not_measured` says why, a sentence each.
     """
 
-    speedup: float | None
-    lost_share: float | None
+    speedup: Estimate | None
+    lost_share: Estimate | None
     real_ns: float | None
     ideal_ns: float | None
-    lost_ns: float | None
-    waiting_ns: float | None
-    interference_ns: float | None
-    verdict: Verdict
+    loader_only_ns: float | None
+    lost_ns: Estimate | None
+    waiting_ns: Estimate | None
+    interference_ns: Estimate | None
+    required: float | None
+    startup_ns: float | None
+    epoch_speedup: float | None
+    samples_per_batch: float | None
+    unit: str
+    pairs: int | None
+    real_batches: int
+    ideal_batches: int
+    verdict: str
     reason: str
     advice: str
     caution: str
+    not_measured: tuple[str, ...]
+
+    def __str__(self) -> str:
+        """The finding in one line."""
+        if self.speedup is None:
+            return f"{self.verdict}: {self.reason}"
+        low, high = self.speedup.low, self.speedup.high
+        interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
+        gain = f"{self.speedup.value:.2f}x{interval} if loading were free"
+        return f"{gain}: {self.verdict}, {self.reason}"
+
+
+def headroom(run: Run) -> Headroom:
+    """The headroom that one alternating run measured.
+
+    Raises UsageError when the run is not an alternating one.
+    """
+    if run.header.mode != "alternate":
+        raise UsageError(
+            f"{run.path or run.header.name} was recorded with mode={run.header.mode!r}; expected "
+            "a run with mode='alternate'. A run with mode='log' and one with mode='replay' are "
+            "compared by compare(real, ideal)"
+        )
+    pairs, real, ideal = paired(run)
+    found = figures(real, ideal, over_pairs)
+    alone_ns = timed_alone_ns(run, found.samples_per_batch)
+    busy = too_busy(run, pairs)
+    verdict = no_pair(run, found)
+    if found.gain is not None:
+        required = _required(alone_ns, found)
+        ahead = loads_ahead(run.header.loader)
+        verdict = judge(Evidence(found, found.gain, True, required, busy, ahead=ahead))
+    return _headroom(
+        run,
+        found,
+        verdict,
+        caution=not_quite_free(busy),
+        loader_only_ns=alone_ns,
+        pairs=len(pairs),
+        not_measured=unknown_of(run, found, pairs),
+    )
 
 
 def compare(real: Run, ideal: Run) -> Headroom:
@@ -78,39 +115,21 @@ def compare(real: Run, ideal: Run) -> Headroom:
     """
     _check_arm(real, "real")
     _check_arm(ideal, "ideal")
-    one, other = summarise(real), summarise(ideal)
-    care = caution(real, ideal, one, other)
-    if not one.cycle_ns or not other.cycle_ns:
-        return _unmeasured([(real, one), (ideal, other)], care)
-    # The ideal side's batches are scaled to as many samples as the real side's have.
-    scale = 1.0
-    if one.samples_per_batch and other.samples_per_batch and same_unit(real, ideal):
-        scale = one.samples_per_batch / other.samples_per_batch
-    waiting_ns = (one.wait_ns or 0.0) - (other.wait_ns or 0.0) * scale
-    interference_ns = (one.step_ns or 0.0) - (other.step_ns or 0.0) * scale
-    lost_ns = waiting_ns + interference_ns
-    lost_share = lost_ns / one.cycle_ns
-    verdict, reason, advice = _too_few(one, other) or _judge(
-        lost_share, waiting_ns, interference_ns
-    )
-    return Headroom(
-        speedup=one.cycle_ns / (other.cycle_ns * scale),
-        lost_share=lost_share,
-        real_ns=one.cycle_ns,
-        ideal_ns=other.cycle_ns * scale,
-        lost_ns=lost_ns,
-        waiting_ns=waiting_ns,
-        interference_ns=interference_ns,
-        verdict=verdict,
-        reason=reason,
-        advice=advice,
-        caution=care,
+    one, other = (side_of(run.steps, steady(run)) for run in (real, ideal))
+    found = figures(one, other, over_runs, same_unit(real, ideal))
+    verdict = no_pace([(real, one.count, found.real_ns), (ideal, other.count, found.ideal_ns)])
+    if found.gain is not None:
+        known, scale = found.samples_per_batch is not None, found.samples_per_batch or 1.0
+        drifts = [drift_ns(side.cycles(known)) * scale for side in (one, other)]
+        verdict = judge(Evidence(found, found.gain, alternating=False, drift_ns=max(drifts)))
+    return _headroom(
+        real, found, verdict, about_two_runs(real, ideal, summarise(real), summarise(ideal))
     )
 
 
 def _check_arm(run: Run, arm: Arm) -> None:
     found = [ARMS[code] for code in np.unique(run.steps.arm)]
-    if found and found != [arm]:
+    if run.header.mode == "alternate" or (found and found != [arm]):
         wanted = {"real": "mode='log'", "ideal": "mode='replay'"}[arm]
         raise UsageError(
             f"{run.path or run.header.name} was recorded with mode={run.header.mode!r}; expected "
@@ -118,59 +137,41 @@ def _check_arm(run: Run, arm: Arm) -> None:
         )
 
 
-def _too_few(real: Summary, ideal: Summary) -> tuple[Verdict, str, str] | None:
-    sides = (("real", real.steady_batches), ("ideal", ideal.steady_batches))
-    short = [f"{count} steady in the {side} run" for side, count in sides if count < FEWEST_STEADY]
-    if not short:
-        return None
-    reason = f"too few batches, {' and '.join(short)}, where {FEWEST_STEADY} are needed"
-    return "inconclusive", reason, TOO_FEW
-
-
-def _judge(
-    lost_share: float, waiting_ns: float, interference_ns: float
-) -> tuple[Verdict, str, str]:
-    lost = f"{lost_share:.1%} of the training time is lost to loading"
-    if lost_share <= -MODERATE_SHARE:
-        slower = f"the replayed run was slower than the real one, by {-lost_share:.1%}"
-        reason = f"{slower} of the real one's time"
-        return "not input-bound", reason, f"{KEEPS_UP} {DRIFTED}"
-    if lost_share < 0:
-        return "not input-bound", "replay was no faster than the real run", KEEPS_UP
-    if lost_share < MODERATE_SHARE:
-        return "not input-bound", lost, KEEPS_UP
-    verdict: Verdict = (
-        "highly input-bound" if lost_share >= HIGH_SHARE else "moderately input-bound"
-    )
-    if waiting_ns >= interference_ns:
-        return verdict, f"{lost}, most of it in waiting for batches", WAITING
-    return verdict, f"{lost}, most of it in slower steps", INTERFERING
-
-
-def _unmeasured(sides: list[tuple[Run, Summary]], care: str) -> Headroom:
-    real_ns, ideal_ns = (summary.cycle_ns or None for _, summary in sides)
+def _headroom(
+    run: Run,
+    found: Figures,
+    verdict: Verdict,
+    caution: str,
+    loader_only_ns: float | None = None,
+    pairs: int | None = None,
+    not_measured: tuple[str, ...] = (),
+) -> Headroom:
+    gain, epochs = found.gain, epochs_of(run)
+    epoch_speedup = gain and epochs.speedup(gain.real_ns, gain.ideal_ns)
     return Headroom(
-        speedup=None,
-        lost_share=None,
-        real_ns=real_ns,
-        ideal_ns=ideal_ns,
-        lost_ns=None,
-        waiting_ns=None,
-        interference_ns=None,
-        verdict="inconclusive",
-        reason="; ".join(_why(run, summary) for run, summary in sides if not summary.cycle_ns),
-        advice="Run more batches in each epoch, or pass a smaller warmup=.",
-        caution=care,
+        speedup=gain and gain.speedup,
+        lost_share=gain and gain.lost_share,
+        real_ns=found.real_ns,
+        ideal_ns=found.ideal_ns,
+        loader_only_ns=loader_only_ns,
+        lost_ns=gain and gain.lost_ns,
+        waiting_ns=gain and gain.waiting_ns,
+        interference_ns=gain and gain.interference_ns,
+        required=_required(loader_only_ns, found),
+        startup_ns=epochs.startup_ns,
+        epoch_speedup=epoch_speedup,
+        samples_per_batch=found.samples_per_batch,
+        unit=run.header.unit,
+        pairs=pairs,
+        real_batches=found.real_batches,
+        ideal_batches=found.ideal_batches,
+        verdict=verdict.verdict,
+        reason=verdict.reason,
+        advice=" ".join(filter(None, [verdict.advice, starting_up(gain, epochs)])),
+        caution=caution,
+        not_measured=not_measured,
     )
 
 
-def _why(run: Run, summary: Summary) -> str:
-    name = run.path or run.header.name
-    if summary.cycle_ns is not None:
-        return f"{name} has steady batches that took no time by its clock"
-    if summary.batches and (run.steps.step_ns == UNKNOWN).all():
-        return f"{name} has no batch whose step was measured: was its epoch broken off?"
-    return (
-        f"{name} has no steady batch: it has {summary.batches} in all, and the first "
-        f"{run.header.warmup} of each epoch are left out"
-    )
+def _required(alone_ns: float | None, found: Figures) -> float | None:
+    return alone_ns / found.ideal_ns if alone_ns is not None and found.ideal_ns else None

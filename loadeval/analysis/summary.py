@@ -7,12 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.record.model import UNKNOWN
+from loadeval.record.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.record.model import Column, Run
+    from loadeval.record.model import Arm, Column, Run
 
 SECOND_NS = 1_000_000_000
 
@@ -34,7 +34,8 @@ class Summary:
 
     `batches` and `epochs` count all that were delivered. `startup_ns` is the first wait of
     each epoch. Everything from `steady_batches` on is of the steady part alone: batches whose
-    step was closed, without the first `warmup` of each epoch. Rates are sums over sums, so
+    step was closed, without the first `warmup` of each epoch; in an alternating run, those
+    that count for a pair. Rates are sums over sums, so
     that a short last batch counts for what it is: `batches_per_s` and `samples_per_s`, the
     latter None when the samples of a steady batch are unknown. `wait_share` is the part of the
     cycles that was waited, 0 to 1.
@@ -55,12 +56,22 @@ class Summary:
     samples_per_s: float | None
 
 
-def steady(run: Run) -> npt.NDArray[np.bool_]:
-    """Which batches of `run` are steady: a mask over its steps."""
+def steady(run: Run, arm: Arm | None = None) -> npt.NDArray[np.bool_]:
+    """Which batches of `run` are steady: a mask over its steps.
+
+    Of an alternating run these are the counted ones of `arm`; by default the real one's, or
+    the ideal one's where the real one has none.
+    """
     steps = run.steps
-    settled: npt.NDArray[np.bool_] = rank_in_epoch(steps.epoch) >= run.header.warmup
     closed: npt.NDArray[np.bool_] = steps.step_ns != UNKNOWN
-    return settled & closed
+    if run.header.mode == "alternate":
+        counted: npt.NDArray[np.bool_] = (steps.pair != UNKNOWN) & closed
+        code = steps.arm[counted].min(initial=len(ARMS)) if arm is None else ARMS.index(arm)
+        of_one: npt.NDArray[np.bool_] = steps.arm == code
+        return counted & of_one
+    settled: npt.NDArray[np.bool_] = rank_in_epoch(steps.epoch) >= run.header.warmup
+    of_arm: npt.NDArray[np.bool_] = steps.arm == (steps.arm if arm is None else ARMS.index(arm))
+    return settled & closed & of_arm
 
 
 def rank_in_epoch(epoch: Column) -> Column:
@@ -69,10 +80,23 @@ def rank_in_epoch(epoch: Column) -> Column:
     return np.arange(len(epoch)) - np.repeat(first, lengths)
 
 
-def summarise(run: Run) -> Summary:
-    """The figures of `run`."""
+def startups(run: Run) -> Column:
+    """The first wait of each epoch that began with the loader itself, not with kept batches.
+
+    A replayed run has nothing but kept batches, and its first waits are told as they are.
+    """
     steps = run.steps
-    chosen = steady(run)
+    first = rank_in_epoch(steps.epoch) == 0
+    if run.header.mode == "alternate":
+        first &= steps.arm == ARMS.index("real")
+    waits: Column = steps.wait_ns[first]
+    return waits
+
+
+def summarise(run: Run, arm: Arm | None = None) -> Summary:
+    """The figures of `run`; of an alternating one those of one `arm`, as in `steady`."""
+    steps = run.steps
+    chosen = steady(run, arm)
     count = int(chosen.sum())
     wait_ns, step_ns = steps.wait_ns[chosen], steps.step_ns[chosen]
     total_ns = int(wait_ns.sum() + step_ns.sum())
@@ -81,7 +105,7 @@ def summarise(run: Run) -> Summary:
     return Summary(
         batches=len(steps),
         epochs=len(np.unique(steps.epoch)),
-        startup_ns=tuple(steps.wait_ns[rank_in_epoch(steps.epoch) == 0].tolist()),
+        startup_ns=tuple(startups(run).tolist()),
         steady_batches=count,
         cycle_ns=_ratio(total_ns, count),
         wait_ns=_ratio(int(wait_ns.sum()), count),

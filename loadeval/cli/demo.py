@@ -1,4 +1,4 @@
-"""loadeval demo: train on real images, logged and replayed, and compare."""
+"""loadeval demo: train on real images, with real and with free loading in turn."""
 
 from __future__ import annotations
 
@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from loadeval.analysis.headroom import compare
-from loadeval.analysis.summary import summarise
 from loadeval.cli.console import errors_told, print_report
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
 from loadeval.record.metrics import read_run
+from loadeval.report.comparison import Comparison
 from loadeval.report.text import RunsReport, comparison_report
 from loadeval.report.wording import printable
 
@@ -39,10 +38,10 @@ INTERRUPTED = 130
 
 def demo(
     output: Annotated[
-        Path, typer.Option("--output", "-o", help="The folder for images, run logs and figure.")
+        Path, typer.Option("--output", "-o", help="The folder for images, run log and figure.")
     ] = Path("loadeval-demo"),
 ) -> None:
-    """Train on JPEGs, logged and then replayed, and compare.
+    """Train on JPEGs, with real and with free loading in turn, and compare.
 
     Takes under a minute on two CPU cores. Needs torch and Pillow: pip install "loadeval[demo]".
     """
@@ -62,19 +61,14 @@ def demo(
 
 
 def show(result: DemoResult) -> None:
-    """Print what the two runs say, and which files hold them."""
-    real, ideal = read_run(result.real_log), read_run(result.ideal_log)
+    """Print what the run says, and which files hold it."""
+    comparison = Comparison.of(read_run(result.run_log))
     typer.echo()
-    print_report(
-        comparison_report(compare(real, ideal)),
-        RunsReport([(run, summarise(run)) for run in (real, ideal)]),
-    )
+    print_report(comparison_report(comparison.headroom), RunsReport(comparison.sides))
     typer.echo(
-        "\nIn its last epoch with real loading the network classified "
-        f"{result.accuracy:.0%} of the images right.\n"
-        f"\nreal run   {printable(result.real_log)}"
-        f"\nideal run  {printable(result.ideal_log)}"
-        f"\nfigure     {printable(result.figure)}"
+        f"\nIn its last epoch the network classified {result.accuracy:.0%} of the images right.\n"
+        f"\nrun     {printable(result.run_log)}"
+        f"\nfigure  {printable(result.figure)}"
     )
 
 

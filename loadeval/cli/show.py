@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadeval.analysis.summary import Summary, summarise
 from loadeval.cli.console import errors_told, print_json, print_report
 from loadeval.record.metrics import read_run
+from loadeval.record.model import ARMS
+from loadeval.report.comparison import columns
 from loadeval.report.text import RunsReport
 
 if TYPE_CHECKING:
@@ -27,21 +28,25 @@ def show(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
 ) -> None:
-    """Print the figures of runs side by side.
+    """Print the figures of runs side by side, of an alternating one those of each arm.
 
     Throughput, cycle, waits and start-up, what the loader was, and what happened meanwhile.
     """
     with errors_told():
         read = [read_run(path) for path in runs]
-    summaries = [(run, summarise(run)) for run in read]
     if as_json:
-        print_json({"runs": [_as_json(run, summary) for run, summary in summaries]})
+        print_json({"runs": [_as_json(run) for run in read]})
     else:
-        print_report(RunsReport(summaries))
+        print_report(RunsReport([side for run in read for side in columns(run)]))
 
 
-def _as_json(run: Run, summary: Summary) -> dict[str, Any]:
+def _as_json(run: Run) -> dict[str, Any]:
     header = run.header
+    # Of an alternating run the one figure of both arms would mean nothing.
+    summaries = [dataclasses.asdict(summary) for _, summary in columns(run)]
+    named = {"summary": summaries[0]}
+    if len(summaries) > 1:
+        named = {"summaries": dict(zip(ARMS, summaries, strict=True))}
     return {
         "path": str(run.path),
         "name": header.name,
@@ -54,5 +59,5 @@ def _as_json(run: Run, summary: Summary) -> dict[str, Any]:
         "closed": run.closed,
         "notes": list(run.notes),
         "events": [dataclasses.asdict(event) for event in run.events],
-        "summary": dataclasses.asdict(summary),
+        **named,
     }

@@ -23,14 +23,9 @@ class DemoFolder:
         return self.root / "photographs"
 
     @property
-    def real_log(self) -> Path:
-        """The run log of training with real loading."""
-        return self.root / "real.jsonl"
-
-    @property
-    def ideal_log(self) -> Path:
-        """The run log of training on replayed batches."""
-        return self.root / "ideal.jsonl"
+    def run_log(self) -> Path:
+        """The log of the training run."""
+        return self.root / "run.jsonl"
 
     @property
     def figure(self) -> Path:
@@ -42,7 +37,7 @@ class DemoFolder:
 
         Raises UsageError when it cannot be made, or holds measurements that no demo wrote.
         """
-        results = [self.real_log, self.ideal_log, self.figure]
+        results = [self.run_log, self.figure]
         try:
             earlier = [path for path in results if path.exists()]
             if earlier and not self.photographs.exists():

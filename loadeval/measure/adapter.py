@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loadeval.errors import UsageError
@@ -34,6 +35,9 @@ class Adapter(Protocol):
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
         """Stop what `loader` and its iterator `epoch` do in the background."""
 
+    def fence(self) -> None:
+        """Wait until the device has done all that was asked of it; called at blocks' edges."""
+
 
 class IterableAdapter:
     """Serves any iterable, and any callable that returns an iterator: each epoch calls it.
@@ -43,14 +47,7 @@ class IterableAdapter:
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """`iter(loader)`, or of what `loader()` returns."""
-        if is_iterable(loader):
-            return iter(loader)
-        if callable(loader):
-            return iter(loader())
-        raise UsageError(
-            f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
-            "callable that returns an iterator; pass the loader that the training loop iterates"
-        )
+        return iter(loader) if is_iterable(loader) else iter(loader())
 
     def samples(self, batch: Any) -> int | None:
         """The first dimension of the first array in `batch`; None when there is no such."""
@@ -82,6 +79,21 @@ class IterableAdapter:
         close = getattr(epoch, "close", None)
         if callable(close):
             close()
+
+    def fence(self) -> None:
+        """Synchronise with the CUDA device, where torch has one in use."""
+        cuda = getattr(sys.modules.get("torch"), "cuda", None)
+        if cuda is not None and cuda.is_initialized():
+            cuda.synchronize()
+
+
+def check_is_loader(loader: Any) -> None:
+    """Raises UsageError when batches cannot be read from `loader`."""
+    if not is_iterable(loader) and not callable(loader):
+        raise UsageError(
+            f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
+            "callable that returns an iterator; pass the loader that the training loop iterates"
+        )
 
 
 def is_iterable(loader: Any) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from functools import partial
-from itertools import chain, cycle, islice
+from itertools import chain, cycle, islice, pairwise
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import CacheError, LoadevalWarning
@@ -24,7 +24,8 @@ UNWATCHED = watch([])
 
 CHANGED = (
     "the training step changes its batch in place, so replay would feed it its own output: "
-    "from here on each replayed batch is a copy, and the cost of copying is in the ideal pace"
+    "kept batches that it has changed are left out, from here on each replayed batch is a copy, "
+    "and the cost of copying is in the ideal pace"
 )
 
 
@@ -52,10 +53,10 @@ class BatchCache:
     """Batches that replay hands out in turn.
 
     A batch that is handed out shares its arrays with the kept one, so a step that works in
-    place would be fed its own output. The first batch of an epoch is therefore handed out as a
-    copy, and watched: once it changes, every later batch is a copy. A step that runs late,
-    behind a consumer that reads ahead, may still spoil batches handed out before that: those
-    are found when their turn comes again, and left out.
+    place would be fed its own output. Each is therefore looked at when the next one is asked
+    for: once one has changed it is left out, and every later batch is a copy. For a consumer
+    that reads ahead, whose step runs late, the first batch of an epoch is handed out as a copy,
+    and watched until its turn comes again; what was spoiled before that is found and left out.
 
     `exhausted` tells that the loader had no more batches than these.
     """
@@ -109,11 +110,12 @@ class BatchCache:
             yield self._guarded(note)
         if not self._copying:
             first, *others = [kept.handout for kept in self._kept]
-            yield cycle([*others, first])
+            order = [*others, first]
+            yield cycle([(*kept[:2], *last[2:]) for last, kept in pairwise([first, *order])])
         yield self._copies()
 
     def _guarded(self, note: Callable[[str], None]) -> Iterator[Handout]:
-        """Once through, and the first, which was a copy; that is watched in the others' stead."""
+        """Once through, and the first again, which was a copy and is watched all the while."""
         original, *others = self._kept
         first = original.copy()
         fresh, count, *watched = first.handout
@@ -122,7 +124,10 @@ class BatchCache:
         if not same_arrays(list(leaves(first.tree)), list(leaves(original.tree))):
             self.copies_from_now_on(note)
             return
-        for kept in (*others, original):
+        for last, kept in pairwise((first, *others, original)):
+            if last.spoiled():
+                self.copies_from_now_on(note)
+                return
             yield kept.handout[0], kept.count, *watched
 
     def _copies(self) -> Iterator[Handout]:
@@ -152,8 +157,9 @@ def fill(
             if total > max_bytes:
                 raise CacheError(
                     f"{len(counts)} of {batches} batches for replay take {total:,} bytes, over "
-                    f"max_cache_bytes={max_bytes:,}; lower num_cached_batches or raise "
-                    "max_cache_bytes"
+                    f"max_cache_bytes={max_bytes:,}; keep {len(trees)} or fewer with "
+                    f"num_cached_batches=, or raise max_cache_bytes to some "
+                    f"{total * batches // len(counts):,}"
                 )
             trees.append(adapter.keep(batch))
             del batch  # its memory is the loader's, which is about to be released

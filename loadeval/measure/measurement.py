@@ -6,17 +6,24 @@ import math
 import uuid
 import warnings
 from datetime import datetime, timezone
-from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
+from loadeval.measure.adapter import check_is_loader
+from loadeval.measure.alternation import AlternatingEpoch, Alternation
 from loadeval.measure.cache import fill
 from loadeval.measure.counting import Counter
+from loadeval.measure.distributed import is_distributed
+from loadeval.measure.progress import Progress
+from loadeval.measure.pull import Puller
+from loadeval.measure.quiet import Background
 from loadeval.measure.recording import Recording
 from loadeval.measure.registry import adapter_for
-from loadeval.measure.timing import logged, replayed
+from loadeval.measure.schedule import block_for, segments
+from loadeval.measure.stage import WholeEpoch
+from loadeval.measure.timing import replayed, served
 from loadeval.record.environment import describe_environment
 from loadeval.record.metrics import write_metrics
 from loadeval.record.model import CacheInfo, Header
@@ -28,19 +35,34 @@ if TYPE_CHECKING:
 
     from loadeval.measure.adapter import Adapter
     from loadeval.measure.cache import BatchCache
+    from loadeval.measure.progress import Enough
     from loadeval.measure.settings import Settings
+    from loadeval.measure.stage import Plan
     from loadeval.record.model import LoaderInfo
+
+NOT_STOPPED_EARLY = (
+    "precision= does not end this run early: in distributed training every rank has to switch "
+    "at the same batch, which a measured precision cannot promise"
+)
 
 
 class Measurement:
-    """Serves epochs of a loader, real or replayed, and records them.
+    """Serves epochs of a loader, real or replayed or both in turn, and records them.
 
     `cache` holds what an earlier measurement kept, for a copy that shall not read again.
+    `enough` tells an alternating run when to stop, see Progress.
     """
 
-    def __init__(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
+    def __init__(
+        self,
+        loader: Any,
+        settings: Settings,
+        cache: BatchCache | None = None,
+        enough: Enough | None = None,
+    ) -> None:
         self.settings = settings
         self.adapter: Adapter = adapter_for(loader)
+        check_is_loader(loader)
         info = self.adapter.describe(loader)
         self.counter = Counter(self.adapter, settings.samples)
         began = settings.clock()
@@ -55,9 +77,12 @@ class Measurement:
         if settings.log_file is not None:
             log = RunLog(settings.log_file, header, overwrite=settings.overwrite)
         self.recording = Recording(header, log, settings.clock)
+        self.alternation = None
+        if settings.mode == "alternate":
+            self.alternation = self._alternation(info, enough)
 
     def epoch(self, loader: Any, owner: object) -> Iterator[Any]:
-        """One epoch, timed; real, or replayed when batches are kept. `owner` outlives it."""
+        """One epoch, timed, unless the measurement has ended. `owner` outlives it."""
         if self.recording.closed:
             warnings.warn(
                 "this LoaderEvaluator is closed: the loader is served unmeasured. Make another "
@@ -66,15 +91,36 @@ class Measurement:
                 stacklevel=3,
             )
             return self.adapter.epoch(loader)
+        if self.alternation is not None and self.alternation.progress.segment is None:
+            return self.adapter.epoch(loader)
         clock, recording = self.settings.clock, self.recording
+        begin = recording.begin_epoch
         if self.cache is not None:
-            begin = partial(recording.begin_epoch, "ideal")
             return replayed(self.cache, self.epoch_batches, begin, clock, recording.note, owner)
         began = clock()
-        epoch = self.adapter.epoch(loader)
+        source = self.adapter.epoch(loader)
         opened_ns = clock() - began
-        begin = partial(recording.begin_epoch, "real")
-        return logged(epoch, begin, self.counter.best_for, clock, opened_ns, owner)
+        plan: Plan = WholeEpoch(source, clock, opened_ns)
+        if self.alternation is not None:
+            plan = AlternatingEpoch(self.alternation, source, opened_ns)
+        return served(plan, begin, self.counter.best_for, clock, owner)
+
+    def _alternation(self, info: LoaderInfo, enough: Enough | None) -> Alternation:
+        settings = self.settings
+        if enough is not None and is_distributed():
+            self.recording.note(NOT_STOPPED_EARLY)
+            enough = None
+        depth = info.prefetch_depth or 0
+        schedule = segments(settings.seed, settings.pairs, depth, block_for(depth))
+        clock = settings.clock
+        return Alternation(
+            Progress(schedule, settings.batches, enough),
+            Puller(self.adapter, self.counter, clock, info, settings.max_cache_bytes),
+            None if info.workers == 0 else Background(),
+            self.adapter.fence,
+            clock,
+            self.recording.keep,
+        )
 
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet."""
@@ -103,7 +149,7 @@ class Measurement:
                 f"{len(cache)} batches that are kept; pass epoch_batches=, a number of batches "
                 "or math.inf, to replay longer epochs",
                 LoadevalWarning,
-                stacklevel=2,
+                stacklevel=5,  # where the LoaderEvaluator is made
             )
         return len(cache)
 
@@ -123,6 +169,10 @@ class Measurement:
                 "num_cached_batches": settings.num_cached_batches,
                 "max_cache_bytes": settings.max_cache_bytes,
                 "epoch_batches": epoch_batches,
+                "pairs": settings.pairs,
+                "batches": settings.batches,
+                "precision": settings.precision,
+                "seed": settings.seed,
             },
             environment=describe_environment(),
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),

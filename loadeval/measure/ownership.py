@@ -21,7 +21,10 @@ def own(leaf: Any) -> Any:
     if hasattr(leaf, "clone") and hasattr(leaf, "detach"):
         owned = leaf.detach().clone()
         return owned.pin_memory() if leaf.is_pinned() else owned
-    return copy.deepcopy(leaf)
+    try:
+        return copy.deepcopy(leaf)
+    except (TypeError, copy.Error):  # it cannot be copied, so it is shared
+        return leaf
 
 
 class Others(NamedTuple):

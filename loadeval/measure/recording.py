@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.record.lines import Line
-    from loadeval.record.model import Arm, EpochEnd, Header, Run
+    from loadeval.record.model import EpochEnd, Header, Pull, Run, Window
     from loadeval.record.runlog import RunLog
 
 MAX_WAITING_CHUNKS = 8
@@ -50,10 +50,10 @@ class Recording:
         self._flusher: Flusher | None = None
         self._process = os.getpid()
 
-    def begin_epoch(self, arm: Arm) -> Track:
+    def begin_epoch(self) -> Track:
         """A track for the next epoch."""
         self._stay_out_of_the_parents_log()
-        track = Track(self, self._epochs, arm)
+        track = Track(self, self._epochs)
         self._epochs += 1
         self._live.append(track)
         return track
@@ -82,6 +82,10 @@ class Recording:
             warnings.warn(EMPTY, LoadevalWarning, stacklevel=4)  # where a batch was asked for
         if not self._live:
             self._stop_flusher()
+
+    def keep(self, fact: Pull | Window) -> None:
+        """Record what happened at the edge of a block."""
+        self._keep(fact)
 
     def note(self, message: str) -> None:
         """Record an event, now."""

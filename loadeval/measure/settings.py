@@ -32,6 +32,10 @@ class Settings:
     name: str | None
     epoch_batches: float | None
     overwrite: bool
+    pairs: int | None
+    batches: int | None
+    precision: float | None
+    seed: int
     clock: Callable[[], int]
 
     def __post_init__(self) -> None:
@@ -44,6 +48,15 @@ class Settings:
             _at_least(0, "warmup", self.warmup)
         if self.epoch_batches is not None and self.epoch_batches != math.inf:
             _at_least(1, "epoch_batches", self.epoch_batches)
+        if self.pairs is not None:
+            _at_least(1, "pairs", self.pairs)
+        if self.batches is not None:
+            _at_least(1, "batches", self.batches)
+        _at_least(0, "seed", self.seed)
+        if self.precision is not None and not 0 < self.precision < 1:
+            raise UsageError(
+                f"precision is {self.precision!r}; expected a share of the speed-up, such as 0.05"
+            )
         if self.samples is not None and not callable(self.samples):
             raise UsageError(
                 f"samples is {self.samples!r}; expected a callable from a batch to its number of "

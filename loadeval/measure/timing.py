@@ -7,44 +7,41 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.measure.counting import NOTHING, Count
 from loadeval.measure.ownership import changed
+from loadeval.measure.stage import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from loadeval.measure.cache import BatchCache
+    from loadeval.measure.stage import Plan
     from loadeval.measure.track import Track
 
-CHUNK = 2048
-"""Batches between two looks at anything but the clock."""
 
-
-def logged(
-    iterator: Iterator[Any],
+def served(
+    plan: Plan,
     begin: Callable[[], Track],
     counter_for: Callable[[Any], Callable[[Any], Count] | None],
     clock: Callable[[], int],
-    opened_ns: int,
     owner: object,  # noqa: ARG001 - held, so that its log stays open while an epoch is served
 ) -> Iterator[Any]:
-    """Serve `iterator`, and note when each batch was requested and delivered.
+    """Serve an epoch by `plan`, and note when each batch was requested and delivered.
 
     `begin` gives the track to write to, once the first batch is asked for. `counter_for` makes
-    the counting function from the first batch. `opened_ns`, the time that opening the iterator
-    took, counts as part of the first wait.
+    the counting function from the first batch.
     """
     track = begin()
+    stages = plan.stages(track.epoch)
     first = First(track, counter_for)
     count: Callable[[Any], Count] | None = first
-    size = 1
     request = clock()
     try:
-        while True:
-            marks, counts = track.next_chunk()
+        for stage in stages:
+            marks, counts = track.next_chunk(stage.arm, stage.pair)
+            stage.marks = marks
             counts.append((0, NOTHING))
             current = NOTHING
-            request = clock() - opened_ns
-            opened_ns = 0
-            for batch in islice(iterator, size):
+            request = clock() if stage.since_ns is None else stage.since_ns
+            for batch in islice(stage.source, stage.size):
                 deliver = clock()
                 if count is not None:
                     counted = count(batch)
@@ -55,17 +52,20 @@ def logged(
                 marks.append(deliver)
                 yield batch
                 request = clock()
-            if len(marks) < 2 * size:
-                break
             count = first.count
-            size = CHUNK
     except GeneratorExit:
+        stages.close()
         track.end("broken off")
         raise
     except BaseException as error:
         track.end("failed", request, clock(), error)
         raise
-    track.end("exhausted", request, clock())
+    if plan.rest is None:
+        track.end("exhausted", request, clock())
+    else:
+        asked = request if plan.asked_ns is None else plan.asked_ns
+        track.end("unmeasured", asked, asked)
+        yield from plan.rest
 
 
 class First:
@@ -79,7 +79,7 @@ class First:
         self.count: Callable[[Any], Count] | None = None
 
     def __call__(self, batch: Any) -> Count:
-        """The Count of the first batch."""
+        """The Count of `batch`."""
         self.track.started()
         self.count = self.counter_for(batch)
         return NOTHING if self.count is None else self.count(batch)
@@ -102,7 +102,7 @@ def replayed(
     order = cache.handouts(note)
     try:
         while batches > 0:
-            marks, counts = track.next_chunk()
+            marks, counts = track.next_chunk("ideal")
             current = None
             size = int(min(CHUNK, batches))
             request = clock()

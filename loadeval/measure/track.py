@@ -37,9 +37,11 @@ class Chunk:
     and is appended to before the marks of that row: what the marks show is complete.
     """
 
-    __slots__ = ("counts", "marks", "taken")
+    __slots__ = ("arm", "counts", "marks", "pair", "taken")
 
-    def __init__(self) -> None:
+    def __init__(self, arm: Arm, pair: int | None) -> None:
+        self.arm = arm
+        self.pair = pair
         self.marks: list[int] = []
         self.counts: list[tuple[int, Count]] = []
         self.taken = 0
@@ -59,12 +61,13 @@ class Chunk:
         samples, nbytes = self._counted(start, stop)
         return Block(
             epoch=track.epoch,
-            arm=track.arm,
+            arm=self.arm,
             request_ns=marks[::2] - track.keeper.origin_ns,
             wait_ns=marks[1::2] - marks[::2],
             step_ns=constant(UNKNOWN, stop - start),
             samples=samples,
             nbytes=nbytes,
+            pair=self.pair,
         )
 
     def _counted(self, start: int, stop: int) -> tuple[Column, Column]:
@@ -85,10 +88,9 @@ def constant(value: int, length: int) -> Column:
 class Track:
     """One epoch being served."""
 
-    def __init__(self, keeper: Keeper, epoch: int, arm: Arm) -> None:
+    def __init__(self, keeper: Keeper, epoch: int) -> None:
         self.keeper = keeper
         self.epoch = epoch
-        self.arm = arm
         self.chunks: deque[Chunk] = deque()
         self.has_batches = False
 
@@ -97,10 +99,12 @@ class Track:
         self.has_batches = True
         self.keeper.started()
 
-    def next_chunk(self) -> tuple[list[int], list[tuple[int, Count]]]:
+    def next_chunk(
+        self, arm: Arm, pair: int | None = None
+    ) -> tuple[list[int], list[tuple[int, Count]]]:
         """Where the batches to come are noted: their marks, and their changes of count."""
         self.keeper.chunk_filled(self)
-        chunk = Chunk()
+        chunk = Chunk(arm, pair)
         self.chunks.append(chunk)
         return chunk.marks, chunk.counts
 

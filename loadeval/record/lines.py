@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from loadeval.errors import RunLogError
-from loadeval.record.model import UNKNOWN, Block, Column, EpochEnd, Event, Header
+from loadeval.record.model import UNKNOWN, Block, Column, EpochEnd, Event, Header, Pull, Window
 
 FORMAT = "loadeval-run"
 VERSION = 1
@@ -32,13 +32,15 @@ class RunEnd:
     batches: int
 
 
-Line = Header | Block | EpochEnd | Event | RunEnd
+Line = Header | Block | EpochEnd | Pull | Window | Event | RunEnd
 Fields = dict[str, Any]
 
 KINDS: dict[str, type[Line]] = {
     "header": Header,
     "block": Block,
     "epoch": EpochEnd,
+    "pull": Pull,
+    "window": Window,
     "event": Event,
     "end": RunEnd,
 }
@@ -52,7 +54,7 @@ def encode(line: Line) -> Fields:
         fields |= {"format": FORMAT, "version": VERSION}
     if isinstance(line, Block):
         columns = {name: _column_to_json(getattr(line, name)) for name in COLUMNS}
-        return {**fields, "epoch": line.epoch, "arm": line.arm, **columns}
+        return {**fields, "epoch": line.epoch, "arm": line.arm, "pair": line.pair, **columns}
     return fields | dataclasses.asdict(line)
 
 
@@ -152,8 +154,9 @@ def _block(fields: Fields) -> Block:
                 f"has {len(column)} values in {name!r} and {length} in 'wait_ns', where as many "
                 "were expected"
             )
-    epoch, arm = (_value(expected[name], name, fields[name]) for name in ("epoch", "arm"))
-    return Block(epoch, arm, **columns)
+    others = set(expected) - set(COLUMNS)
+    values = {name: _value(expected[name], name, fields[name]) for name in others}
+    return Block(**values | columns)
 
 
 def _column_to_json(column: Column) -> list[int | None] | None:

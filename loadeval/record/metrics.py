@@ -73,7 +73,14 @@ def _known(number: int | None) -> str:
 
 def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
     """Write the metrics of `run`, and under the key `run` the whole of it, as JSON."""
-    lines: list[Line] = [run.header, *run.steps.blocks(), *run.ends, *run.events]
+    lines: list[Line] = [
+        run.header,
+        *run.steps.blocks(),
+        *run.pulls,
+        *run.windows,
+        *run.ends,
+        *run.events,
+    ]
     if run.closed:
         lines.append(RunEnd(len(run.steps)))
     fields = {**metrics_of(run), "run": [encode(line) for line in lines]}

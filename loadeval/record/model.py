@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 Column = npt.NDArray[np.int64]
-Mode = Literal["log", "replay"]
+Mode = Literal["log", "replay", "alternate"]
 Arm = Literal["real", "ideal"]
-Cause = Literal["exhausted", "broken off", "failed"]
+Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
 
 ARMS: tuple[Arm, ...] = ("real", "ideal")
 UNKNOWN = -1
@@ -78,8 +78,10 @@ class Header:
 class Block:
     """Consecutive batches of one epoch and one arm; columns of equal length, UNKNOWN is -1.
 
-    `request_ns` counts from the run's start, and is UNKNOWN throughout where another tool
-    measured. A step that was still open is UNKNOWN.
+    `pair` numbers the pair of an alternating run for which the batches count; it is None for
+    batches that are served between, and in other runs. `request_ns` counts from the run's
+    start, and is UNKNOWN throughout where another tool measured. A step that was still open is
+    UNKNOWN.
     """
 
     epoch: int
@@ -89,6 +91,7 @@ class Block:
     step_ns: Column
     samples: Column
     nbytes: Column
+    pair: int | None = None
 
     def __len__(self) -> int:
         return len(self.request_ns)
@@ -104,8 +107,9 @@ class Block:
 class EpochEnd:
     """How an epoch ended.
 
-    `exhausted` and `failed` carry the request that got no batch and how long it waited; an
-    epoch that was broken off has none. `error` is the loader's exception, as text.
+    `exhausted` and `failed` carry the request that got no batch and how long it waited;
+    `unmeasured` the request from which on the epoch was served without measuring; an epoch that
+    was broken off has none. `error` is the loader's exception, as text.
     """
 
     epoch: int
@@ -113,6 +117,37 @@ class EpochEnd:
     request_ns: int | None = None
     wait_ns: int | None = None
     error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Pull:
+    """Batches that an alternating run took back to back, without handing them out.
+
+    The last `timed` of the `batches`, those that the loader had not prefetched, took
+    `elapsed_ns` and hold `samples` (None: unknown). The first batch of an epoch is never timed.
+    """
+
+    pair: int
+    epoch: int
+    batches: int
+    timed: int
+    elapsed_ns: int
+    samples: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Window:
+    """The counted part of one arm in one pair, or what of it fell into one epoch.
+
+    `workers_cpu_ns` is the CPU time of the process's children meanwhile, in ticks of some
+    10 ms; None where it could not be read.
+    """
+
+    pair: int
+    epoch: int
+    arm: Arm
+    elapsed_ns: int
+    workers_cpu_ns: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,11 +162,12 @@ class Event:
 class Steps:
     """Every batch of a run, in columns of equal length; UNKNOWN is -1.
 
-    `arm` holds indices into ARMS. The last step of an epoch that was broken off is UNKNOWN.
+    `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair. The last step of an epoch that was broken off is UNKNOWN.
     """
 
     epoch: Column
     arm: Column
+    pair: Column
     request_ns: Column
     wait_ns: Column
     step_ns: Column
@@ -149,6 +185,9 @@ class Steps:
         steps = cls(
             epoch=np.repeat(_column(block.epoch for block in blocks), lengths),
             arm=np.repeat(_column(ARMS.index(block.arm) for block in blocks), lengths),
+            pair=np.repeat(
+                _column(UNKNOWN if block.pair is None else block.pair for block in blocks), lengths
+            ),
             request_ns=_joined([block.request_ns for block in blocks]),
             wait_ns=_joined([block.wait_ns for block in blocks]),
             step_ns=_joined([block.step_ns for block in blocks]),
@@ -159,8 +198,9 @@ class Steps:
         return steps
 
     def blocks(self) -> list[Block]:
-        """The same batches in as few blocks as can be: one for each stretch of one arm."""
-        changes = np.flatnonzero(np.diff(self.epoch) | np.diff(self.arm)) + 1
+        """The same batches in as few blocks as can be: one for each stretch of one arm and pair."""
+        differences = np.diff(self.epoch) | np.diff(self.arm) | np.diff(self.pair)
+        changes = np.flatnonzero(differences) + 1
         bounds = pairwise([0, *changes.tolist(), len(self)])
         return [self._block(slice(*bound)) for bound in bounds] if len(self) else []
 
@@ -173,6 +213,7 @@ class Steps:
             step_ns=self.step_ns[rows],
             samples=self.samples[rows],
             nbytes=self.nbytes[rows],
+            pair=None if self.pair[rows][0] == UNKNOWN else int(self.pair[rows][0]),
         )
 
     def _close(self, ends: Iterable[EpochEnd]) -> None:
@@ -206,6 +247,8 @@ class Run:
     steps: Steps
     ends: tuple[EpochEnd, ...] = ()
     events: tuple[Event, ...] = ()
+    pulls: tuple[Pull, ...] = ()
+    windows: tuple[Window, ...] = ()
     closed: bool = False
     notes: tuple[str, ...] = ()
     path: Path | None = None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from loadeval.errors import RunLogError
 from loadeval.record.lines import RunEnd
-from loadeval.record.model import UNKNOWN, Block, EpochEnd, Header
+from loadeval.record.model import UNKNOWN, Block, EpochEnd, Header, Pull, Window
 
 if TYPE_CHECKING:
     from loadeval.record.lines import Line
@@ -37,6 +37,8 @@ class Order:
             self._check_block(line)
         elif isinstance(line, EpochEnd):
             self._check_epoch_end(line)
+        elif isinstance(line, Pull | Window):
+            self._check_epoch(line.epoch)
         elif isinstance(line, RunEnd):
             self._check_run_end(line)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from loadeval.errors import RunLogError
 from loadeval.record.lines import Line, RunEnd, decode, encode, to_text
-from loadeval.record.model import Block, EpochEnd, Event, Header, Run, Steps
+from loadeval.record.model import Block, EpochEnd, Event, Header, Pull, Run, Steps, Window
 from loadeval.record.order import Order
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ class RunLog:
         try:
             self._file = self.path.open("wb" if overwrite else "xb", buffering=0)
             self._begin(header)
-        except FileExistsError:
+        except FileExistsError if not self.path.is_dir() else ():
             raise RunLogError(
                 f"{self.path} already exists, and a measurement is not overwritten unasked; "
                 "give log_file another name, or pass overwrite=True"
@@ -96,6 +96,8 @@ class Assembly:
         self.header: Header | None = None
         self.blocks: list[Block] = []
         self.ends: list[EpochEnd] = []
+        self.pulls: list[Pull] = []
+        self.windows: list[Window] = []
         self.events: list[Event] = []
         self.notes: list[str] = []
         self.closed = False
@@ -148,6 +150,10 @@ class Assembly:
             self.blocks.append(line)
         elif isinstance(line, EpochEnd):
             self.ends.append(line)
+        elif isinstance(line, Pull):
+            self.pulls.append(line)
+        elif isinstance(line, Window):
+            self.windows.append(line)
         elif isinstance(line, Event):
             self.events.append(line)
         else:
@@ -163,6 +169,8 @@ class Assembly:
             header=self.header,
             steps=Steps.from_blocks(self.blocks, self.ends),
             ends=tuple(self.ends),
+            pulls=tuple(self.pulls),
+            windows=tuple(self.windows),
             events=tuple(self.events),
             closed=self.closed,
             notes=tuple([*self.notes, NO_END] if self._stopped_short() else self.notes),

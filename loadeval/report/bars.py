@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.report.fitting import POINTS_PER_INCH, clipped, drawable, width_of
 from loadeval.report.style import (
@@ -11,6 +11,7 @@ from loadeval.report.style import (
     INK,
     INTERFERENCE,
     LABEL,
+    LOADER_ONLY,
     PANEL,
     REAL,
     STEP,
@@ -18,34 +19,46 @@ from loadeval.report.style import (
     legend,
     without_scale,
 )
-from loadeval.report.wording import duration, number
+from loadeval.report.wording import NOT_MEASURED, duration, number
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.summary import Summary
 
-NOT_MEASURED = "not measured"
 GAP = 0.1
 """Inches between a bar and what is written beside it."""
 THICK = 0.62
 """Of a bar, where the rows are 1 apart."""
+PACES = (REAL, IDEAL, LOADER_ONLY)
+WHISKER: dict[str, Any] = {"color": INK, "linewidth": 2, "markersize": 12, "markeredgewidth": 2}
 
 
-def draw_throughput(axes: Axes, rates: tuple[float | None, float | None]) -> None:
-    """Two bars, real and ideal, with their values on top."""
-    highest = max((rate for rate in rates if rate is not None), default=0.0) or 1.0
+def draw_throughput(
+    axes: Axes, rates: Sequence[float | None], speedup: Estimate | None = None
+) -> None:
+    """Bars of real, ideal and where there is one the loader alone, with their values on top.
+
+    A whisker on the ideal one is the interval of the speed-up over the real one.
+    """
+    ends = _ends(rates[0], speedup)
+    tops = [rate or 0.0 for rate in rates]
+    tops[1] = max(tops[1], *ends, 0.0)
+    highest = max(tops) or 1.0
     without_scale(axes, "bottom")
-    axes.set_xlim(-0.6, 1.6)
+    axes.set_xlim(-0.6, len(rates) - 0.4)
     axes.set_ylim(0, 1.2 * highest)
-    for place, (rate, color) in enumerate(zip(rates, (REAL, IDEAL), strict=True)):
+    for place, (rate, top, color) in enumerate(zip(rates, tops, PACES, strict=False)):
         if rate is not None:
             axes.bar(place, rate, width=0.7, color=color)
         axes.annotate(
-            NOT_MEASURED if rate is None else number(rate),
-            (place, rate or 0.0),
+            NOT_MEASURED.replace(" ", "\n") if rate is None else number(rate),
+            (place, top),
             xytext=(0, 5),
             textcoords="offset points",
             ha="center",
@@ -54,8 +67,18 @@ def draw_throughput(axes: Axes, rates: tuple[float | None, float | None]) -> Non
             fontweight="normal" if rate is None else "bold",
             color=FAINT if rate is None else INK,
         )
-    axes.set_xticks([0, 1], ["real", "ideal:\nloading free"])
+    if ends:
+        axes.plot([1] * len(ends), ends, **WHISKER, marker="_", clip_on=False)
+    names = ["real", "ideal:\nloading free", "loader\nalone"][: len(rates)]
+    axes.set_xticks(range(len(rates)), names)
     axes.tick_params(axis="x", length=0)
+
+
+def _ends(real: float | None, speedup: Estimate | None) -> list[float]:
+    """The ends of the ideal bar's whisker; none where there is no interval."""
+    if real is None or speedup is None or speedup.low is None or speedup.high is None:
+        return []
+    return [real * speedup.low, real * speedup.high]
 
 
 def throughput_title(unit: str, room: float) -> str:
@@ -68,21 +91,29 @@ def throughput_title(unit: str, room: float) -> str:
 def draw_batch_time(axes: Axes, real: Summary, ideal: Summary, headroom: Headroom) -> None:
     """Rows from real down to ideal: step and waiting stacked, and between them what is lost."""
     real_ns, ideal_ns = headroom.real_ns, headroom.ideal_ns
-    waiting_ns, interference_ns = headroom.waiting_ns, headroom.interference_ns
+    waiting, interference = headroom.waiting_ns, headroom.interference_ns
     # Both are lost from the end of the real bar: waiting first, then interference.
-    between_ns = None if real_ns is None or waiting_ns is None else real_ns - waiting_ns
-    longest = max(real_ns or 0.0, ideal_ns or 0.0, between_ns or 0.0) or 1.0
+    between_ns = None if real_ns is None or waiting is None else real_ns - waiting.value
+    ends = [*_whisker(between_ns, waiting), *_whisker(ideal_ns, interference)]
+    longest = max(real_ns or 0.0, ideal_ns or 0.0, between_ns or 0.0, *ends, 0.0) or 1.0
     without_scale(axes)
     axes.set_xlim(0, longest * _room_for_values(axes))
     axes.set_ylim(3.6, -0.6)
     _stack(axes, 0, real, real_ns)
-    _lost(axes, 1, between_ns, waiting_ns, WAITING)
-    _lost(axes, 2, ideal_ns, interference_ns, INTERFERENCE)
+    _lost(axes, 1, between_ns, waiting, WAITING)
+    _lost(axes, 2, ideal_ns, interference, INTERFERENCE)
     _stack(axes, 3, ideal, ideal_ns)
     axes.set_yticks(range(4), ["real", "lost by waiting", "lost by interference", "ideal"])
     axes.tick_params(axis="y", length=0)
     if real_ns is not None or ideal_ns is not None:
         _explain(axes)
+
+
+def _whisker(start_ns: float | None, lost: Estimate | None) -> list[float]:
+    """Where the interval of what is lost from `start_ns` on begins and ends; none: []."""
+    if start_ns is None or lost is None or lost.low is None or lost.high is None:
+        return []
+    return [max(start_ns + lost.low, 0.0), max(start_ns + lost.high, 0.0)]
 
 
 def _stack(axes: Axes, row: int, summary: Summary, cycle_ns: float | None) -> None:
@@ -98,16 +129,25 @@ def _stack(axes: Axes, row: int, summary: Summary, cycle_ns: float | None) -> No
     _write(axes, row, cycle_ns, duration(cycle_ns), bold=True)
 
 
-def _lost(axes: Axes, row: int, start_ns: float | None, lost_ns: float | None, color: str) -> None:
-    if start_ns is None or lost_ns is None:
+def _lost(axes: Axes, row: int, start_ns: float | None, lost: Estimate | None, color: str) -> None:
+    if start_ns is None or lost is None:
         _write(axes, row, 0.0, NOT_MEASURED)
         return
     # What is gained, a loss under zero, is drawn hollow.
-    inside = color if lost_ns >= 0 else "none"
+    inside = color if lost.value >= 0 else "none"
     axes.barh(
-        row, lost_ns, left=start_ns, height=THICK, facecolor=inside, edgecolor=color, linewidth=1.5
+        row,
+        lost.value,
+        left=start_ns,
+        height=THICK,
+        facecolor=inside,
+        edgecolor=color,
+        linewidth=1.5,
     )
-    _write(axes, row, max(start_ns, start_ns + lost_ns), duration(lost_ns))
+    ends = _whisker(start_ns, lost)
+    if ends:
+        axes.plot(ends, [row] * len(ends), **WHISKER, marker="|")
+    _write(axes, row, max(start_ns, start_ns + lost.value, *ends), duration(lost.value))
 
 
 def _write(axes: Axes, row: int, at_ns: float, text: str, *, bold: bool = False) -> None:

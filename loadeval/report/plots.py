@@ -5,12 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.caution import same_unit
-from loadeval.analysis.headroom import compare
-from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
 from loadeval.record.metrics import read_run
+from loadeval.record.model import ARMS
 from loadeval.report.bars import draw_batch_time, draw_throughput, throughput_title
+from loadeval.report.comparison import Comparison
+from loadeval.report.cycles import draw_cycles
+from loadeval.report.facts import lost_in_words, measured
 from loadeval.report.fitting import POINTS_PER_INCH, drawable, wrapped
 from loadeval.report.style import FAINT, INK, PAPER, SMALL, TITLE, panel, take_text_literally
 from loadeval.report.waits import draw_waits
@@ -45,25 +46,26 @@ LINE = 1.45
 
 def plot_comparison(
     real_log: str | os.PathLike[str],
-    ideal_log: str | os.PathLike[str],
+    ideal_log: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] = "comparison.png",
 ) -> Path:
     """Draw what free loading would gain; returns the path of the figure written.
 
     Args:
-        real_log: the run that loaded: a run log, what `save_metrics()` wrote, or the JSON of
-            DALI's LoaderEvaluator.
+        real_log: the run that loaded, or without `ideal_log` one that alternated: a run log,
+            what `save_metrics()` wrote, or the JSON of DALI's LoaderEvaluator.
         ideal_log: the run that replayed, in one of the same forms.
         output: where the figure goes, replacing what is there: a PNG, an SVG or a PDF by its
             extension.
 
     Raises:
         RunLogError: a run cannot be read.
-        UsageError: the runs cannot be compared, or `output` has another extension or cannot
-            be written.
+        UsageError: the runs cannot be compared, a single one does not alternate, or `output`
+            has another extension or cannot be written.
     """
     path = figure_path(output)
-    save_figure(comparison_figure(read_run(real_log), read_run(ideal_log)), path)
+    ideal = None if ideal_log is None else read_run(ideal_log)
+    save_figure(comparison_figure(Comparison.of(read_run(real_log), ideal)), path)
     return path
 
 
@@ -89,36 +91,43 @@ def figure_path(output: str | os.PathLike[str]) -> Path:
     return path
 
 
-def comparison_figure(real: Run, ideal: Run) -> Figure:
-    """Throughput, where a batch's time goes, and the waits, under the finding as a title.
-
-    Raises UsageError when the runs cannot be compared.
-    """
+def comparison_figure(comparison: Comparison) -> Figure:
+    """Throughput, where a batch's time goes, and cycles or waits, the finding as a title."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and needed only to draw
 
-    headroom = compare(real, ideal)
-    one, other = summarise(real), summarise(ideal)
+    headroom = comparison.headroom
     title = wrapped(drawable(headline(headroom)), TITLE, TEXT_WIDTH, 2, bold=True)
-    details = _small(
-        _reasoned(headroom),
-        _described("real", real, one),
-        _described("ideal", ideal, other),
+    details = _small(_reasoned(headroom), *_described(comparison))
+    footer = _small(
+        headroom.caution,
+        " ".join(headroom.not_measured),
+        f"Verdicts: {THRESHOLDS}.",
+        *_notes(comparison.runs),
     )
-    footer = _small(headroom.caution, f"Verdicts: {THRESHOLDS}.", *_notes(real, ideal))
     top = MARGIN + _high(title, TITLE) + _high(details, SMALL)
     bottom = MARGIN + _high(footer, SMALL)
     figure = Figure(figsize=(WIDTH, top + PANELS + bottom), dpi=DPI, facecolor=PAPER)
     _write(figure, title, MARGIN, TITLE, INK, bold=True)
     _write(figure, details, MARGIN + _high(title, TITLE), SMALL, FAINT)
     _write(figure, footer, top + PANELS, SMALL, FAINT)
-    unit, rates = _throughput(real, ideal, one, other)
-    throughput = throughput_title(unit, 4.6)
-    draw_throughput(panel(figure, (MARGIN, bottom + 4.7, 3.9, 2.9), throughput), rates)
-    time = panel(figure, (5.1, bottom + 4.7, 8.5, 2.9), "Where a batch's time goes", labels=2.45)
-    draw_batch_time(time, one, other, headroom)
-    draw_waits(panel(figure, (MARGIN, bottom + 0.8, 13.2, 2.6), "Waits", labels=1.0), real, ideal)
+    _draw_panels(figure, bottom, comparison)
     take_text_literally(figure)
     return figure
+
+
+def _draw_panels(figure: Figure, bottom: float, comparison: Comparison) -> None:
+    headroom, ((_, one), (_, other)) = comparison.headroom, comparison.sides
+    title = throughput_title(comparison.unit, 4.6)
+    axes = panel(figure, (MARGIN, bottom + 4.7, 3.9, 2.9), title)
+    draw_throughput(axes, comparison.rates(), headroom.speedup)
+    time = panel(figure, (5.1, bottom + 4.7, 8.5, 2.9), "Where a batch's time goes", labels=2.45)
+    draw_batch_time(time, one, other, headroom)
+    title = "Waits" if comparison.ideal else "Cycles, and their mean in each block"
+    axes = panel(figure, (MARGIN, bottom + 0.8, 13.2, 2.6), title, labels=1.0)
+    if comparison.ideal is None:
+        draw_cycles(axes, comparison.real)
+    else:
+        draw_waits(axes, comparison.real, comparison.ideal)
 
 
 def _reasoned(headroom: Headroom) -> str:
@@ -130,17 +139,23 @@ def _reasoned(headroom: Headroom) -> str:
     return f"{start}{reason[1:]}. {headroom.advice}"
 
 
-def _throughput(
-    real: Run, ideal: Run, one: Summary, other: Summary
-) -> tuple[str, tuple[float | None, float | None]]:
-    # A side that was not measured does not decide what the other is counted in.
-    measured = [side for side in (one, other) if side.batches_per_s is not None]
-    if same_unit(real, ideal) and all(side.samples_per_s is not None for side in measured):
-        return real.header.unit, (one.samples_per_s, other.samples_per_s)
-    return "batches", (one.batches_per_s, other.batches_per_s)
+def _described(comparison: Comparison) -> list[str]:
+    headroom = comparison.headroom
+    if comparison.ideal is not None:
+        return [_side(name, *side) for name, side in zip(ARMS, comparison.sides, strict=True)]
+    run = comparison.real
+    steps = run.steps
+    epochs = counted(len(set(steps.epoch.tolist())), "epoch", "epochs")
+    name = shortened(run.header.name, LONGEST_NAME)
+    batches = counted(len(steps), "batch", "batches")
+    served = (
+        f"{name}: {described_loader(run)}; {batches} in {epochs}, of which count "
+        f"{measured(headroom)}. Whiskers and brackets are 95% intervals."
+    )
+    return [lost_in_words(headroom), served]
 
 
-def _described(side: str, run: Run, summary: Summary) -> str:
+def _side(side: str, run: Run, summary: Summary) -> str:
     name = shortened(run.header.name, LONGEST_NAME)
     label = side if name == side else f"{side} ({name})"
     batches = counted(summary.batches, "batch", "batches")
@@ -151,9 +166,9 @@ def _described(side: str, run: Run, summary: Summary) -> str:
     )
 
 
-def _notes(real: Run, ideal: Run) -> list[str]:
-    messages = [*real.notes, *ideal.notes]
-    messages += [event.message for run in (real, ideal) for event in run.events]
+def _notes(runs: list[Run]) -> list[str]:
+    messages = [note for run in runs for note in run.notes]
+    messages += [event.message for run in runs for event in run.events]
     messages = list(dict.fromkeys(messages))
     if not messages:
         return []

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 # Okabe and Ito's palette, which colour-blind readers can tell apart.
 REAL = "#0072B2"
 IDEAL = "#009E73"
+LOADER_ONLY = "#9CCBE8"
 WAITING = "#E69F00"
 INTERFERENCE = "#CC79A7"
 STEP = "#C8C8C8"

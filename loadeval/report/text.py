@@ -14,9 +14,10 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from loadeval.record.model import ARMS
+from loadeval.report.facts import comparison_facts
 from loadeval.report.wording import (
     LONGEST_NAME,
-    THRESHOLDS,
     class_name,
     counted,
     duration,
@@ -25,7 +26,6 @@ from loadeval.report.wording import (
     share,
     shortened,
     size,
-    speedup,
     throughput,
 )
 
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.summary import Summary
     from loadeval.record.model import Run
+    from loadeval.report.facts import Rows
 
-Rows = list[tuple[str, str]]
 GAP = 2
 """Columns of characters between two columns of a table."""
 LONGEST_FIGURE = 24
@@ -52,7 +52,9 @@ class RunsReport:
 
     def __init__(self, runs: Sequence[tuple[Run, Summary]]) -> None:
         self.columns = [[*figures(run, summary), *loader_facts(run)] for run, summary in runs]
-        self.notes = [line for run, _ in runs for line in notes(run)]
+        # Two arms of one run have the same notes.
+        told = dict.fromkeys(line for run, _ in runs for line in notes(run))
+        self.notes = list(told)
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Tables that fit into the console's width, so that no figure is cut off."""
@@ -78,23 +80,6 @@ def comparison_report(headroom: Headroom) -> RenderableType:
     return Group(Text(printable(headline(headroom)), style="bold", overflow="fold"), Text(), grid)
 
 
-def comparison_facts(headroom: Headroom) -> Rows:
-    """What a comparison found, as labels and values."""
-    lost = duration(headroom.lost_ns)
-    if headroom.lost_ns is not None:
-        lost += f" of {duration(headroom.real_ns)} ({share(headroom.lost_share)})"
-    return [
-        ("speed-up", speedup(headroom.speedup)),
-        ("lost per batch", lost),
-        ("  waiting", duration(headroom.waiting_ns)),
-        ("  interference", duration(headroom.interference_ns)),
-        ("verdict", f"{headroom.verdict}: {printable(headroom.reason)}"),
-        ("thresholds", THRESHOLDS),
-        ("advice", printable(headroom.advice)),
-        ("caution", printable(headroom.caution)),
-    ]
-
-
 def figures(run: Run, summary: Summary) -> Rows:
     """What was measured, as labels and values."""
     header, waits = run.header, summary.waits
@@ -102,7 +87,7 @@ def figures(run: Run, summary: Summary) -> Rows:
     samples, later = summary.samples_per_batch, summary.startup_ns[1:]
     return [
         ("run", printable(shortened(header.name, LONGEST_NAME))),
-        ("mode", header.mode),
+        ("mode", _mode(run)),
         ("throughput", throughput(summary, unit)),
         ("cycle, mean", duration(summary.cycle_ns)),
         ("step, mean", duration(summary.step_ns)),
@@ -117,7 +102,7 @@ def figures(run: Run, summary: Summary) -> Rows:
         ("batches", f"{summary.batches:,}"),
         ("epochs", f"{summary.epochs:,}"),
         ("steady batches", f"{summary.steady_batches:,}"),
-        ("left out per epoch", counted(header.warmup, "batch", "batches")),
+        ("left out per epoch", _left_out(run)),
         ("samples per batch", _average(samples)),
         ("bytes per batch", size(summary.bytes_per_batch)),
     ]
@@ -157,6 +142,17 @@ def notes(run: Run) -> list[str]:
         if end.cause == "failed"
     ]
     return [printable(line) for line in lines]
+
+
+def _mode(run: Run) -> str:
+    mode, arms = run.header.mode, run.steps.arm
+    return f"{mode}, {ARMS[arms[0]]} arm" if mode == "alternate" and len(arms) else mode
+
+
+def _left_out(run: Run) -> str:
+    if run.header.mode == "alternate":
+        return "start-up and wash-outs"
+    return counted(run.header.warmup, "batch", "batches")
 
 
 def _known(value: object) -> str:

@@ -10,7 +10,7 @@ from loadeval.analysis.summary import rank_in_epoch, steady
 from loadeval.record.model import UNKNOWN
 from loadeval.report.style import FAINT, IDEAL, INK, LABEL, OUTLIER, REAL, STARTUP, legend
 from loadeval.report.wait_axes import scale_batches, scale_waits
-from loadeval.report.wording import counted
+from loadeval.report.wording import NOT_MEASURED, counted
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -31,18 +31,7 @@ def draw_waits(axes: Axes, real: Run, ideal: Run) -> None:
     axes.set_xlabel("batch number", fontsize=LABEL, color=INK)
     waits = [run.steps.wait_ns for run in (real, ideal)]
     if not any(map(len, waits)):
-        axes.set_yticks([])
-        axes.set_xticks([])
-        axes.text(
-            0.5,
-            0.5,
-            "not measured",
-            transform=axes.transAxes,
-            ha="center",
-            va="center",
-            fontsize=LABEL,
-            color=FAINT,
-        )
+        say_not_measured(axes)
         return
     floor_ns = scale_waits(axes, waits)
     _draw_line(axes, np.maximum(waits[0], floor_ns), REAL, "real")
@@ -59,7 +48,7 @@ def draw_waits(axes: Axes, real: Run, ideal: Run) -> None:
         "o",
         OUTLIER,
     )
-    _draw_epochs(axes, real if len(waits[0]) else ideal)
+    draw_epochs(axes, real if len(waits[0]) else ideal)
     scale_batches(axes, max(map(len, waits)))
     legend(axes, *axes.get_legend_handles_labels())
 
@@ -138,7 +127,24 @@ def _draw_marks(
     )
 
 
-def _draw_epochs(axes: Axes, run: Run) -> None:
+def say_not_measured(axes: Axes) -> None:
+    """Empty axes, and why."""
+    axes.set_yticks([])
+    axes.set_xticks([])
+    axes.text(
+        0.5,
+        0.5,
+        NOT_MEASURED,
+        transform=axes.transAxes,
+        ha="center",
+        va="center",
+        fontsize=LABEL,
+        color=FAINT,
+    )
+
+
+def draw_epochs(axes: Axes, run: Run) -> None:
+    """A line where each epoch but the first begins, as long as they are few."""
     (begins,) = np.nonzero(np.diff(run.steps.epoch))
     if 0 < len(begins) <= MOST_EPOCH_LINES:
         axes.vlines(

@@ -8,7 +8,10 @@ from loadeval.analysis.headroom import HIGH_SHARE, MODERATE_SHARE
 from loadeval.record.model import NOT_RECORDED
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.summary import Summary
     from loadeval.record.model import LoaderInfo, Run
 
@@ -20,6 +23,7 @@ LONGEST_NAME = 48
 MOST_IN_FULL = 1_000_000
 """Of the largest unit: ten days, or an exabyte."""
 LEAST_SHARE = 0.001
+NOT_MEASURED = "not measured"
 NO_FASTER = 1.005
 """A speed-up under this reads 1.00x."""
 
@@ -47,7 +51,7 @@ def shortened(text: str, limit: int) -> str:
 
 def duration(ns: float | None) -> str:
     """`ns` nanoseconds to three digits in the unit that suits; "not measured" for None."""
-    return "not measured" if ns is None else _scaled(ns, TIME_UNITS)
+    return NOT_MEASURED if ns is None else _scaled(ns, TIME_UNITS)
 
 
 def size(nbytes: float | None) -> str:
@@ -69,13 +73,22 @@ def number(value: float) -> str:
 def share(part: float | None) -> str:
     """`part`, 0 to 1, in percent; "not measured" for None."""
     if part is None:
-        return "not measured"
+        return NOT_MEASURED
     return "under 0.1%" if 0 < part < LEAST_SHARE else f"{part:.1%}"
 
 
 def speedup(ratio: float | None) -> str:
     """`ratio` as a factor: 2.45x; "not measured" for None."""
-    return "not measured" if ratio is None else f"{number(ratio)}x"
+    return NOT_MEASURED if ratio is None else f"{number(ratio)}x"
+
+
+def estimated(estimate: Estimate | None, told: Callable[[float | None], str]) -> str:
+    """A value as `told`, and behind it its interval where there is one: 2.45x [2.40x, 2.51x]."""
+    if estimate is None:
+        return NOT_MEASURED
+    if estimate.low is None or estimate.high is None:
+        return told(estimate.value)
+    return f"{told(estimate.value)} [{told(estimate.low)}, {told(estimate.high)}]"
 
 
 def throughput(summary: Summary, unit: str) -> str:
@@ -84,7 +97,7 @@ def throughput(summary: Summary, unit: str) -> str:
         return f"{number(summary.samples_per_s)} {unit}/s"
     if summary.batches_per_s is not None:
         return f"{number(summary.batches_per_s)} batches/s"
-    return "not measured"
+    return NOT_MEASURED
 
 
 def counted(count: int, one: str, many: str) -> str:
@@ -93,15 +106,21 @@ def counted(count: int, one: str, many: str) -> str:
 
 
 def headline(headroom: Headroom) -> str:
-    """The finding of a comparison, in one sentence."""
+    """The finding of a comparison with its interval, in one sentence."""
     verdict = headroom.verdict[0].upper() + headroom.verdict[1:]
-    ratio = headroom.speedup
-    if ratio is None:
+    found = headroom.speedup
+    if found is None:
         return f"{verdict}: {_unmeasured_side(headroom)}"
     if headroom.verdict == "inconclusive":
         return f"{verdict}: {headroom.reason}"
-    pace = "no faster" if ratio < NO_FASTER else f"{speedup(ratio)} as fast"
-    return f"{verdict}: training would be {pace} if loading were free"
+    pace = "no faster" if found.value < NO_FASTER else f"{speedup(found.value)} as fast"
+    return f"{verdict}: training would be {pace} if loading were free{_in_between(found)}"
+
+
+def _in_between(found: Estimate) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    return f" (95% interval {speedup(found.low)} to {speedup(found.high)})"
 
 
 def described_loader(run: Run) -> str:
@@ -127,6 +146,8 @@ def class_name(loader: LoaderInfo) -> str:
 
 
 def _unmeasured_side(headroom: Headroom) -> str:
+    if headroom.pairs is not None:
+        return headroom.reason
     if headroom.real_ns is None and headroom.ideal_ns is None:
         return "the steady pace of neither run was measured"
     side = "real" if headroom.real_ns is None else "ideal"

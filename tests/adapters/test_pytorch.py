@@ -259,6 +259,16 @@ def _batches_served(evaluator: LoaderEvaluator) -> tuple[int, int]:
     return len(list(evaluator)), os.getppid()
 
 
+def test_a_device_in_use_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At the edges of blocks the CUDA device is synchronised, if the process uses one."""
+    fences = []
+    adapter = PyTorchAdapter()
+    monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.cuda, "synchronize", lambda: fences.append(True))
+    adapter.fence()
+    assert fences == [True]
+
+
 def test_a_used_up_epoch_of_nothing_is_said() -> None:
     """An empty dataset is served as empty, with a word about it."""
     empty = DataLoader(TensorDataset(torch.zeros(0, 2)), batch_size=8)

@@ -16,6 +16,7 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from rich.console import Console
 from rich.progress import track
@@ -134,8 +135,29 @@ def measure(timed: list[Subject]) -> dict[str, float]:
     }
 
 
+def cycles_by_arm() -> dict[str, float]:
+    """Nanoseconds from request to request, by our own clock: logged, and inside blocks."""
+    found = {}
+    logged = LoaderEvaluator(Batches(TENSORS))
+    alternating = LoaderEvaluator(Batches(TENSORS), mode="alternate", batches=4000)
+    for evaluator in (logged, alternating):
+        for _ in evaluator:
+            pass
+    steps = logged.recorded().steps
+    found["log"] = float(np.median(steps.wait_ns + steps.step_ns))
+    steps = alternating.recorded().steps
+    for code, arm in enumerate(("real", "ideal")):
+        rows = (steps.arm == code) & (steps.pair >= 0)
+        found[f"alternate, {arm} block"] = float(
+            np.median(steps.wait_ns[rows] + steps.step_ns[rows])
+        )
+        found[f"alternate, {arm} block, wait"] = float(np.median(steps.wait_ns[rows]))
+    found["log, wait"] = float(np.median(logged.recorded().steps.wait_ns))
+    return dict(sorted(found.items()))
+
+
 def main() -> None:
-    """Print the table."""
+    """Print the tables."""
     timed = subjects()
     added = measure(timed)
     table = Table("each batch: a dict of two tensors", "added ns", "x floor", "limit")
@@ -144,6 +166,10 @@ def main() -> None:
         limit = "" if subject.limit is None else f"{subject.limit:g}"
         table.add_row(subject.name, f"{added[subject.name]:,.0f}", f"{ratio:.2f}", limit)
     Console().print(table)
+    inside = Table("inside blocks: median cycle by our own clock", "ns")
+    for name, ns in cycles_by_arm().items():
+        inside.add_row(name, f"{ns:,.0f}")
+    Console().print(inside)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from typer.testing import CliRunner
 
-from loadeval.analysis.headroom import compare
+from loadeval.analysis.headroom import headroom
 from loadeval.cli.main import app
 from loadeval.demo.run import run_demo
 from loadeval.record.metrics import read_run
@@ -36,7 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def printed(folder: Path) -> list[str]:
-    small = partial(run_demo, photographs=256, epochs=1)
+    small = partial(run_demo, photographs=512, epochs=3)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("loadeval.demo.run.run_demo", small)
         result = run("--output", folder)
@@ -45,16 +45,16 @@ def printed(folder: Path) -> list[str]:
 
 
 def test_verdict(folder: Path, printed: list[str]) -> None:
-    """The verdict printed is the one that follows from the two logs."""
-    found = compare(read_run(folder / "real.jsonl"), read_run(folder / "ideal.jsonl"))
+    """The verdict printed is the one that follows from the log."""
+    found = headroom(read_run(folder / "run.jsonl"))
     (verdict,) = (line for line in printed if line.startswith("verdict "))
     assert found.verdict in verdict
 
 
 def test_files_are_named(folder: Path, printed: list[str]) -> None:
-    """The last lines name the logs and the figure, each on a line of its own."""
-    names = ["real.jsonl", "ideal.jsonl", "comparison.png"]
-    for line, name in zip(printed[-3:], names, strict=True):
+    """The last lines name the log and the figure, each on a line of its own."""
+    names = ["run.jsonl", "comparison.png"]
+    for line, name in zip(printed[-2:], names, strict=True):
         assert line.endswith(str(folder / name))
         assert (folder / name).is_file()
 
@@ -62,8 +62,8 @@ def test_files_are_named(folder: Path, printed: list[str]) -> None:
 def test_bars(printed: list[str]) -> None:
     """There is a bar for each stage, and all are full."""
     text = "\n".join(printed)
-    assert "256/256" in text
-    assert text.count("8/8") == 2
+    assert "512/512" in text
+    assert "48/48" in text
 
 
 def test_replacing(
@@ -74,7 +74,7 @@ def test_replacing(
     """A second demo in the folder says that it replaces the first one's files."""
     monkeypatch.setattr("loadeval.demo.run.run_demo", _interrupted)
     first, *_ = run("--output", folder).stdout.splitlines()
-    assert first == "Replacing real.jsonl, ideal.jsonl, comparison.png of an earlier demo."
+    assert first == "Replacing run.jsonl, comparison.png of an earlier demo."
 
 
 def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from loadeval.analysis.summary import summarise
 from loadeval.cli.main import app
-from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.evaluator import LoaderEvaluator
 from loadeval.record.metrics import read_run
 from loadeval.testing import FakeClock, ScriptedLoader
 

@@ -15,16 +15,16 @@ if TYPE_CHECKING:
 
 def with_results(root: Path) -> DemoFolder:
     folder = DemoFolder(root)
-    for path in (folder.real_log, folder.ideal_log, folder.figure):
+    for path in (folder.run_log, folder.figure):
         path.write_text("measured")
     return folder
 
 
 def test_names(tmp_path: Path) -> None:
-    """The run logs and the figure have the names that the documentation tells."""
+    """The run log and the figure have the names that the documentation tells."""
     folder = DemoFolder(tmp_path)
-    names = [folder.real_log.name, folder.ideal_log.name, folder.figure.name]
-    assert names == ["real.jsonl", "ideal.jsonl", "comparison.png"]
+    names = [folder.run_log.name, folder.figure.name]
+    assert names == ["run.jsonl", "comparison.png"]
 
 
 def test_new_folder(tmp_path: Path) -> None:
@@ -38,8 +38,8 @@ def test_earlier_demo(tmp_path: Path) -> None:
     """Files beside photographs are an earlier demo's: they are told, and not touched yet."""
     DemoFolder(tmp_path).prepare()
     folder = with_results(tmp_path)
-    assert folder.prepare() == [folder.real_log, folder.ideal_log, folder.figure]
-    assert folder.real_log.exists()
+    assert folder.prepare() == [folder.run_log, folder.figure]
+    assert folder.run_log.exists()
 
 
 def test_clear(tmp_path: Path) -> None:
@@ -52,11 +52,11 @@ def test_clear(tmp_path: Path) -> None:
 
 
 def test_measurements_of_others(tmp_path: Path) -> None:
-    """Run logs without photographs beside them are somebody's measurements, and are kept."""
+    """A run log without photographs beside it is somebody's measurement, and is kept."""
     folder = with_results(tmp_path)
-    with pytest.raises(UsageError, match=r"real\.jsonl already exists.*--output"):
+    with pytest.raises(UsageError, match=r"run\.jsonl already exists.*--output"):
         folder.clear()
-    assert folder.real_log.read_text() == "measured"
+    assert folder.run_log.read_text() == "measured"
 
 
 def test_not_a_folder(tmp_path: Path) -> None:

@@ -5,13 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 import torch
 
-from loadeval.analysis.headroom import compare
-from loadeval.demo.run import DemoResult, run_demo
+from loadeval.analysis.headroom import headroom
+from loadeval.demo.run import EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
+from loadeval.demo.training import BATCH_SIZE
 from loadeval.errors import UsageError
+from loadeval.measure.schedule import block_for
 from loadeval.record.metrics import read_run
+from loadeval.record.model import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,9 +33,8 @@ class Demo:
     result: DemoResult = field(init=False)
 
     def __post_init__(self) -> None:
-        self.result = run_demo(self.folder, self.heard, photographs=320, epochs=2)
-        self.real: Run = read_run(self.result.real_log)
-        self.ideal: Run = read_run(self.result.ideal_log)
+        self.result = run_demo(self.folder, self.heard, photographs=640, epochs=4)
+        self.run: Run = read_run(self.result.run_log)
 
     def heard(self, stage: str, done: int, total: int) -> None:
         self.stages.setdefault(stage, []).append((done, total))
@@ -43,42 +46,59 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Demo:
 
 
 def test_files(demo: Demo) -> None:
-    """It writes two run logs and a figure, beside the photographs."""
+    """It writes one run log and a figure, beside the photographs."""
     written = {path.name for path in demo.folder.iterdir()}
-    assert written == {"photographs", "real.jsonl", "ideal.jsonl", "comparison.png"}
+    assert written == {"photographs", "run.jsonl", "comparison.png"}
     assert demo.result.figure.read_bytes().startswith(b"\x89PNG")
 
 
-def test_both_sides_are_complete(demo: Demo) -> None:
-    """Both logs are closed, and nothing had to be said about either."""
-    for run in (demo.real, demo.ideal):
-        assert run.closed
-        assert not run.notes
-        assert not run.events
+def test_the_run_is_complete(demo: Demo) -> None:
+    """The log is closed, every epoch ended by itself, and nothing had to be said about it."""
+    assert demo.run.closed
+    assert not demo.run.notes
+    assert not demo.run.events
+    assert [end.cause for end in demo.run.ends] == ["exhausted"] * 4
 
 
-def test_same_steps(demo: Demo) -> None:
-    """Both sides take the same steps, on batches of the same size."""
-    assert demo.real.steps.epoch.tolist() == demo.ideal.steps.epoch.tolist()
-    assert set(demo.real.steps.samples.tolist()) == set(demo.ideal.steps.samples.tolist()) == {32}
-    assert set(demo.real.steps.nbytes.tolist()) == set(demo.ideal.steps.nbytes.tolist())
+def test_every_batch_is_served_once(demo: Demo) -> None:
+    """Each epoch has all its batches, whichever arm served them, in one size."""
+    steps = demo.run.steps
+    assert np.bincount(steps.epoch).tolist() == [20] * 4
+    assert set(steps.samples.tolist()) == {32}
+    assert len(set(steps.nbytes.tolist())) == 1
 
 
-def test_loader(demo: Demo) -> None:
-    """Two worker processes load, and replay keeps batches of theirs."""
-    assert demo.real.header.loader.workers == 2
-    assert demo.ideal.header.loader == demo.real.header.loader
-    assert demo.ideal.header.cache is not None
+def test_both_arms_are_counted(demo: Demo) -> None:
+    """Batches of real and of free loading count, and the workers are the loader's two."""
+    steps = demo.run.steps
+    counts = steps.pair != UNKNOWN
+    assert set(steps.arm[counts].tolist()) == {0, 1}
+    assert demo.run.header.mode == "alternate"
+    assert demo.run.header.loader.workers == 2
 
 
-def test_can_be_compared(demo: Demo) -> None:
-    """The two runs give a speed-up."""
-    assert compare(demo.real, demo.ideal).speedup is not None
+def test_the_loader_alone_is_timed(demo: Demo) -> None:
+    """Batches were pulled back to back, more than the loader had prefetched."""
+    assert sum(pull.timed for pull in demo.run.pulls) > 0
+
+
+def test_it_has_a_speedup(demo: Demo) -> None:
+    """The run by itself gives a speed-up."""
+    found = headroom(demo.run)
+    assert found.speedup is not None
+    assert found.pairs is not None
+    assert found.pairs >= 2
+
+
+def test_a_whole_demo_has_pairs_enough() -> None:
+    """Its batches are enough for ten pairs: a wash-out of 5 and of 1, and blocks of 10."""
+    batches = PHOTOGRAPHS // BATCH_SIZE * EPOCHS
+    assert batches / (5 + 1 + 2 * block_for(4)) >= 10
 
 
 def test_progress(demo: Demo) -> None:
     """Every stage is told from its beginning to its end."""
-    assert len(demo.stages) == 4
+    assert len(demo.stages) == 2
     for heard in demo.stages.values():
         assert [done for done, _ in heard] == sorted(done for done, _ in heard)
         assert heard[-1][0] == heard[-1][1]

@@ -119,7 +119,7 @@ def test_a_loader_without_batches_is_an_error() -> None:
 
 def test_too_many_bytes_are_an_error_that_names_both_figures() -> None:
     """The error says what the batches take, and what was allowed."""
-    with pytest.raises(CacheError, match=r"take 80 bytes, over max_cache_bytes=70"):
+    with pytest.raises(CacheError, match=r"take 80 bytes, over max_cache_bytes=70; keep 1 or"):
         replay(batches(4), max_cache_bytes=70)
 
 
@@ -230,6 +230,19 @@ def test_a_tensor_changed_later_is_found_by_its_version() -> None:
             batch += 0.5
 
 
+def test_a_step_that_changes_only_later_batches_is_found_at_once() -> None:
+    """A change in the third batch spoils that one, which is left out, and no other."""
+    evaluator = replay([torch.full((2,), float(i)) for i in range(12)], num_cached_batches=4)
+    served = []
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for number, batch in enumerate(evaluator):
+            served.append(float(batch[0]))
+            if number >= 2:
+                batch += 0.5
+    assert served[:3] == [0, 1, 2]
+    assert set(served[3:]) == {0, 1, 3}
+
+
 def test_a_third_tensor_is_watched_too() -> None:
     """Batches of more than two tensors are watched in all of them."""
     evaluator = replay([[torch.ones(2) for _ in range(4)] for _ in range(6)])
@@ -297,6 +310,12 @@ def test_batches_without_arrays_are_replayed() -> None:
     lock = itertools.count()
     for batch in replay([["a", 1, None, lock]] * 4, num_cached_batches=2):
         assert batch[:3] == ["a", 1, None]
+
+
+def test_what_cannot_be_copied_is_handed_on() -> None:
+    """A generator inside a batch is kept as it is: it is no array, and nobody can copy it."""
+    inside = (number for number in range(3))
+    assert [batch[0] for batch in replay([[inside, 1]] * 2)] == [inside, inside]
 
 
 def test_samples_and_bytes_of_replayed_batches_are_recorded() -> None:

@@ -18,7 +18,7 @@ import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.measure import flusher, recording
-from loadeval.measure.timing import CHUNK
+from loadeval.measure.stage import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -21,6 +21,10 @@ from loadeval import LoaderEvaluator, UsageError
         ({"samples": 3}, "samples is 3; expected a callable"),
         ({"unit": ""}, "unit is ''; expected a word"),
         ({"unit": 5}, "unit is 5"),
+        ({"pairs": 0}, "pairs is 0"),
+        ({"batches": 0}, "batches is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"precision": 2}, "precision is 2; expected a share"),
     ],
     ids=str,
 )
@@ -42,7 +46,7 @@ def test_a_loader_is_needed_and_only_one() -> None:
 def test_what_is_no_loader_is_an_error() -> None:
     """Something that cannot be iterated is named by its type."""
     with pytest.raises(UsageError, match="'int'"):
-        iter(LoaderEvaluator(7))
+        LoaderEvaluator(7)
 
 
 def test_warmup_follows_the_prefetch_depth() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator
-from loadeval.measure.timing import CHUNK
+from loadeval.measure.stage import CHUNK
 from loadeval.record.model import UNKNOWN
 from loadeval.testing import FakeClock, ScriptedLoader
 

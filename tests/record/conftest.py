@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.evaluator import LoaderEvaluator
 from loadeval.record.model import Header, LoaderInfo
 from loadeval.testing import FakeClock, ScriptedLoader
 

@@ -209,16 +209,9 @@ def test_the_end_line_counts(real_log: Path) -> None:
 
 
 def block(epoch: int, request_ns: list[int], wait_ns: list[int]) -> bytes:
-    fields = {
-        "type": "block",
-        "epoch": epoch,
-        "arm": "real",
-        "request_ns": request_ns,
-        "wait_ns": wait_ns,
-        "step_ns": None,
-        "samples": None,
-        "nbytes": None,
-    }
+    fields: dict[str, Any] = {"type": "block", "epoch": epoch, "arm": "real", "pair": None}
+    fields |= {"request_ns": request_ns, "wait_ns": wait_ns}
+    fields |= dict.fromkeys(("step_ns", "samples", "nbytes"))
     return json.dumps(fields).encode() + b"\n"
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.record.lines import COLUMNS, LARGEST, RunEnd, decode, encode, to_text
+from loadeval.record.lines import COLUMNS, KINDS, LARGEST, RunEnd, decode, encode, to_text
 from loadeval.record.model import UNKNOWN, Block, CacheInfo, EpochEnd, Event, Header, LoaderInfo
 
 if TYPE_CHECKING:
@@ -19,20 +19,15 @@ BLOCK: dict[str, Any] = {
     "type": "block",
     "epoch": 0,
     "arm": "real",
+    "pair": None,
     "request_ns": [0, 20],
     "wait_ns": [10, 10],
     "step_ns": [10, None],
     "samples": [4, 4],
     "nbytes": None,
 }
-EPOCH = {
-    "type": "epoch",
-    "epoch": 0,
-    "cause": "failed",
-    "request_ns": 40,
-    "wait_ns": 2,
-    "error": "OSError: no",
-}
+EPOCH = {"type": "epoch", "epoch": 0, "cause": "failed", "request_ns": 40, "wait_ns": 2}
+EPOCH |= {"error": "OSError: no"}
 
 
 def there_and_back(line: Any) -> Any:
@@ -53,6 +48,7 @@ def test_a_header_comes_back(make_header: Callable[..., Header]) -> None:
         EpochEnd(3, "exhausted", 40, 2),
         EpochEnd(3, "broken off"),
         EpochEnd(3, "failed", 40, 2, "OSError: no"),
+        EpochEnd(3, "unmeasured"),
         Event(7, "the step changes its batch"),
         RunEnd(12),
     ],
@@ -75,7 +71,7 @@ def test_a_block_comes_back() -> None:
     assert encode(block)["samples"] is None
     assert encode(block)["step_ns"] == [10, None]
     again = there_and_back(block)
-    assert (again.epoch, again.arm) == (2, "ideal")
+    assert (again.epoch, again.arm, again.pair) == (2, "ideal", None)
     assert {name: getattr(again, name).tolist() for name in COLUMNS} == columns
 
 
@@ -112,7 +108,7 @@ def test_unknown_types_are_errors(kind: Any) -> None:
     """A line of no known type names what it has and what there is."""
     said = wrong(BLOCK, type=kind)
     assert said.startswith(f"has {kind!r} as 'type'")
-    assert "'header' or 'block' or 'epoch' or 'event' or 'end' was expected" in said
+    assert said.endswith(f"{' or '.join(map(repr, KINDS))} was expected")
 
 
 @pytest.mark.parametrize("fields", [None, 3, "block", ["type"], True])
@@ -131,7 +127,7 @@ def test_other_versions_are_errors(make_header: Callable[..., Header], version: 
     assert said.endswith("where 'loadeval-run' version 1 was expected")
 
 
-@pytest.mark.parametrize("name", [*COLUMNS, "epoch", "arm"])
+@pytest.mark.parametrize("name", [*COLUMNS, "epoch", "arm", "pair"])
 def test_a_missing_field_is_an_error(name: str) -> None:
     """A line without one of its fields says which."""
     assert wrong(BLOCK, **{name: ...}) == f"has no {name!r}, which was expected there"
@@ -192,7 +188,9 @@ def test_columns_are_of_one_length(name: str) -> None:
         (BLOCK, "epoch", True, "a whole number, 0 or more"),
         (BLOCK, "arm", "both", "'real' or 'ideal'"),
         (BLOCK, "arm", ["real"], "'real' or 'ideal'"),
-        (EPOCH, "cause", None, "'exhausted' or 'broken off' or 'failed'"),
+        (BLOCK, "pair", -1, "a whole number, 0 or more or null"),
+        (BLOCK, "pair", False, "a whole number, 0 or more or null"),
+        (EPOCH, "cause", None, "'exhausted' or 'broken off' or 'failed' or 'unmeasured'"),
         (EPOCH, "request_ns", 1.5, "a whole number, 0 or more or null"),
         (EPOCH, "wait_ns", -3, "a whole number, 0 or more or null"),
         (EPOCH, "error", 3, "text or null"),
@@ -213,7 +211,7 @@ def test_fields_are_of_their_type(
     ("name", "value", "expected"),
     [
         ("run_id", 3, "text"),
-        ("mode", "both", "'log' or 'replay'"),
+        ("mode", "both", "'log' or 'replay' or 'alternate'"),
         ("warmup", 1.0, "a whole number, 0 or more"),
         ("settings", [], "an object"),
         ("environment", None, "an object"),

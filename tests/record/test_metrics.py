@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.evaluator import LoaderEvaluator
 from loadeval.record.metrics import metrics_of, read_run, summary_of, write_metrics
 from loadeval.record.model import UNKNOWN, Arm, Block, CacheInfo, Header, LoaderInfo, Run, Steps
 from loadeval.testing import FakeClock, ScriptedLoader

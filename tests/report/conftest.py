@@ -7,13 +7,24 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.measure.evaluator import LoaderEvaluator
+from loadeval.evaluator import LoaderEvaluator
+from loadeval.record.model import (
+    ARMS,
+    UNKNOWN,
+    EpochEnd,
+    Header,
+    LoaderInfo,
+    Pull,
+    Run,
+    Steps,
+    Window,
+)
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
-    from loadeval.record.model import Run
+    from loadeval.record.model import Column
 
 MS = 1_000_000
 
@@ -51,6 +62,77 @@ def record(
             for _ in evaluator:
                 clock.advance(step_ns)
         return evaluator.recorded()
+
+
+def alternating(
+    *,
+    pairs: int = 12,
+    cycles_ns: tuple[int, int] = (40 * MS, 25 * MS),
+    waits_ns: tuple[int, int] = (10 * MS, 0),
+    noise: float = 0.05,
+    block: int = 8,
+    epoch: int = 60,
+    samples: int = 32,
+    pulls: bool = True,
+    **header: Any,
+) -> Run:
+    """An alternating run of `pairs`, cut into epochs: blocks after a wash-out of 5 and of 1."""
+    random = np.random.default_rng(0)
+    rows: list[tuple[int, int, int, int]] = []
+    for pair in range(pairs):
+        for arm in random.permutation(2):
+            for place in range(-(5, 1)[arm], block):
+                scale = float(random.normal(1, noise))
+                wait_ns = round(waits_ns[arm] * scale)
+                step_ns = round(cycles_ns[arm] * scale) - wait_ns
+                rows.append((arm, pair if place >= 0 else UNKNOWN, wait_ns, step_ns))
+    table = np.array(rows, dtype=np.int64).reshape(-1, 4)
+    arm, pair, wait_ns, step_ns = table.T
+    number = np.arange(len(table)) // epoch
+    starts = np.arange(len(table)) % epoch == 0
+    arm, pair = np.where(starts, 0, arm), np.where(starts, UNKNOWN, pair)
+    wait_ns = np.where(starts, 300 * MS, wait_ns)
+    request_ns = np.cumsum(wait_ns + step_ns) - wait_ns - step_ns
+    count, each = len(table), 4 * samples
+    sizes = np.full(count, samples), np.full(count, each)
+    return Run(
+        Header("id", **{**ALTERNATING, **header}),
+        Steps(number, arm, pair, request_ns, wait_ns, step_ns, *sizes),
+        ends=tuple(EpochEnd(int(last), "exhausted", 10**18, 0) for last in np.unique(number)),
+        pulls=tuple(
+            _pull(one, block, cycles_ns[0], samples) for one in range(pairs if pulls else 0)
+        ),
+        windows=tuple(_windows(number, arm, pair, wait_ns + step_ns)),
+        closed=True,
+    )
+
+
+ALTERNATING: dict[str, Any] = {
+    "name": "alternating",
+    "mode": "alternate",
+    "created": "2026-11-21T10:00:00+00:00",
+    "unit": "images",
+    "warmup": 5,
+    "loader": LoaderInfo("a.Loader", workers=2, prefetch_depth=4, batch_size=32),
+}
+
+
+def _pull(pair: int, block: int, cycle_ns: int, samples: int) -> Pull:
+    timed = block - 4
+    return Pull(pair, pair, block, timed, timed * cycle_ns, timed * samples)
+
+
+def _windows(epoch: Column, arm: Column, pair: Column, cycle_ns: Column) -> Iterator[Window]:
+    parts = sorted({part for part in zip(pair, epoch, arm, strict=True) if part[0] != UNKNOWN})
+    for one, number, code in parts:
+        chosen = (pair == one) & (epoch == number) & (arm == code)
+        elapsed_ns = int(cycle_ns[chosen].sum())
+        yield Window(int(one), int(number), ARMS[code], elapsed_ns, None)
+
+
+@pytest.fixture(name="alternating", scope="session")
+def _alternating() -> Callable[..., Run]:
+    return alternating
 
 
 @pytest.fixture(name="record", scope="session")

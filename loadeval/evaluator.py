@@ -6,8 +6,13 @@ import time
 import warnings
 import weakref
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from loadeval.analysis.headroom import Headroom, headroom
+from loadeval.analysis.intervals import speedup_of_pairs
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.measure.adapter import length_of
 from loadeval.measure.measurement import Measurement, free_name
@@ -16,7 +21,7 @@ from loadeval.record.metrics import metrics_of, summary_of, write_metrics
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -30,14 +35,16 @@ class LoaderEvaluator:
 
     In `log` mode it serves the loader as it is. In `replay` mode it keeps
     `num_cached_batches` batches while it is made, stops the loader's workers, and serves the
-    kept batches again and again, as if loading were free.
+    kept batches again and again, as if loading were free. In `alternate` mode it does both in
+    one run: blocks of real loading, and blocks of batches that it pulled ahead, in random
+    order; every batch is served once, in the loader's order. `headroom()` has the result.
 
     It has the loader's length, and every attribute of it, to read and to write, beside its
     own. A copy, or a pickle, measures on its own, and logs beside the original's file.
 
     Args:
         loader: any iterable, or a callable that returns an iterator (each epoch calls it).
-        mode: "log" or "replay".
+        mode: "log", "replay" or "alternate".
         num_cached_batches: how many batches replay keeps.
         metrics_file: where `save_metrics()` writes; also written by `close()` when it does
             not exist by then.
@@ -52,6 +59,12 @@ class LoaderEvaluator:
         name: what the run is called in reports; by default the log file's name.
         epoch_batches: batches in a replayed epoch, or math.inf; by default the loader's
             length, or the kept batches once when it has none.
+        pairs: how many pairs of blocks `alternate` measures; by default as many as there are.
+        batches: after how many batches `alternate` begins no new pair. What is served after
+            the last pair is served by the loader itself, unmeasured and at no cost.
+        precision: `alternate` ends once half of the interval is narrower than this share of the
+            speed-up, 0.05 say; not in distributed training, where all ranks must agree.
+        seed: of the order of the blocks.
         overwrite: whether `log_file` may replace a file.
         dataloader: another name for `loader`, as in DALI's class of the same name.
         clock: a clock in nanoseconds, for tests.
@@ -76,6 +89,10 @@ class LoaderEvaluator:
         max_cache_bytes: int = DEFAULT_CACHE_BYTES,
         name: str | None = None,
         epoch_batches: float | None = None,
+        pairs: int | None = None,
+        batches: int | None = None,
+        precision: float | None = None,
+        seed: int = 0,
         overwrite: bool = False,
         dataloader: Any = None,
         clock: Callable[[], int] = time.perf_counter_ns,
@@ -94,13 +111,18 @@ class LoaderEvaluator:
             name=name,
             epoch_batches=epoch_batches,
             overwrite=overwrite,
+            pairs=pairs,
+            batches=batches,
+            precision=precision,
+            seed=seed,
             clock=clock,
         )
         self._wrap(dataloader if loader is None else loader, settings)
 
     def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
         self._loader = loader
-        self._measurement = Measurement(loader, settings, cache)
+        enough = None if settings.precision is None else partial(_is_precise, settings.precision)
+        self._measurement = Measurement(loader, settings, cache, enough)
         self._closer = weakref.finalize(self, self._measurement.close)
 
     # The loader's face.
@@ -147,7 +169,7 @@ class LoaderEvaluator:
 
     @property
     def mode(self) -> str:
-        """The mode: "log" or "replay"."""
+        """The mode: "log", "replay" or "alternate"."""
         return self._measurement.settings.mode
 
     @property
@@ -175,6 +197,13 @@ class LoaderEvaluator:
     def recorded(self) -> Run:
         """Everything measured so far, of all epochs; read from the log where there is one."""
         return self._measurement.recording.run()
+
+    def headroom(self) -> Headroom:
+        """How much faster training would be if loading were free, measured in `alternate` mode.
+
+        Raises UsageError in another mode: use `compare`, on two runs.
+        """
+        return headroom(self.recorded())
 
     def get_metrics(self) -> dict[str, Any]:
         """The figures of DALI's class, times in seconds, over all epochs; {} before any batch.
@@ -224,6 +253,18 @@ class LoaderEvaluator:
     ) -> None:
         self.close()
 
+
+def _is_precise(precision: float, real_ns: Sequence[float], ideal_ns: Sequence[float]) -> bool:
+    if len(real_ns) < FEWEST_PAIRS:
+        return False
+    speedup = speedup_of_pairs(np.array(real_ns), np.array(ideal_ns))
+    if speedup.low is None or speedup.high is None:
+        return False
+    return (speedup.high - speedup.low) / 2 < precision * speedup.value
+
+
+FEWEST_PAIRS = 6
+"""Before which agreement may be chance: bursts of the loader may not have come yet."""
 
 _OWN = frozenset({"_loader", "_measurement", "_closer"})
 

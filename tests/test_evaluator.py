@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
-from loadeval.measure.timing import CHUNK
+from loadeval.measure.stage import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

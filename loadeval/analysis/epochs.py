@@ -1,0 +1,73 @@
+"""Whole epochs, start-up and end included."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.advice import STARTING_UP
+from loadeval.analysis.summary import startups
+from loadeval.analysis.verdict import MODERATE_SHARE
+
+if TYPE_CHECKING:
+    from loadeval.analysis.figures import Gain
+    from loadeval.record.model import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """Means over epochs; None is not known.
+
+    `batches` is an epoch's length, `startup_ns` its first wait, and `end_ns` the wait that ends
+    it, known of epochs that were served to their end.
+    """
+
+    batches: float | None
+    startup_ns: float | None
+    end_ns: float | None
+
+    def speedup(self, real_ns: float, ideal_ns: float) -> float | None:
+        """What free loading is worth over a whole epoch, given the steady cycles a batch.
+
+        A wait at the end that is not known is left out.
+        """
+        if self.batches is None or self.startup_ns is None:
+            return None
+        whole_ns = self.startup_ns + self.batches * real_ns + (self.end_ns or 0.0)
+        return whole_ns / (self.batches * ideal_ns)
+
+
+def epochs_of(run: Run) -> Epochs:
+    """The epochs of a run that loaded."""
+    whole = {end.epoch: end.wait_ns for end in run.ends if end.cause == "exhausted"}
+    waits = [wait_ns for wait_ns in whole.values() if wait_ns is not None]
+    numbers, lengths = np.unique(run.steps.epoch, return_counts=True)
+    found = lengths[np.isin(numbers, list(whole))].tolist()
+    length = run.header.loader.length
+    return Epochs(
+        batches=_mean(found) or (float(length) if length else None),
+        startup_ns=_mean(startups(run).tolist()),
+        end_ns=_mean(waits),
+    )
+
+
+def starting_up(gain: Gain | None, epochs: Epochs) -> str:
+    """Advice where start-up is the larger loss; "" where it is not, or is not known.
+
+    It is where it lies beyond the interval of the steady part, and by as much as matters.
+    """
+    whole = gain and epochs.speedup(gain.real_ns, gain.ideal_ns)
+    if gain is None or whole is None or epochs.batches is None:
+        return ""
+    steady = gain.lost_share
+    share = 1 - 1 / whole
+    beyond = steady.high is None or share > steady.high
+    if not beyond or share - max(steady.value, 0.0) < max(MODERATE_SHARE, steady.value):
+        return ""
+    return STARTING_UP.format(batches=epochs.batches, epoch=whole)
+
+
+def _mean(values: list[int]) -> float | None:
+    return sum(values) / len(values) if values else None

@@ -1,0 +1,156 @@
+"""Both arms in one run: blocks of real loading, and of batches pulled ahead of their time."""
+
+from __future__ import annotations
+
+from collections import deque
+from itertools import chain
+from typing import TYPE_CHECKING, Any
+
+from loadeval.measure.pull import failing, handed_out
+from loadeval.measure.stage import Stage
+from loadeval.record.model import Window
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from loadeval.measure.progress import Progress
+    from loadeval.measure.pull import Pulled, Puller
+    from loadeval.measure.quiet import Background
+    from loadeval.measure.schedule import Segment
+    from loadeval.record.model import Pull
+
+LONGEST_QUIET_S = 5.0
+"""How long a training step waits, at most, for the loader's background work to end."""
+
+
+class Alternation:
+    """What all epochs of an alternating run share."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        puller: Puller,
+        background: Background | None,
+        fence: Callable[[], None],
+        clock: Callable[[], int],
+        keep: Callable[[Pull | Window], None],
+    ) -> None:
+        self.progress = progress
+        self.puller = puller
+        self.background = background
+        self.fence = fence
+        self.clock = clock
+        self.keep = keep
+
+    def workers_cpu_ns(self) -> int | None:
+        """CPU time of the workers so far; None where there can be none, or it is unreadable."""
+        return None if self.background is None else self.background.workers_cpu_ns()
+
+    def wait_until_idle(self, pull: Pull) -> None:
+        """Wait until the loader has filled its queue, for twice the time that it should take."""
+        if self.background is not None:
+            each_s = pull.elapsed_ns / pull.timed / 1e9 if pull.timed else 0.0
+            self.background.wait_until_idle(min(0.2 + 2 * pull.batches * each_s, LONGEST_QUIET_S))
+
+
+class AlternatingEpoch:
+    """One epoch of an alternating run: every batch is served once.
+
+    An ideal block leaves the loader's queue full, and a full queue hides for many batches that
+    the loader is too slow. So a real block begins by taking what is in the queue, which is
+    `held` and served in the next ideal block: the order of batches changes by a few places.
+    """
+
+    def __init__(self, shared: Alternation, source: Iterator[Any], opened_ns: int) -> None:
+        self.rest: Iterator[Any] | None = None
+        self._shared = shared
+        self._loader = source
+        self._source = self._with_held_before_an_error() if shared.puller.prefetched else source
+        self._opened_ns = opened_ns
+        self._epoch = 0
+        self._held: deque[Any] = deque()
+        self._queue_is_full = False
+        self.asked_ns: int | None = None
+        self._over = False
+
+    def stages(self, epoch: int) -> Generator[Stage, None, None]:
+        """See Plan. The epoch's first batch, its start-up, belongs to no block."""
+        self._epoch = epoch
+        progress = self._shared.progress
+        start = Stage(self._source, 1, since_ns=self._shared.clock() - self._opened_ns)
+        yield from self._uncounted(start)
+        while not self._over:
+            segment = progress.segment
+            if segment is None:
+                self.rest = chain(handed_out(self._held), self._source)
+                return
+            yield from self._ideal(segment) if segment.arm == "ideal" else self._real(segment)
+        yield from self._uncounted(Stage(handed_out(self._held), len(self._held), "ideal"))
+
+    def _real(self, segment: Segment) -> Iterator[Stage]:
+        asked_ns, self.asked_ns = self.asked_ns, None
+        if self._queue_is_full:
+            pulled = self._shared.puller.pull_prefetched(self._source, self._epoch)
+            self._held += pulled.batches
+            self._queue_is_full = False
+            yield from self._ended_by(pulled)
+        if not self._over:
+            yield from self._uncounted(Stage(self._source, segment.washout, since_ns=asked_ns))
+        if not self._over:
+            yield from self._counted(segment, self._source, self._shared.progress.left)
+
+    def _ideal(self, segment: Segment) -> Iterator[Stage]:
+        shared = self._shared
+        asked_ns, self.asked_ns = self.asked_ns or shared.clock(), None
+        wanted = segment.washout + shared.progress.left - len(self._held)
+        pulled = shared.puller.pull(self._source, wanted, segment.pair, self._epoch)
+        shared.keep(pulled.fact)
+        shared.wait_until_idle(pulled.fact)
+        self._queue_is_full = True
+        self._held += pulled.batches
+        count = min(len(self._held), segment.washout + shared.progress.left)
+        washout = min(segment.washout, count)
+        batches = handed_out(self._held)
+        yield from self._uncounted(Stage(batches, washout, "ideal", since_ns=asked_ns))
+        if count > washout:
+            yield from self._counted(segment, batches, count - washout)
+        yield from self._ended_by(pulled)
+
+    def _ended_by(self, pulled: Pulled) -> Iterator[Stage]:
+        if pulled.error is not None:
+            yield from self._uncounted(Stage(handed_out(self._held), len(self._held), "ideal"))
+            yield Stage(failing(pulled.error), 1)
+        self._over = pulled.exhausted
+
+    def _with_held_before_an_error(self) -> Iterator[Any]:
+        try:
+            for batch in self._loader:  # not `yield from`, which would close a generator
+                yield batch  # noqa: UP028
+        except Exception:
+            yield from handed_out(self._held)
+            raise
+
+    def _uncounted(self, stage: Stage) -> Iterator[Stage]:
+        yield stage
+        self._shared.progress.pass_by(stage.served)
+        self._over = stage.fell_short
+
+    def _counted(self, segment: Segment, source: Iterator[Any], size: int) -> Iterator[Stage]:
+        shared = self._shared
+        shared.fence()
+        cpu_ns = shared.workers_cpu_ns()
+        began_ns = shared.clock()
+        stage = Stage(source, size, segment.arm, segment.pair, began_ns)
+        ended_ns = began_ns
+        try:
+            yield stage
+            shared.fence()
+            ended_ns = shared.clock()
+        finally:
+            shared.progress.advance(stage.served, ended_ns - began_ns)
+        self.asked_ns = ended_ns
+        self._over = stage.fell_short
+        now_ns = shared.workers_cpu_ns()
+        used_ns = None if cpu_ns is None or now_ns is None else max(now_ns - cpu_ns, 0)
+        window = Window(segment.pair, self._epoch, segment.arm, ended_ns - began_ns, used_ns)
+        shared.keep(window)

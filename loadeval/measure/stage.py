@@ -1,0 +1,77 @@
+"""What the hot loop serves without looking up: some batches of one arm."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from loadeval.record.model import Arm
+
+CHUNK = 2048
+"""Batches between two looks at anything but the clock."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """At most `size` batches of `source`.
+
+    `since_ns` is when the first of them was asked for; None is now. `marks` is what the hot
+    loop noted, two readings of the clock for each batch.
+    """
+
+    source: Iterator[Any]
+    size: int
+    arm: Arm = "real"
+    pair: int | None = None
+    since_ns: int | None = None
+    marks: list[int] = field(default_factory=list)
+
+    @property
+    def served(self) -> int:
+        """How many batches were served."""
+        return len(self.marks) // 2
+
+    @property
+    def fell_short(self) -> bool:
+        """Whether `source` had fewer batches."""
+        return self.served < self.size
+
+
+class Plan(Protocol):
+    """How an epoch is served: in stages, and what is left of it afterwards unmeasured.
+
+    `rest` is None when the stages end with the epoch; else `asked_ns` is when it was asked for,
+    None if the hot loop knows best.
+    """
+
+    rest: Iterator[Any] | None
+    asked_ns: int | None
+
+    def stages(self, epoch: int) -> Generator[Stage, None, None]:
+        """The stages of epoch number `epoch`; each was served when the next one is asked for."""
+
+
+class WholeEpoch:
+    """All of `source`: its first batch, by which counting is chosen, and chunks of the others.
+
+    `opened_ns`, the time that opening the source took, counts as part of the first wait.
+    """
+
+    rest: Iterator[Any] | None = None
+    asked_ns: int | None = None
+
+    def __init__(self, source: Iterator[Any], clock: Callable[[], int], opened_ns: int) -> None:
+        self.source = source
+        self.clock = clock
+        self.opened_ns = opened_ns
+
+    def stages(self, epoch: int) -> Generator[Stage, None, None]:  # noqa: ARG002 - see Plan
+        """See Plan."""
+        stage = Stage(self.source, 1, since_ns=self.clock() - self.opened_ns)
+        yield stage
+        while not stage.fell_short:
+            stage = Stage(self.source, CHUNK)
+            yield stage

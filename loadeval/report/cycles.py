@@ -1,0 +1,87 @@
+"""The panel of an alternating run: the cycles of real and ideal blocks, in their order."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.summary import rank_in_epoch
+from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.report.style import IDEAL, INK, LABEL, REAL, STARTUP, legend
+from loadeval.report.wait_axes import scale_batches, scale_waits
+from loadeval.report.waits import BINS, MOST_EPOCH_LINES, draw_epochs, say_not_measured
+from loadeval.report.wording import counted, duration
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+    from loadeval.record.model import Arm, Column, Run, Steps
+
+COLORS: dict[Arm, str] = {"real": REAL, "ideal": IDEAL}
+SHORTEST = 0.5
+"""How far a block's line reaches beyond its first and last batch."""
+FEW_BLOCKS = 40
+
+
+def draw_cycles(axes: Axes, run: Run) -> None:
+    """Dots are the cycles of counted batches, lines the means of their blocks."""
+    axes.set_xlabel("batch number", fontsize=LABEL, color=INK)
+    steps = run.steps
+    counts = (steps.pair != UNKNOWN) & (steps.step_ns != UNKNOWN)
+    if not counts.any():
+        say_not_measured(axes)
+        return
+    cycle_ns = steps.wait_ns + steps.step_ns
+    scale_waits(axes, [cycle_ns[counts]])
+    for code, arm in enumerate(ARMS):
+        (places,) = np.nonzero(counts & (steps.arm == code))
+        if len(places):
+            _draw_arm(axes, arm, _blocks(steps, places), cycle_ns)
+    _draw_startups(axes, steps)
+    draw_epochs(axes, run)
+    scale_batches(axes, len(steps))
+    legend(axes, *axes.get_legend_handles_labels())
+
+
+def _blocks(steps: Steps, places: Column) -> list[Column]:
+    """The batches at `places` in stretches that follow on each other and count for one pair."""
+    gaps = (np.diff(places) > 1) | (np.diff(steps.pair[places]) != 0)
+    return np.split(places, np.flatnonzero(gaps) + 1)
+
+
+def _draw_arm(axes: Axes, arm: Arm, blocks: list[Column], cycle_ns: Column) -> None:
+    color = COLORS[arm]
+    dots = np.concatenate(blocks)
+    dots = dots[:: max(1, len(dots) // BINS)]
+    few = len(blocks) <= FEW_BLOCKS
+    axes.plot(dots, cycle_ns[dots], color=color, linestyle="", marker="o", markersize=3, alpha=0.35)
+    axes.hlines(
+        [float(cycle_ns[block].mean()) for block in blocks],
+        [block[0] - SHORTEST for block in blocks],
+        [block[-1] + SHORTEST for block in blocks],
+        color=color,
+        linewidth=4 if few else 2,
+        label=arm,
+    )
+
+
+def _draw_startups(axes: Axes, steps: Steps) -> None:
+    """At the foot of the axes: a start-up is no cycle, and often many times as long."""
+    (places,) = np.nonzero(rank_in_epoch(steps.epoch) == 0)
+    if not 0 < len(places) <= MOST_EPOCH_LINES + 1:
+        return
+    mean_ns = float(steps.wait_ns[places].mean())
+    axes.plot(
+        places,
+        np.zeros(len(places)),
+        transform=axes.get_xaxis_transform(),
+        clip_on=False,
+        color=STARTUP,
+        label=f"{counted(len(places), 'start-up', 'start-ups')} ({duration(mean_ns)})",
+        linestyle="",
+        marker="^",
+        markersize=10,
+        markerfacecolor="none",
+        markeredgewidth=2,
+    )

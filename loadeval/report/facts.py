@@ -1,0 +1,90 @@
+"""What a comparison found, as labels and values."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.report.comparison import rate
+from loadeval.report.wording import (
+    NOT_MEASURED,
+    THRESHOLDS,
+    counted,
+    duration,
+    estimated,
+    number,
+    printable,
+    share,
+    speedup,
+)
+
+if TYPE_CHECKING:
+    from loadeval.analysis.headroom import Headroom
+
+Rows = list[tuple[str, str]]
+
+
+def comparison_facts(headroom: Headroom) -> Rows:
+    """All that a comparison found; what was not measured is said, with the reason at the end."""
+    facts = [
+        ("speed-up", estimated(headroom.speedup, speedup)),
+        ("speed-up, whole epochs", speedup(headroom.epoch_speedup)),
+        ("real", _pace(headroom, headroom.real_ns)),
+        ("ideal", _pace(headroom, headroom.ideal_ns)),
+        ("loader alone", _pace(headroom, headroom.loader_only_ns)),
+        ("lost per batch", _lost(headroom)),
+        ("  waiting", estimated(headroom.waiting_ns, duration)),
+        ("  interference", estimated(headroom.interference_ns, duration)),
+        ("required", _required(headroom.required)),
+        ("start-up, mean", duration(headroom.startup_ns)),
+        ("measured", measured(headroom)),
+        ("verdict", f"{headroom.verdict}: {printable(headroom.reason)}"),
+        ("thresholds", THRESHOLDS),
+        ("advice", printable(headroom.advice)),
+    ]
+    if headroom.caution:
+        facts.append(("caution", printable(headroom.caution)))
+    if headroom.not_measured:
+        facts.append((NOT_MEASURED, printable(" ".join(headroom.not_measured))))
+    return facts
+
+
+def measured(headroom: Headroom) -> str:
+    """How many batches count on each side, and how they were had."""
+    real = counted(headroom.real_batches, "real batch", "real batches")
+    ideal = f"{headroom.ideal_batches:,} ideal"
+    if headroom.pairs is None:
+        return f"{real} and {ideal}, in two separate runs"
+    pairs = counted(headroom.pairs, "pair of blocks", "pairs of blocks")
+    return f"{real} and {ideal}, in {pairs} of one run"
+
+
+def lost_in_words(headroom: Headroom) -> str:
+    """What is lost per batch and to what, with intervals, in one sentence."""
+    return (
+        f"Lost per batch: {_lost(headroom)}, by waiting {estimated(headroom.waiting_ns, duration)}"
+        f", by interference {estimated(headroom.interference_ns, duration)}."
+    )
+
+
+def _pace(headroom: Headroom, pace_ns: float | None) -> str:
+    if pace_ns is None:
+        return NOT_MEASURED
+    per_second = rate(pace_ns, headroom.samples_per_batch)
+    unit = "batches" if headroom.samples_per_batch is None else printable(headroom.unit)
+    at = "" if per_second is None else f", {number(per_second)} {unit}/s"
+    return f"{duration(pace_ns)} a batch{at}"
+
+
+def _lost(headroom: Headroom) -> str:
+    lost = estimated(headroom.lost_ns, duration)
+    if headroom.lost_ns is None:
+        return lost
+    return f"{lost} of {duration(headroom.real_ns)} ({estimated(headroom.lost_share, share)})"
+
+
+def _required(required: float | None) -> str:
+    if required is None:
+        return NOT_MEASURED
+    if required > 1:
+        return f"{speedup(required)}: as much faster must the loader become to keep up"
+    return f"{speedup(required)} the ideal pace: alone, the loader is fast enough"

@@ -1,0 +1,237 @@
+"""Speed-up if loading were free: the truth, our alternating run, and our peers, case by case.
+
+The truth is measured without any tool: a bare loop over the loader, and the same steps over
+batches that were in memory beforehand, with no loader alive; three times, between the runs
+under test. Exit status 1 when ours is wrong in a case.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, nullcontext
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import torch
+from nvidia.dali.plugin.pytorch.loader_evaluator import LoaderEvaluator as DALIEvaluator
+from rich.console import Console
+from rich.table import Table
+from spdl.dataloader import CacheDataLoader
+from truth_cases import Case, cases
+
+from loadeval import LoaderEvaluator
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from truth_cases import Step
+
+    from loadeval.analysis.headroom import Headroom
+
+OUR_BATCHES = 200
+PEERS_BATCHES = 100
+MORE = 8
+"""Batches that a bare loop leaves in the loader, so that its workers are busy to the end."""
+CACHED = 20
+CORE = 0
+CLOSE = 0.05
+OFF = 0.10
+CLASSES = ("not", "moderately", "highly")
+BOUNDS = (0.05, 0.20)
+
+
+@dataclass
+class Truth:
+    """Seconds, one entry for each time that both paces were measured."""
+
+    real_s: list[float] = field(default_factory=list)
+    ideal_s: list[float] = field(default_factory=list)
+    startup_s: list[float] = field(default_factory=list)
+
+    def again(self, case: Case) -> None:
+        """Measure both paces once more."""
+        count = case.truth_batches
+        startup_s, real_s = bare(case, case.loader(count + MORE))
+        self.startup_s.append(startup_s)
+        self.real_s.append(real_s)
+        kept = [case.content(index) for index in reversed(range(count))]
+        self.ideal_s.append(bare(case, emptied(kept))[1])
+
+    @property
+    def value(self) -> float:
+        return sum(self.real_s) / sum(self.ideal_s)
+
+    @property
+    def spread(self) -> tuple[float, float]:
+        ratios = [real / ideal for real, ideal in zip(self.real_s, self.ideal_s, strict=True)]
+        return min(ratios), max(ratios)
+
+    def of_epoch(self, batches: int) -> float:
+        """With start-up, which free loading would not have."""
+        opening = sum(self.startup_s) / batches
+        return (opening + sum(self.real_s)) / sum(self.ideal_s)
+
+
+@dataclass
+class Result:
+    """What was found in one case; None is a peer that could not run it."""
+
+    case: Case
+    truth: Truth
+    ours: Headroom
+    dali: float | None
+    spdl: float | None
+
+    def faults(self) -> list[str]:
+        """What is wrong with ours."""
+        speedup = self.ours.speedup
+        if speedup is None or speedup.low is None or speedup.high is None:
+            return ["no interval"]
+        found = []
+        truth = self.truth.value
+        close = abs(speedup.value / truth - 1) <= CLOSE
+        if not close and not speedup.low <= truth <= speedup.high:
+            found.append("misses the truth")
+        if not named(self.ours.verdict) & true_classes(*self.truth.spread):
+            found.append("wrong verdict")
+        if self.case.steady and (speedup.high - speedup.low) / 2 >= CLOSE * speedup.value:
+            found.append("wide")
+        return found
+
+    def row(self) -> list[str]:
+        """As text, a peer that is off by more than a tenth and outside the truth's spread with *."""
+        low, high = self.truth.spread
+        speedup = self.ours.speedup
+        ours = "-"
+        if speedup is not None:
+            bounds = (speedup.low, speedup.high)
+            ours = f"{speedup.value:.2f} [{', '.join(map(plain, bounds))}]"
+        return [
+            self.case.name,
+            self.case.what,
+            f"{self.truth.value:.2f} [{low:.2f}, {high:.2f}]",
+            ours,
+            self.ours.verdict,
+            *(self.peer(value) for value in (self.dali, self.spdl)),
+            ", ".join(self.faults()) or "yes",
+        ]
+
+    def peer(self, value: float | None) -> str:
+        if value is None:
+            return "-"
+        low, high = self.truth.spread
+        off = abs(value / self.truth.value - 1) > OFF and not low <= value <= high
+        return f"{value:.2f}{'*' if off else ''}"
+
+
+def plain(value: float | None) -> str:
+    return "-" if value is None else f"{value:.2f}"
+
+
+def named(verdict: str) -> set[str]:
+    """The classes that a verdict leaves open."""
+    found = [CLASSES.index(word) for word in verdict.split() if word in CLASSES]
+    return set(CLASSES[min(found) : max(found) + 1]) if found else set(CLASSES)
+
+
+def true_classes(low: float, high: float) -> set[str]:
+    """The classes between two speed-ups."""
+    first, last = (sum(1 - 1 / speedup >= bound for bound in BOUNDS) for speedup in (low, high))
+    return set(CLASSES[first : last + 1])
+
+
+def emptied(kept: list[Any]) -> Iterator[Any]:
+    """The batches of a reversed list, none of which is held once it is handed out."""
+    while kept:
+        yield kept.pop()
+
+
+def bare(case: Case, batches: Iterable[Any]) -> tuple[float, float]:
+    """Seconds to the first batch, and per batch once the loader is at its pace."""
+    step, asked = case.step(case.truth_batches), time.perf_counter()
+    delivered, ended = [], []
+    for batch in islice(batches, case.truth_batches):
+        delivered.append(time.perf_counter())
+        step(batch)
+        del batch
+        ended.append(time.perf_counter())
+    settled = len(ended) - case.unsettled
+    return delivered[0] - asked, (ended[-1] - ended[case.unsettled - 1]) / settled
+
+
+@contextmanager
+def disturbed(step: Step, batches: int) -> Iterator[Step]:
+    """`step` on one core, which another process shares in the middle third of `batches`."""
+    before = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, {CORE})  # the burner inherits it
+    burners: list[subprocess.Popen[bytes]] = []
+    served = 0
+
+    def counting(batch: Any) -> None:
+        nonlocal served
+        if served == batches // 3:
+            burners.append(subprocess.Popen([sys.executable, "-Sc", "while True: pass"]))
+        if served == 2 * batches // 3:
+            burners[0].kill()
+        served += 1
+        step(batch)
+
+    try:
+        yield counting
+    finally:
+        for burner in burners:
+            burner.kill()
+            burner.wait()
+        os.sched_setaffinity(0, before)
+
+
+def steps(case: Case, batches: int, runs: int = 1) -> Any:
+    """The step of `runs` runs, each of `batches`, as a context."""
+    one = case.step(batches)
+    return disturbed(one, batches * runs) if case.drifts else nullcontext(one)
+
+
+def alternating(case: Case) -> Headroom:
+    """Ours: one training loop."""
+    with (
+        LoaderEvaluator(case.loader(OUR_BATCHES), mode="alternate") as loader,
+        steps(case, OUR_BATCHES) as step,
+    ):
+        for batch in loader:
+            step(batch)
+            del batch
+        return loader.headroom()
+
+
+def total_s(batches: Iterable[Any], step: Step) -> float:
+    """Seconds of a whole loop."""
+    began = time.perf_counter()
+    for batch in batches:
+        step(batch)
+        del batch
+    return time.perf_counter() - began
+
+
+def dali(case: Case) -> float:
+    """As its tutorial does: the total of a log run over that of a replay run."""
+    count = PEERS_BATCHES
+    with steps(case, count, runs=2) as step:
+        real_s = total_s(DALIEvaluator(case.loader(count), mode="log"), step)
+        replay = DALIEvaluator(case.loader(count), mode="replay", num_cached_batches=CACHED)
+        if case.name in FRESH:
+            step = case.step(count)
+        return real_s / total_s(replay, step)
+
+
+def spdl(case: Case) -> float:
+    """A run as it is over one that is served from the first batches, once those were served."""
+    count = PEERS_BATCHES
+    with steps(case, count, runs=2) as step:
+        real_s = total_s(case.loader(count), step)
+        cached = CacheDataLoader(case.loader(count), CACHED, CACHED, count)
+        return real_s / total_s(cached, step)

@@ -1,0 +1,264 @@
+"""Loaders and steps whose speed-up is known from measuring it apart, hard ones above all."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Content = Callable[[int], Any]
+    Cost = Callable[[int], None]
+    Step = Callable[[Any], None]
+
+HASHED = bytes(16 * 1024)
+LONGEST_TAIL_S = 0.4
+
+
+def numbered(index: int) -> torch.Tensor:
+    """Eight samples that hold their batch's number."""
+    return torch.full((8, 16), float(index))
+
+
+@dataclass(frozen=True)
+class Case:
+    """A loader of `loader(batches)`, and the steps of a run of `step(batches)`.
+
+    `content(i)` is batch i, made at no cost. `unsettled` batches at the start of an epoch are
+    left out of the truth. A `steady` case asks for a narrow interval.
+    """
+
+    name: str
+    what: str
+    loader: Callable[[int], Any]
+    step: Callable[[int], Step]
+    content: Content = numbered
+    steady: bool = False
+    truth_batches: int = 100
+    unsettled: int = 1
+    drifts: bool = False
+    opens_slowly: bool = False
+
+
+@dataclass(frozen=True)
+class InProcess:
+    """Loads in the training process, when it is asked."""
+
+    batches: int
+    content: Content
+    cost: Cost
+    opening_s: float = 0.0
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[Any]:
+        time.sleep(self.opening_s)
+        for index in range(self.batches):
+            self.cost(index)
+            yield self.content(index)
+
+
+@dataclass(frozen=True)
+class Reusing(InProcess):
+    """Writes each batch over the one before."""
+
+    def __iter__(self) -> Iterator[Any]:
+        buffer = np.array(self.content(0))
+        for index in range(self.batches):
+            self.cost(index)
+            buffer[:] = self.content(index)
+            yield buffer
+
+
+@dataclass(frozen=True)
+class Items(Dataset[Any]):
+    """What two workers load from."""
+
+    batches: int
+    content: Content
+    cost: Cost
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __getitem__(self, index: int) -> Any:
+        self.cost(index)
+        return self.content(index)
+
+
+@dataclass(frozen=True)
+class Sleep:
+    """So many milliseconds, and `more_ms` at every `every`-th."""
+
+    ms: float
+    more_ms: float = 0.0
+    every: int = 1
+
+    def __call__(self, index: int) -> None:
+        more_ms = self.more_ms if index % self.every == self.every - 1 else 0.0
+        if self.ms or more_ms:
+            time.sleep((self.ms + more_ms) / 1e3)
+
+
+@dataclass(frozen=True)
+class HeavyTail:
+    """Pareto sleeps: many of 3 ms, few of a hundred times that."""
+
+    sleeps_s: tuple[float, ...]
+
+    @classmethod
+    def drawn(cls, shape: float = 1.5, least_s: float = 0.003) -> HeavyTail:
+        drawn = least_s * (1 + np.random.default_rng(7).pareto(shape, 1000))
+        return cls(tuple(np.minimum(drawn, LONGEST_TAIL_S).tolist()))
+
+    def __call__(self, index: int) -> None:
+        time.sleep(self.sleeps_s[index])
+
+
+@dataclass(frozen=True)
+class Burn:
+    """A fixed amount of work, which takes longer where the core is shared."""
+
+    rounds: int
+
+    def __call__(self, index: int) -> None:  # noqa: ARG002 - as each cost
+        for _ in range(self.rounds):
+            hashlib.sha256(HASHED).digest()
+
+
+def rounds_per_ms() -> float:
+    """How much work an undisturbed core does."""
+    trial, taken_s = Burn(100), []
+    for _ in range(20):
+        began = time.perf_counter()
+        trial(0)
+        taken_s.append(time.perf_counter() - began)
+    return trial.rounds / (min(taken_s) * 1e3)
+
+
+def labelled(index: int) -> dict[str, torch.Tensor]:
+    return {"x": torch.full((8, 32_768), float(index)), "labels": torch.zeros(8)}
+
+
+def photographs(index: int) -> dict[str, torch.Tensor]:
+    """Two megabytes in four tensors."""
+    return {str(key): torch.full((8, 65_536), index % 256, dtype=torch.uint8) for key in range(4)}
+
+
+def every(cost: Cost) -> Callable[[int], Step]:
+    """The same step for each batch."""
+    return lambda _batches: lambda _batch: cost(0)
+
+
+def growing_with_content(batches: int) -> Step:
+    """From 5 to 15 ms, by the number in the batch."""
+    return lambda batch: time.sleep(0.005 + 0.010 * float(batch[0, 0]) / batches)
+
+
+def growing_with_time(batches: int) -> Step:
+    """From 2 to 18 ms, whatever is in the batch."""
+    served = iter(range(10 * batches))
+    return lambda _batch: time.sleep(0.002 + 0.016 * next(served) / batches)
+
+
+def converting(_batches: int) -> Step:
+    """Writes floats over the bytes in its batch's dictionary."""
+
+    def step(batch: dict[str, torch.Tensor]) -> None:
+        for key in batch:
+            batch[key] = batch[key].float()
+
+    return step
+
+
+def spoiling(_batches: int) -> Step:
+    """Takes the labels out, and scales in place."""
+
+    def step(batch: dict[str, torch.Tensor]) -> None:
+        batch.pop("labels")
+        batch["x"].div_(255)
+        time.sleep(0.008)
+
+    return step
+
+
+def cases() -> list[Case]:
+    """All of them; S1 to S6 are those on which the peers' failures were first seen."""
+    speed = rounds_per_ms()
+
+    def in_process(cost: Cost, opening_s: float = 0.0) -> Callable[[int], Any]:
+        return lambda n: InProcess(n, numbered, cost, opening_s)
+
+    def workers(cost: Cost) -> Callable[[int], Any]:
+        return lambda n: DataLoader(Items(n, numbered, cost), batch_size=None, num_workers=2)
+
+    def burn(ms: float) -> Burn:
+        return Burn(round(ms * speed))
+
+    free, ten = Sleep(0), every(Sleep(10))
+    return [
+        Case("S1", "in process 15 ms, step 10", in_process(Sleep(15)), ten, steady=True),
+        Case("S2", "2 workers x 15 ms, step 10", workers(Sleep(15)), ten, steady=True, unsettled=5),
+        Case("S2b", "2 workers x 30 ms, step 10", workers(Sleep(30)), ten, steady=True, unsettled=5),
+        Case("S3", "200 ms at every 20th, step 10", in_process(Sleep(0, 200, 20)), ten),
+        Case(
+            "S4",
+            "1 ms, step converts its batch",
+            lambda n: InProcess(n, photographs, Sleep(1)),
+            converting,
+            photographs,
+            steady=True,
+        ),
+        Case("S5", "free, step grows with content", in_process(free), growing_with_content),
+        Case(
+            "S6",
+            "2 CPU-bound workers, CPU-bound step",
+            workers(burn(20)),
+            every(burn(10)),
+            unsettled=5,
+        ),
+        Case(
+            "tail",
+            "Pareto waits in process, step 5",
+            in_process(HeavyTail.drawn()),
+            every(Sleep(5)),
+            truth_batches=200,
+        ),
+        Case(
+            "slow sample",
+            "2 workers x 5 ms, 300 at every 50th",
+            workers(Sleep(5, 300, 50)),
+            ten,
+            unsettled=5,
+        ),
+        Case(
+            "in place",
+            "10 ms, step pops and scales",
+            lambda n: InProcess(n, labelled, Sleep(10)),
+            spoiling,
+            labelled,
+        ),
+        Case(
+            "buffer",
+            "8 ms, buffer reused, step by content",
+            lambda n: Reusing(n, numbered, Sleep(8)),
+            growing_with_content,
+        ),
+        Case("start", "opens in 2 s, 5 ms, step 10", in_process(Sleep(5), 2.0), ten, opens_slowly=True),
+        Case("growing", "10 ms, step grows 2 to 18", in_process(Sleep(10)), growing_with_time),
+        Case(
+            "drift",
+            "CPU-bound, core shared for a third",
+            in_process(burn(8)),
+            every(burn(8)),
+            drifts=True,
+        ),
+    ]

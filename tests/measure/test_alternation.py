@@ -1,0 +1,309 @@
+"""Alternating runs: what is served, what counts, and to the nanosecond when."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter as Tally
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
+from loadeval.measure import distributed, quiet, registry
+from loadeval.measure.schedule import block_for, segments
+from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadeval.record.model import Run, Steps
+
+LOAD_NS, STEP_NS = 15, 10
+
+
+class Prefetching(ScriptedLoader):
+    """A loader that may have had some batches ready; without workers, so nobody naps for them."""
+
+    prefetched = 0
+
+
+class PrefetchingAdapter(IterableAdapter):
+    def describe(self, loader: Any) -> LoaderInfo:
+        return replace(super().describe(loader), workers=0, prefetch_depth=loader.prefetched)
+
+
+@pytest.fixture(autouse=True)
+def _adapter(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint(__name__, f"{__name__}:PrefetchingAdapter", registry.GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda _: PrefetchingAdapter)
+    monkeypatch.setattr(registry, "registered", lambda: {__name__: point})
+
+
+def alternating(
+    length: int, prefetched: int = 0, **options: Any
+) -> tuple[LoaderEvaluator, ScriptedLoader, FakeClock]:
+    clock = FakeClock(1000)
+    loader = Prefetching(range(length), [LOAD_NS] * length, clock)
+    loader.prefetched = prefetched
+    return LoaderEvaluator(loader, mode="alternate", clock=clock, **options), loader, clock
+
+
+def train(evaluator: LoaderEvaluator, clock: FakeClock, epochs: int = 1) -> list[int]:
+    served = []
+    for _ in range(epochs):
+        for batch in evaluator:
+            served.append(batch)
+            clock.advance(STEP_NS)
+    return served
+
+
+def counted(run: Run, arm: str) -> Any:
+    steps: Steps = run.steps
+    return (steps.pair != UNKNOWN) & (steps.arm == ARMS.index(arm))  # type: ignore[arg-type]
+
+
+def test_every_batch_is_served_once_in_order() -> None:
+    """Without a queue to empty, an epoch is the loader's, batch for batch."""
+    evaluator, loader, clock = alternating(100)
+    assert train(evaluator, clock) == list(range(100))
+    assert train(evaluator, clock) == list(range(100))
+    assert loader.asked == 200
+
+
+def test_real_blocks_wait_and_ideal_blocks_do_not() -> None:
+    """Counted real batches wait for the loader, counted ideal ones not at all."""
+    evaluator, _, clock = alternating(300)
+    train(evaluator, clock)
+    run = evaluator.recorded()
+    steps = run.steps
+    real, ideal = counted(run, "real"), counted(run, "ideal")
+    assert set(steps.wait_ns[real].tolist()) == {LOAD_NS}
+    assert set(steps.wait_ns[ideal].tolist()) == {0}
+    assert set(steps.step_ns[real | ideal].tolist()) == {STEP_NS}
+    assert real.sum() > 50
+    assert abs(int(real.sum()) - int(ideal.sum())) <= 8
+
+
+def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
+    """Each pair has its two blocks, of equal size, in the seeded order."""
+    evaluator, _, clock = alternating(300, pairs=5, seed=3)
+    train(evaluator, clock)
+    windows = evaluator.recorded().windows
+    expected = [(segment.pair, segment.arm) for segment in segments(3, 5, 0, 8)]
+    assert [(window.pair, window.arm) for window in windows] == expected
+    sizes = {"real": 8 * (LOAD_NS + STEP_NS), "ideal": 8 * STEP_NS}
+    assert all(window.elapsed_ns == sizes[window.arm] for window in windows)
+
+
+def test_a_window_is_the_sum_of_its_batches() -> None:
+    """Waits and steps of a counted block add up to its window, fences included."""
+    evaluator, _, clock = alternating(120, pairs=3)
+    fence_ns = 1000
+    evaluator._measurement.alternation.fence = lambda: clock.advance(fence_ns)  # type: ignore[union-attr]
+    train(evaluator, clock)
+    run = evaluator.recorded()
+    steps = run.steps
+    for window in run.windows:
+        rows = (steps.pair == window.pair) & (steps.arm == ARMS.index(window.arm))
+        assert (steps.wait_ns[rows] + steps.step_ns[rows]).sum() == window.elapsed_ns
+        assert steps.step_ns[rows].tolist() == [STEP_NS] * 7 + [STEP_NS + fence_ns]
+
+
+def test_the_pull_times_the_loader_alone() -> None:
+    """Batches pulled ahead take what the loader takes; the wait for them counts nowhere."""
+    evaluator, _, clock = alternating(200, pairs=4)
+    train(evaluator, clock)
+    run = evaluator.recorded()
+    assert len(run.pulls) == 4
+    assert all(pull.elapsed_ns == pull.timed * LOAD_NS == 9 * LOAD_NS for pull in run.pulls)
+    assert run.steps.wait_ns[run.steps.pair != UNKNOWN].max() == LOAD_NS
+
+
+def test_start_up_belongs_to_no_block() -> None:
+    """The first batch of each epoch is served, and counts nowhere."""
+    evaluator, _, clock = alternating(20)
+    train(evaluator, clock, epochs=4)
+    steps = evaluator.recorded().steps
+    first = np.append(0, np.flatnonzero(np.diff(steps.epoch)) + 1)
+    assert (steps.pair[first] == UNKNOWN).all()
+    assert (steps.wait_ns[first] == LOAD_NS).all()
+
+
+def test_short_epochs_carry_blocks_over() -> None:
+    """Epochs shorter than a block still fill blocks, over their boundaries."""
+    evaluator, _, clock = alternating(5)
+    assert train(evaluator, clock, epochs=40) == list(range(5)) * 40
+    run = evaluator.recorded()
+    rows = Tally(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
+    assert rows[0, 0] == rows[0, 1] == rows[1, 0] == rows[1, 1] == 8
+    assert {window.epoch for window in run.windows if window.pair == 0} > {0, 1}
+
+
+def test_after_the_last_pair_the_loader_is_served_unmeasured() -> None:
+    """What is left of the epoch, and later epochs, are served by the loader itself."""
+    evaluator, _, clock = alternating(100, pairs=1)
+    assert train(evaluator, clock) == list(range(100))
+    assert iter(evaluator).__name__ == "__iter__"  # type: ignore[attr-defined]
+    assert train(evaluator, clock) == list(range(100))
+    run = evaluator.recorded()
+    assert len(run.steps) < 30
+    assert [end.cause for end in run.ends] == ["unmeasured"]
+
+
+def test_no_pair_begins_after_the_budget_of_batches() -> None:
+    """batches= ends the measurement with the pair in which it is reached."""
+    evaluator, _, clock = alternating(300, batches=50)
+    train(evaluator, clock)
+    assert 50 <= len(evaluator.recorded().steps) < 80
+
+
+def test_a_precise_run_stops_by_itself() -> None:
+    """precision= ends a run whose pairs agree, and not one whose pairs do not."""
+    evaluator, _, clock = alternating(400, precision=0.05)
+    train(evaluator, clock)
+    assert len(evaluator.recorded().steps) < 150
+    noisy, _, clock = alternating(400, precision=0.05)
+    for batch in noisy:
+        clock.advance(STEP_NS * (1 + 20 * (batch % 37 == 0)))
+    assert len(noisy.recorded().steps) == 400
+
+
+def test_distributed_training_is_not_stopped_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where several processes train together precision= is off, and the log says so."""
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    evaluator, _, clock = alternating(400, precision=0.05)
+    train(evaluator, clock)
+    run = evaluator.recorded()
+    assert len(run.steps) == 400
+    assert "every rank" in run.events[0].message
+
+
+def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Several ranks of torch.distributed are seen without a launcher's word."""
+    torch_distributed = pytest.importorskip("torch.distributed")
+    assert not distributed.is_distributed()
+    monkeypatch.setattr(torch_distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch_distributed, "get_world_size", lambda: 2)
+    assert distributed.is_distributed()
+
+
+def test_the_schedule_depends_on_the_seed_alone() -> None:
+    """The same seed gives the same order of arms, another one another."""
+    orders = [[s.arm for s in segments(seed, 20, 4, 10)] for seed in (1, 1, 2)]
+    assert orders[0] == orders[1] != orders[2]
+    assert {arm for one, other in pairwise(orders[0]) for arm in (one, other)} == {"real", "ideal"}
+    assert block_for(0) == 8
+    assert block_for(16) == 34
+
+
+def test_a_real_block_begins_with_an_empty_queue() -> None:
+    """What was prefetched is taken before a real block, and served in the next ideal one."""
+    evaluator, _, clock = alternating(200, prefetched=4)
+    served = train(evaluator, clock)
+    assert served != list(range(200))
+    assert sorted(served) == list(range(200))
+    assert max(abs(place - batch) for place, batch in enumerate(served)) <= 40
+
+
+@pytest.mark.parametrize("fails_at", range(1, 40, 3))
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_the_loaders_error_comes_after_the_batches_before_it(
+    fails_at: int, prefetched: int
+) -> None:
+    """A loader that fails while batches are pulled ahead fails where it would have by itself."""
+    clock = FakeClock()
+    batches: list[Any] = [*range(fails_at), OSError("disk gone")]
+    loader = Prefetching(batches, [LOAD_NS] * len(batches), clock)
+    loader.prefetched = prefetched
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
+    served = []
+    with pytest.raises(OSError, match="disk gone"):
+        for batch in evaluator:
+            served.append(batch)
+            clock.advance(STEP_NS)
+    assert sorted(served) == list(range(fails_at))
+    assert evaluator.recorded().ends[0].cause == "failed"
+
+
+@pytest.mark.parametrize("length", range(0, 45, 2))
+@pytest.mark.parametrize("prefetched", [0, 4])
+def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
+    """Wherever an epoch ends, in a pull or in a block, each of its batches is served once."""
+    evaluator, _, clock = alternating(length + 1, prefetched)
+    for _ in range(3):
+        assert sorted(train(evaluator, clock)) == list(range(length + 1))
+    assert {end.cause for end in evaluator.recorded().ends} == {"exhausted"}
+
+
+def test_an_epoch_can_be_broken_off_anywhere() -> None:
+    """`break` in either arm leaves a run that goes on in the next epoch."""
+    evaluator, _, clock = alternating(60)
+    for stop in range(1, 50, 3):
+        for number, _ in enumerate(evaluator):
+            clock.advance(STEP_NS)
+            if number == stop:
+                break
+    run = evaluator.recorded()
+    assert {end.cause for end in run.ends} == {"broken off"}
+    rows = Tally(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
+    assert rows[0, 0] == rows[0, 1] == 8
+
+
+def test_a_pull_stays_within_the_caches_bound() -> None:
+    """Blocks are served in smaller parts when a whole one does not fit into memory."""
+    clock = FakeClock()
+    loader = Prefetching([bytes(100)] * 200, [LOAD_NS] * 200, clock)
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=350)
+    assert len(train(evaluator, clock)) == 200
+    run = evaluator.recorded()
+    assert {pull.batches for pull in run.pulls} <= {1, 2, 3}
+    rows = Tally(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
+    assert rows[0, 0] == rows[0, 1] == 8
+
+
+def test_pulled_batches_are_in_memory_of_their_own() -> None:
+    """A loader that reuses its buffer is served with the values that each batch had."""
+    buffer = np.zeros(2)
+
+    def reusing() -> Iterator[Any]:
+        for number in range(60):
+            buffer[:] = number
+            yield buffer
+
+    served = [float(batch[0]) for batch in LoaderEvaluator(reusing, mode="alternate")]
+    assert served == list(range(60))
+
+
+def test_children_are_seen_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """CPU time of this process while it naps is background work; the wait for it has an end."""
+    monkeypatch.setattr(quiet, "NAP_S", 0.001)
+    background = quiet.Background()
+    assert background.workers_cpu_ns() == 0
+    assert background.wait_until_idle(1.0)
+    assert background._busy_s() >= 0
+    monkeypatch.setattr(background, "_busy_s", iter(range(10_000)).__next__)
+    assert not background.wait_until_idle(0.01)
+
+
+def test_a_process_that_ends_meanwhile_has_no_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Children that end while they are read count 0, and an unreadable process is unknown."""
+    background = quiet.Background()
+    error = background._psutil.NoSuchProcess(1)
+
+    class Gone:
+        def cpu_times(self) -> None:
+            raise error
+
+        def children(self, *, recursive: bool) -> list[Any]:
+            del recursive
+            raise error
+
+    assert background._cpu_s(Gone()) == 0.0  # type: ignore[arg-type]
+    monkeypatch.setattr(background, "_self", Gone())
+    assert background.workers_cpu_ns() is None
+    assert os.getpid()
