@@ -263,7 +263,7 @@ def _is_precise(precision: float, real_ns: Sequence[float], ideal_ns: Sequence[f
     return (speedup.high - speedup.low) / 2 < precision * speedup.value
 
 
-FEWEST_PAIRS = 6
+FEWEST_PAIRS = 8
 """Before which agreement may be chance: bursts of the loader may not have come yet."""
 
 _OWN = frozenset({"_loader", "_measurement", "_closer"})

@@ -10,7 +10,7 @@ import pytest
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 WRITES = {
-    "quickstart.py": {"real.jsonl", "ideal.jsonl", "comparison.png"},
+    "quickstart.py": {"run.jsonl", "comparison.png"},
 }
 """The files that each example leaves behind."""
 

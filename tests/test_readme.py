@@ -56,11 +56,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_the_python_blocks_write_what_they_name(folder: Path) -> None:
-    """The six lines leave two run logs and a figure."""
+    """They leave run logs and figures."""
     assert {path.name for path in folder.iterdir()} >= {
+        "run.jsonl",
+        "comparison.png",
         "real.jsonl",
         "ideal.jsonl",
-        "comparison.png",
+        "two-runs.png",
     }
 
 
@@ -74,8 +76,7 @@ def test_the_commands_work(command: str, folder: Path) -> None:
     if "demo" in arguments:
         assert {path.name for path in (folder / "demo").iterdir()} == {
             "photographs",
-            "real.jsonl",
-            "ideal.jsonl",
+            "run.jsonl",
             "comparison.png",
         }
 
@@ -84,8 +85,8 @@ def test_the_output_shown_is_of_this_version(folder: Path) -> None:
     """The lines that the README shows under its first command begin as those of today do."""
     shown = next(block for _, block in BLOCKS if "$ loadeval compare" in block).splitlines()[1:]
     labels = [line[:14].strip() for line in shown if line[:1].strip() and line[14:16].strip()]
-    today = run(LOADEVAL, "compare", "real.jsonl", "ideal.jsonl", cwd=folder)
-    for label in ("speed-up", "lost per batch", "verdict", "advice", "caution"):
+    today = run(LOADEVAL, "compare", "run.jsonl", cwd=folder)
+    for label in ("speed-up", "lost per batch", "verdict", "advice"):
         assert any(line.startswith(label) for line in shown), labels
         assert any(line.startswith(label) for line in today.splitlines())
 

@@ -1,4 +1,4 @@
-"""The whole demo: photographs, a training run in which loading is real and free in turn, and a figure."""
+"""The whole demo: photographs, a training run with real and free loading in turn, a figure."""
 
 from __future__ import annotations
 

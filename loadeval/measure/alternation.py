@@ -123,12 +123,15 @@ class AlternatingEpoch:
         self._over = pulled.exhausted
 
     def _with_held_before_an_error(self) -> Iterator[Any]:
-        try:
-            for batch in self._loader:  # not `yield from`, which would close a generator
-                yield batch  # noqa: UP028
-        except Exception:
-            yield from handed_out(self._held)
-            raise
+        while True:
+            try:
+                batch = next(self._loader)
+            except StopIteration:
+                return
+            except Exception:
+                yield from handed_out(self._held)
+                raise
+            yield batch
 
     def _uncounted(self, stage: Stage) -> Iterator[Stage]:
         yield stage

@@ -33,8 +33,11 @@ class Pulled:
 
 def failing(error: Exception) -> Iterator[Any]:
     """An iterator that raises `error` when it is asked for a batch."""
+    yield from _raised(error)
+
+
+def _raised(error: Exception) -> Iterator[Any]:
     raise error
-    yield  # what makes it an iterator
 
 
 def handed_out(batches: deque[Any]) -> Iterator[Any]:

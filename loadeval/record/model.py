@@ -162,7 +162,8 @@ class Event:
 class Steps:
     """Every batch of a run, in columns of equal length; UNKNOWN is -1.
 
-    `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair. The last step of an epoch that was broken off is UNKNOWN.
+    `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair. The last step of an
+    epoch that was broken off is UNKNOWN.
     """
 
     epoch: Column

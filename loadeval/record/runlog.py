@@ -39,10 +39,11 @@ class RunLog:
         try:
             self._file = self.path.open("wb" if overwrite else "xb", buffering=0)
             self._begin(header)
-        except FileExistsError if not self.path.is_dir() else ():
+        except FileExistsError:
+            what = "is a folder" if self.path.is_dir() else "already exists"
             raise RunLogError(
-                f"{self.path} already exists, and a measurement is not overwritten unasked; "
-                "give log_file another name, or pass overwrite=True"
+                f"{self.path} {what}, and a measurement is not overwritten unasked; "
+                "give log_file another name, or pass overwrite=True to replace a file"
             ) from None
         except OSError as error:
             raise RunLogError(

@@ -5,10 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from loadeval.analysis import headroom as analysis
+from loadeval.analysis.arms import paired
 from loadeval.analysis.caution import same_unit
 from loadeval.analysis.summary import Summary, summarise
-from loadeval.record.model import ARMS, Run, Steps
+from loadeval.record.model import ARMS, UNKNOWN, Run, Steps
 
 if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
@@ -74,7 +77,15 @@ def columns(run: Run) -> list[Side]:
 
 def arms(run: Run) -> tuple[Side, Side]:
     """The real and the ideal arm of an alternating run, each with its own batches and figures."""
+    run = compared(run)
     return _arm(run, "real"), _arm(run, "ideal")
+
+
+def compared(run: Run) -> Run:
+    """An alternating run in which no batch counts of a pair that was not measured whole."""
+    pairs, _, _ = paired(run)
+    pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
+    return replace(run, steps=replace(run.steps, pair=pair))
 
 
 def _arm(run: Run, arm: Arm) -> Side:

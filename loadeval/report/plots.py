@@ -9,7 +9,7 @@ from loadeval.errors import UsageError
 from loadeval.record.metrics import read_run
 from loadeval.record.model import ARMS
 from loadeval.report.bars import draw_batch_time, draw_throughput, throughput_title
-from loadeval.report.comparison import Comparison
+from loadeval.report.comparison import Comparison, compared
 from loadeval.report.cycles import draw_cycles
 from loadeval.report.facts import lost_in_words, measured
 from loadeval.report.fitting import POINTS_PER_INCH, drawable, wrapped
@@ -125,7 +125,7 @@ def _draw_panels(figure: Figure, bottom: float, comparison: Comparison) -> None:
     title = "Waits" if comparison.ideal else "Cycles, and their mean in each block"
     axes = panel(figure, (MARGIN, bottom + 0.8, 13.2, 2.6), title, labels=1.0)
     if comparison.ideal is None:
-        draw_cycles(axes, comparison.real)
+        draw_cycles(axes, compared(comparison.real))
     else:
         draw_waits(axes, comparison.real, comparison.ideal)
 

@@ -24,6 +24,8 @@ MOST_IN_FULL = 1_000_000
 """Of the largest unit: ten days, or an exabyte."""
 LEAST_SHARE = 0.001
 NOT_MEASURED = "not measured"
+LEAST_RATIO = 0.1
+"""From here to 1 a factor has two digits, as many decimals as those over 1."""
 NO_FASTER = 1.005
 """A speed-up under this reads 1.00x."""
 
@@ -78,8 +80,10 @@ def share(part: float | None) -> str:
 
 
 def speedup(ratio: float | None) -> str:
-    """`ratio` as a factor: 2.45x; "not measured" for None."""
-    return NOT_MEASURED if ratio is None else f"{number(ratio)}x"
+    """`ratio` as a factor: 2.45x, 0.98x; "not measured" for None."""
+    if ratio is None:
+        return NOT_MEASURED
+    return f"{ratio:.2f}x" if LEAST_RATIO <= ratio < 1 else f"{number(ratio)}x"
 
 
 def estimated(estimate: Estimate | None, told: Callable[[float | None], str]) -> str:

@@ -8,14 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from loadeval.analysis.headroom import Headroom, compare
-from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.headroom import compare
 from loadeval.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.intervals import Estimate
     from loadeval.record.model import Run
 
     MakeRun = Callable[..., Run]

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from nvidia.dali.plugin.pytorch.loader_evaluator import LoaderEvaluator as DALIEvaluator
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 from spdl.dataloader import CacheDataLoader
 from truth_cases import Case, cases
@@ -223,15 +224,89 @@ def dali(case: Case) -> float:
     with steps(case, count, runs=2) as step:
         real_s = total_s(DALIEvaluator(case.loader(count), mode="log"), step)
         replay = DALIEvaluator(case.loader(count), mode="replay", num_cached_batches=CACHED)
-        if case.name in FRESH:
-            step = case.step(count)
         return real_s / total_s(replay, step)
 
 
 def spdl(case: Case) -> float:
-    """A run as it is over one that is served from the first batches, once those were served."""
+    """A run's mean cycle over that of a second run, once it is served from the cache."""
     count = PEERS_BATCHES
     with steps(case, count, runs=2) as step:
-        real_s = total_s(case.loader(count), step)
-        cached = CacheDataLoader(case.loader(count), CACHED, CACHED, count)
-        return real_s / total_s(cached, step)
+        real_s = total_s(case.loader(count), step) / count
+        cached = iter(CacheDataLoader(case.loader(count), CACHED, CACHED, count))
+        total_s(islice(cached, CACHED), step)
+        return real_s / (total_s(cached, step) / (count - CACHED))
+
+
+def tried(peer: Callable[[Case], float], case: Case) -> float | None:
+    """What the peer says; None when it, or the step that it serves, raises."""
+    try:
+        return peer(case)
+    except Exception as error:  # noqa: BLE001 - a peer may fail in any way, and another run follows
+        say(f"  {peer.__name__} fails in {case.name}: {error!r}")
+        return None
+
+
+def run(case: Case) -> Result:
+    """The truth three times, and the runs under test in between."""
+    truth = Truth()
+    truth.again(case)
+    ours = alternating(case)
+    truth.again(case)
+    of_dali = tried(dali, case)
+    truth.again(case)
+    return Result(case, truth, ours, of_dali, tried(spdl, case))
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def start_up(result: Result) -> str:
+    """The whole epoch's speed-up, of a loader that opens slowly."""
+    truth = result.truth.of_epoch(OUR_BATCHES)
+    ours = plain(result.ours.epoch_speedup)
+    return f"{result.case.name}: whole epoch of {OUR_BATCHES} batches {ours}, in truth {truth:.2f}"
+
+
+def show(results: list[Result], markdown: bool) -> None:
+    """The table, and what it has no column for."""
+    heads = ["case", "what", "truth", "loadeval", "verdict", "DALI", "SPDL", "right"]
+    rows = [result.row() for result in results]
+    notes = [start_up(result) for result in results if result.case.opens_slowly]
+    if markdown:
+        for cells in (heads, ["---"] * len(heads), *rows):
+            print(f"| {' | '.join(cells)} |")
+        print("", *notes, sep="\n")
+        return
+    table = Table(*heads)
+    for cells in rows:
+        table.add_row(*(escape(cell) for cell in cells))
+    console = Console()
+    console.print(table, *map(escape, notes), sep="\n")
+
+
+def main() -> int:
+    """Print the table; 1 when ours is wrong somewhere."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--markdown", action="store_true", help="print a table for documents")
+    parser.add_argument("--case", help="run one case, by its name")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    known = cases()
+    chosen = [case for case in known if options.case in (None, case.name)]
+    if not chosen:
+        parser.error(f"no case {options.case!r}; expected {', '.join(c.name for c in known)}")
+    results = []
+    for number, case in enumerate(chosen, 1):
+        began = time.perf_counter()
+        results.append(run(case))
+        say(
+            f"{number}/{len(chosen)} {case.name}: truth {results[-1].truth.value:.2f}, "
+            f"{results[-1].ours} ({time.perf_counter() - began:.0f} s)"
+        )
+    show(results, options.markdown)
+    return 1 if any(result.faults() for result in results) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

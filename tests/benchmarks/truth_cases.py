@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -165,7 +166,7 @@ def growing_with_content(batches: int) -> Step:
 
 def growing_with_time(batches: int) -> Step:
     """From 2 to 18 ms, whatever is in the batch."""
-    served = iter(range(10 * batches))
+    served = cycle(range(batches))
     return lambda _batch: time.sleep(0.002 + 0.016 * next(served) / batches)
 
 
@@ -207,7 +208,9 @@ def cases() -> list[Case]:
     return [
         Case("S1", "in process 15 ms, step 10", in_process(Sleep(15)), ten, steady=True),
         Case("S2", "2 workers x 15 ms, step 10", workers(Sleep(15)), ten, steady=True, unsettled=5),
-        Case("S2b", "2 workers x 30 ms, step 10", workers(Sleep(30)), ten, steady=True, unsettled=5),
+        Case(
+            "S2b", "2 workers x 30 ms, step 10", workers(Sleep(30)), ten, steady=True, unsettled=5
+        ),
         Case("S3", "200 ms at every 20th, step 10", in_process(Sleep(0, 200, 20)), ten),
         Case(
             "S4",
@@ -252,7 +255,13 @@ def cases() -> list[Case]:
             lambda n: Reusing(n, numbered, Sleep(8)),
             growing_with_content,
         ),
-        Case("start", "opens in 2 s, 5 ms, step 10", in_process(Sleep(5), 2.0), ten, opens_slowly=True),
+        Case(
+            "start",
+            "opens in 2 s, 5 ms, step 10",
+            in_process(Sleep(5), 2.0),
+            ten,
+            opens_slowly=True,
+        ),
         Case("growing", "10 ms, step grows 2 to 18", in_process(Sleep(10)), growing_with_time),
         Case(
             "drift",

@@ -36,12 +36,13 @@ def _logs(tmp_path: Path) -> Logs:
     return record(tmp_path / "real.jsonl", "log"), record(tmp_path / "ideal.jsonl", "replay")
 
 
-def record(path: Path, mode: str) -> Path:
+def record(path: Path, mode: str, epochs: int = 1) -> Path:
     clock = FakeClock()
     loader = ScriptedLoader([np.zeros((4, 2))] * 30, [30 * MS] * 30, clock)
     with LoaderEvaluator(loader, mode, 2, log_file=path, unit="images", clock=clock) as evaluator:
-        for _ in evaluator:
-            clock.advance(10 * MS)
+        for _ in range(epochs):
+            for _ in evaluator:
+                clock.advance(10 * MS)
     return path
 
 
@@ -89,7 +90,7 @@ def test_json_has_the_fields_of_the_dataclasses(logs: Logs) -> None:
 def test_json_and_figure_together(logs: Logs, tmp_path: Path) -> None:
     """The figure is written, and stdout is JSON alone."""
     _, out, _ = run(*logs, "--json", "--output", tmp_path / "figure.svg")
-    assert json.loads(out)["speedup"] == 4.0
+    assert json.loads(out)["speedup"]["value"] == 4.0
     assert (tmp_path / "figure.svg").exists()
 
 
@@ -121,9 +122,62 @@ def test_a_file_that_is_not_there_exits_with_1(logs: Logs, tmp_path: Path) -> No
     assert "none.jsonl" in err
 
 
-def test_one_run_is_wrong_usage(logs: Logs) -> None:
-    """Two files are needed."""
-    assert run(logs[0])[0] == 2
+@pytest.fixture(name="alternated")
+def _alternated(tmp_path: Path) -> Path:
+    """The run log of an alternating run: steps of 10 ms, after waits of 30 ms and of none."""
+    return record(tmp_path / "alternated.jsonl", "alternate", epochs=4)
+
+
+def test_one_alternating_run_is_compared_with_itself(alternated: Path, tmp_path: Path) -> None:
+    """One file gives the finding with its interval, a column for each arm, and a figure."""
+    output = tmp_path / "figure.png"
+    code, out, err = run(alternated, "--output", output)
+    assert (code, err) == (0, "")
+    words = " ".join(out.split())
+    assert words.startswith("Highly input-bound: training would be 4.00x as fast if loading were")
+    assert "(95% interval 4.00x to 4.00x)" in words
+    assert "alternate, real arm alternate, ideal arm" in words
+    assert output.read_bytes().startswith(b"\x89PNG")
+
+
+def test_json_of_one_alternating_run(alternated: Path) -> None:
+    """Headroom's fields, and the summaries of its arms as real and ideal."""
+    code, out, err = run(alternated, "--json")
+    found, measured = json.loads(out), read_run(alternated)
+    expected = dataclasses.asdict(headroom.headroom(measured))
+    assert (code, err) == (0, "")
+    assert {name: found[name] for name in expected} == json.loads(json.dumps(expected))
+    assert found["pairs"] >= 3
+    assert found["real"]["steady_batches"] == found["real_batches"]
+    assert found["ideal"]["steady_batches"] == found["ideal_batches"]
+
+
+def test_one_run_that_does_not_alternate_exits_with_1(logs: Logs) -> None:
+    """The message says what kind of run was expected."""
+    code, out, err = run(logs[0])
+    assert (code, out) == (1, "")
+    assert "mode='alternate'" in err
+    assert err.count("\n") == 1
+
+
+def test_an_alternating_run_is_not_one_of_two(logs: Logs, alternated: Path) -> None:
+    """Beside another run it is refused, on either side."""
+    for files in ((alternated, logs[1]), (logs[0], alternated)):
+        code, out, err = run(*files)
+        assert (code, out) == (1, "")
+        assert "alternated.jsonl was recorded with mode='alternate'" in err
+
+
+def test_no_run_is_wrong_usage() -> None:
+    """At least one file is needed."""
+    assert run()[0] == 2
+
+
+def test_three_runs_are_wrong_usage(logs: Logs) -> None:
+    """The message says how many there are to be."""
+    code, out, err = run(*logs, logs[0])
+    assert (code, out) == (2, "")
+    assert "3 files were given, where one run of mode alternate" in " ".join(err.split())
 
 
 def test_exit_codes_are_in_the_help() -> None:

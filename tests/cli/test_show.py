@@ -7,6 +7,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -34,10 +35,11 @@ def _log(tmp_path: Path) -> Path:
     return record(tmp_path / "real.jsonl")
 
 
-def record(path: Path, name: str | None = None) -> Path:
+def record(path: Path, name: str | None = None, mode: str = "log") -> Path:
     clock = FakeClock()
     loader = ScriptedLoader([np.zeros((4, 2))] * 30, [30 * MS] * 30, clock)
-    with LoaderEvaluator(loader, log_file=path, unit="images", name=name, clock=clock) as evaluator:
+    options: dict[str, Any] = {"log_file": path, "unit": "images", "name": name, "clock": clock}
+    with LoaderEvaluator(loader, mode, **options) as evaluator:
         for _ in evaluator:
             clock.advance(10 * MS)
         evaluator.save_metrics(path.with_suffix(".json"))
@@ -63,6 +65,19 @@ def test_runs_are_printed_side_by_side(log: Path, tmp_path: Path) -> None:
     other = record(tmp_path / "other.jsonl")
     _, out, _ = run(log, other.with_suffix(".json"))
     assert out.splitlines()[0].split() == ["run", "real", "other"]
+
+
+def test_an_alternating_run_has_a_column_for_each_arm(tmp_path: Path) -> None:
+    """Real and ideal batches are told side by side, in text and in JSON."""
+    log = record(tmp_path / "run.jsonl", mode="alternate")
+    code, out, err = run(log)
+    assert (code, err) == (0, "")
+    assert "alternate, real arm alternate, ideal arm" in " ".join(out.split())
+    (shown,) = json.loads(run(log, "--json")[1])["runs"]
+    assert "summary" not in shown
+    measured = read_run(log)
+    for arm, batches in (("real", measured.steps.arm == 0), ("ideal", measured.steps.arm == 1)):
+        assert shown["summaries"][arm]["batches"] == batches.sum()
 
 
 def test_json_has_the_summary_of_each_run(log: Path) -> None:

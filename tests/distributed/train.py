@@ -37,7 +37,7 @@ def main() -> None:
         loader.sampler.set_epoch(epoch)
         for inputs, targets in loader:
             optimiser.zero_grad()
-            nn.functional.mse_loss(model(inputs), targets).backward()
+            nn.functional.mse_loss(model(inputs), targets).backward()  # type: ignore[no-untyped-call]  # torch leaves it so
             optimiser.step()
     run = loader.recorded()
     seen = {

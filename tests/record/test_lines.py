@@ -60,14 +60,19 @@ def test_small_lines_come_back(line: Any) -> None:
 
 def test_a_block_comes_back() -> None:
     """Columns that are known, known in part, and unknown throughout are read back equal."""
-    columns = {
+    columns: dict[str, Any] = {
         "request_ns": [0, 20],
         "wait_ns": [10, 0],
         "step_ns": [10, UNKNOWN],
         "samples": [UNKNOWN, UNKNOWN],
         "nbytes": [64, LARGEST],
     }
-    block = Block(2, "ideal", **{name: np.array(values) for name, values in columns.items()})
+    block = Block(
+        epoch=2,
+        arm="ideal",
+        pair=None,
+        **{name: np.array(values) for name, values in columns.items()},
+    )
     assert encode(block)["samples"] is None
     assert encode(block)["step_ns"] == [10, None]
     again = there_and_back(block)

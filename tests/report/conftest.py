@@ -64,7 +64,7 @@ def record(
         return evaluator.recorded()
 
 
-def alternating(
+def alternating(  # noqa: PLR0913 - what a test changes, by keyword
     *,
     pairs: int = 12,
     cycles_ns: tuple[int, int] = (40 * MS, 25 * MS),
@@ -80,29 +80,29 @@ def alternating(
     random = np.random.default_rng(0)
     rows: list[tuple[int, int, int, int]] = []
     for pair in range(pairs):
-        for arm in random.permutation(2):
-            for place in range(-(5, 1)[arm], block):
+        for code in random.permutation(2).tolist():
+            for place in range(-(5, 1)[code], block):
                 scale = float(random.normal(1, noise))
-                wait_ns = round(waits_ns[arm] * scale)
-                step_ns = round(cycles_ns[arm] * scale) - wait_ns
-                rows.append((arm, pair if place >= 0 else UNKNOWN, wait_ns, step_ns))
+                waited_ns = round(waits_ns[code] * scale)
+                stepped_ns = round(cycles_ns[code] * scale) - waited_ns
+                rows.append((code, pair if place >= 0 else UNKNOWN, waited_ns, stepped_ns))
     table = np.array(rows, dtype=np.int64).reshape(-1, 4)
-    arm, pair, wait_ns, step_ns = table.T
+    arm, counted, wait_ns, step_ns = table.T
     number = np.arange(len(table)) // epoch
     starts = np.arange(len(table)) % epoch == 0
-    arm, pair = np.where(starts, 0, arm), np.where(starts, UNKNOWN, pair)
+    arm, counted = np.where(starts, 0, arm), np.where(starts, UNKNOWN, counted)
     wait_ns = np.where(starts, 300 * MS, wait_ns)
     request_ns = np.cumsum(wait_ns + step_ns) - wait_ns - step_ns
     count, each = len(table), 4 * samples
     sizes = np.full(count, samples), np.full(count, each)
     return Run(
         Header("id", **{**ALTERNATING, **header}),
-        Steps(number, arm, pair, request_ns, wait_ns, step_ns, *sizes),
+        Steps(number, arm, counted, request_ns, wait_ns, step_ns, *sizes),
         ends=tuple(EpochEnd(int(last), "exhausted", 10**18, 0) for last in np.unique(number)),
         pulls=tuple(
             _pull(one, block, cycles_ns[0], samples) for one in range(pairs if pulls else 0)
         ),
-        windows=tuple(_windows(number, arm, pair, wait_ns + step_ns)),
+        windows=tuple(_windows(number, arm, counted, wait_ns + step_ns)),
         closed=True,
     )
 

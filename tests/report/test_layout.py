@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 from itertools import combinations
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 
 from loadeval.record.model import Event
+from loadeval.report.comparison import Comparison
 from loadeval.report.plots import comparison_figure
 
 if TYPE_CHECKING:
@@ -24,6 +25,12 @@ if TYPE_CHECKING:
     Record = Callable[..., Run]
 
 MS = 1_000_000
+
+
+def figure_of(real: Run, ideal: Run | None = None) -> Figure:
+    return comparison_figure(Comparison.of(real, ideal))
+
+
 LONG = "/data/" + "W" * 3000 + "/$\\alpha_{\x1b[31m\n\u4e2d\u6587"
 
 CASES: dict[str, Callable[[Record], tuple[Run, Run]]] = {
@@ -72,9 +79,27 @@ CASES: dict[str, Callable[[Record], tuple[Run, Run]]] = {
 }
 
 
-@pytest.fixture(params=CASES, name="figure", scope="module")
-def _figure(request: pytest.FixtureRequest, record: Record) -> Figure:
-    figure = comparison_figure(*CASES[request.param](record))
+ALTERNATING: dict[str, dict[str, Any]] = {
+    "alternating": {},
+    "alternating, no faster": {"cycles_ns": (25 * MS, 25 * MS), "waits_ns": (900, 0), "noise": 0.3},
+    "alternating, interference": {"cycles_ns": (25 * MS, 20 * MS), "waits_ns": (0, 0)},
+    "alternating, slower": {"cycles_ns": (25 * MS, 90 * MS), "waits_ns": (0, 0), "noise": 0.2},
+    "alternating, wide": {"pairs": 3, "noise": 0.6},
+    "alternating, loader not alone": {"pulls": False},
+    "alternating, one pair": {"pairs": 1},
+    "alternating, no pair": {"pairs": 0},
+    "alternating, many pairs": {"pairs": 300, "epoch": 2000},
+    "alternating, many epochs": {"pairs": 30, "epoch": 12},
+    "alternating, long names": {"name": LONG, "unit": LONG},
+}
+
+
+@pytest.fixture(params=[*CASES, *ALTERNATING], name="figure", scope="module")
+def _figure(request: pytest.FixtureRequest, record: Record, alternating: Record) -> Figure:
+    if request.param in CASES:
+        figure = figure_of(*CASES[request.param](record))
+    else:
+        figure = figure_of(alternating(**ALTERNATING[request.param]))
     figure.draw_without_rendering()
     return figure
 

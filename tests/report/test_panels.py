@@ -9,6 +9,7 @@ import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
+from loadeval.report.comparison import Comparison
 from loadeval.report.plots import comparison_figure
 from loadeval.report.waits import BINS, outliers, thinned
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
     from loadeval.record.model import Run
 
@@ -24,8 +26,12 @@ if TYPE_CHECKING:
 MS = 1_000_000
 
 
+def figure_of(real: Run, ideal: Run | None = None) -> Figure:
+    return comparison_figure(Comparison.of(real, ideal))
+
+
 def panels(real: Run, ideal: Run) -> tuple[Axes, Axes, Axes]:
-    throughput, time, waits = comparison_figure(real, ideal).axes
+    throughput, time, waits = figure_of(real, ideal).axes
     return throughput, time, waits
 
 
@@ -67,7 +73,7 @@ def test_throughput_in_batches(
 def test_throughput_that_was_not_measured(record: Record) -> None:
     """A side without a steady batch has no bar, and says why."""
     axes, _, _ = panels(record(warmup=99), record("replay"))
-    assert written(axes) == ["not measured", "400"]
+    assert written(axes) == ["not\nmeasured", "400"]
     assert len(bars(axes)) == 1
 
 

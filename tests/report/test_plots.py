@@ -13,12 +13,13 @@ from typing import TYPE_CHECKING, Any
 import matplotlib as mpl
 import pytest
 
-from loadeval.analysis.headroom import compare
+from loadeval.analysis.headroom import compare, headroom
 from loadeval.errors import RunLogError, UsageError
 from loadeval.record.metrics import write_metrics
 from loadeval.record.model import Event
+from loadeval.report.comparison import Comparison
 from loadeval.report.plots import comparison_figure, plot_comparison
-from loadeval.report.wording import headline
+from loadeval.report.wording import duration, estimated, headline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -33,10 +34,14 @@ if TYPE_CHECKING:
 MS = 1_000_000
 
 
+def figure_of(real: Run, ideal: Run | None = None) -> Figure:
+    return comparison_figure(Comparison.of(real, ideal))
+
+
 def test_title_states_the_finding(record: Record) -> None:
-    """The first line of the figure is the headline of the comparison."""
+    """The first lines of the figure are the headline of the comparison, its interval included."""
     real, ideal = record(), record("replay")
-    assert figure_texts(real, ideal)[0] == headline(compare(real, ideal))
+    assert " ".join(figure_texts(real, ideal)[:2]) == headline(compare(real, ideal))
 
 
 def test_small_print_has_counts_thresholds_and_caution(record: Record) -> None:
@@ -69,10 +74,37 @@ def test_a_character_without_a_glyph_is_a_box(record: Record) -> None:
     assert "real (run \u25a1)" in words
 
 
+def test_an_alternating_run_is_drawn_alone(alternating: Record, tmp_path: Path) -> None:
+    """One file is enough, and the title, the small print and the loss have their intervals."""
+    run = alternating()
+    write_metrics(run, tmp_path / "run.json")
+    assert plot_comparison(tmp_path / "run.json", output=tmp_path / "a.png").stat().st_size > 0
+    found = headroom(run)
+    words = " ".join(text.get_text() for text in figure_of(run).texts)
+    assert headline(found) in words
+    assert "alternating: Loader, workers 2, prefetch depth 4, batch size 32; 264 batches" in words
+    assert "in 12 pairs of blocks of one run" in words
+    assert f"Lost per batch: {estimated(found.lost_ns, duration)} of" in words
+
+
+def test_one_run_that_does_not_alternate_is_refused(record: Record) -> None:
+    """It is said which kind of run was expected."""
+    with pytest.raises(UsageError, match="mode='alternate'"):
+        figure_of(record())
+
+
+def test_what_was_not_measured_is_in_the_small_print(alternating: Record) -> None:
+    """Each sentence about it."""
+    run = alternating(pulls=False)
+    words = " ".join(text.get_text() for text in figure_of(run).texts)
+    assert headroom(run).not_measured
+    assert all(sentence in words for sentence in headroom(run).not_measured)
+
+
 def test_runs_the_other_way_round_are_refused(record: Record) -> None:
     """A replayed run is not drawn as the real one."""
     with pytest.raises(UsageError, match="the other way round"):
-        comparison_figure(record("replay"), record())
+        figure_of(record("replay"), record())
 
 
 @pytest.mark.parametrize(
@@ -158,7 +190,7 @@ def test_pyplot_is_not_imported(record: Record, tmp_path: Path) -> None:
 
 def test_settings_of_the_user_do_not_spoil_the_figure(record: Record) -> None:
     """A dark style, other sizes, grids and TeX change nothing."""
-    plain = comparison_figure(record(), record("replay"))
+    plain = figure_of(record(), record("replay"))
     style: dict[Any, Any] = {
         "axes.grid": True,
         "axes.facecolor": "black",
@@ -171,7 +203,7 @@ def test_settings_of_the_user_do_not_spoil_the_figure(record: Record) -> None:
         "xtick.minor.visible": True,
     }
     with mpl.rc_context(style):
-        styled = comparison_figure(record(), record("replay"))
+        styled = figure_of(record(), record("replay"))
         assert pixels(styled) == pixels(plain)
 
 
@@ -188,7 +220,7 @@ def test_figures_are_drawn_in_threads(record: Record, tmp_path: Path) -> None:
 
 
 def figure_texts(real: Run, ideal: Run) -> list[str]:
-    return [text.get_text() for text in comparison_figure(real, ideal).texts]
+    return [text.get_text() for text in figure_of(real, ideal).texts]
 
 
 def saved(folder: Path, record: Record) -> tuple[Path, Path]:

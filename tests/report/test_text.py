@@ -12,9 +12,9 @@ from rich.console import Console
 from loadeval.analysis.headroom import compare
 from loadeval.analysis.summary import summarise
 from loadeval.record.model import EpochEnd, Event, LoaderInfo
+from loadeval.report.comparison import columns
 from loadeval.report.text import (
     RunsReport,
-    comparison_facts,
     comparison_report,
     figures,
     loader_facts,
@@ -148,22 +148,20 @@ def test_notes_are_printed_under_the_figures(record: Callable[..., Run]) -> None
     assert printed(report_of(run)).endswith("\nNotes\n  log: cut off".ljust(80 + 7) + "\n")
 
 
-def test_comparison_facts(record: Callable[..., Run]) -> None:
-    """Speed-up, loss and its parts, verdict with its reason."""
-    headroom = compare(record(step_ns=12 * MS), record("replay"))
-    found = dict(comparison_facts(headroom))
-    assert found["speed-up"] == "4.20x"
-    assert found["lost per batch"] == "32.0 ms of 42.0 ms (76.2%)"
-    assert found["  waiting"] == "30.0 ms"
-    assert found["  interference"] == "2.00 ms"
-    assert found["verdict"] == f"highly input-bound: {headroom.reason}"
+def test_an_alternating_run_has_a_column_for_each_arm(alternating: Callable[..., Run]) -> None:
+    """The real arm's batches and the ideal one's, each with its own rates."""
+    real, ideal = (dict(figures(*side)) for side in columns(alternating(noise=0)))
+    assert (real["mode"], ideal["mode"]) == ("alternate, real arm", "alternate, ideal arm")
+    assert (real["throughput"], ideal["throughput"]) == ("800 images/s", "1,280 images/s")
+    assert (real["steady batches"], ideal["steady batches"]) == ("95", "94")
+    assert real["left out per epoch"] == "start-up and wash-outs"
+    assert real["start-up, first epoch"] == "300 ms"
 
 
-def test_comparison_without_a_figure(record: Callable[..., Run]) -> None:
-    """Nothing that was not measured gets a number."""
-    found = dict(comparison_facts(compare(record(warmup=99), record("replay"))))
-    names = ("speed-up", "lost per batch", "  waiting", "  interference")
-    assert {found[name] for name in names} == {"not measured"}
+def test_notes_of_an_alternating_run_are_told_once(alternating: Callable[..., Run]) -> None:
+    """Its two columns are of one run."""
+    run = dataclasses.replace(alternating(), notes=("cut off",))
+    assert printed(RunsReport(columns(run))).count("cut off") == 1
 
 
 def test_comparison_prints_finding_advice_and_caution(record: Callable[..., Run]) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.analysis.headroom import compare
+from loadeval.analysis.headroom import compare, headroom
+from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.summary import summarise
 from loadeval.report.wording import (
     counted,
     described_loader,
     duration,
+    estimated,
     headline,
     number,
     printable,
@@ -123,7 +126,8 @@ def test_throughput_of_an_unmeasured_run(record: Callable[..., Run]) -> None:
 def test_headline_highly_input_bound(record: Callable[..., Run]) -> None:
     """Waits of three steps each make training four times as fast without."""
     assert headline(compare(record(), record("replay"))) == (
-        "Highly input-bound: training would be 4.00x as fast if loading were free"
+        "Highly input-bound: training would be 4.00x as fast if loading were free "
+        "(95% interval 4.00x to 4.00x)"
     )
 
 
@@ -131,17 +135,52 @@ def test_headline_moderately_input_bound(record: Callable[..., Run]) -> None:
     """A wait of a tenth of the step is moderate."""
     real = record(waits_ns=[MS] * 30)
     assert headline(compare(real, record("replay"))) == (
-        "Moderately input-bound: training would be 1.10x as fast if loading were free"
+        "Moderately input-bound: training would be 1.10x as fast if loading were free "
+        "(95% interval 1.10x to 1.10x)"
     )
 
 
-@pytest.mark.parametrize("step_ns", [10 * MS, 9 * MS])
-def test_headline_no_faster(record: Callable[..., Run], step_ns: int) -> None:
+@pytest.mark.parametrize(("step_ns", "ratio"), [(10 * MS, "1.00x"), (9 * MS, "0.90x")])
+def test_headline_no_faster(record: Callable[..., Run], step_ns: int, ratio: str) -> None:
     """A speed-up of 1, or below, is told as no faster."""
     real = record(waits_ns=[0] * 30, step_ns=step_ns)
     assert headline(compare(real, record("replay"))) == (
-        "Not input-bound: training would be no faster if loading were free"
+        "Not input-bound: training would be no faster if loading were free "
+        f"(95% interval {ratio} to {ratio})"
     )
+
+
+def test_headline_without_an_interval(record: Callable[..., Run]) -> None:
+    """Where none could be had, none is told."""
+    found = compare(record(), record("replay"))
+    found = replace(found, speedup=Estimate(4.0, None, None))
+    assert headline(found) == (
+        "Highly input-bound: training would be 4.00x as fast if loading were free"
+    )
+
+
+def test_headline_of_a_span(alternating: Callable[..., Run]) -> None:
+    """A verdict that spans two levels is told as it is."""
+    found = replace(headroom(alternating()), verdict="moderately to highly input-bound")
+    assert headline(found).startswith("Moderately to highly input-bound: training would be 1.")
+
+
+def test_headline_of_an_alternating_run_without_pairs(alternating: Callable[..., Run]) -> None:
+    """It is said why there is nothing to compare."""
+    found = headroom(alternating(pairs=0))
+    assert headline(found) == f"Inconclusive: {found.reason}"
+
+
+def test_estimates_have_their_interval_in_brackets() -> None:
+    """Value and ends are told alike; without an interval the value stands alone."""
+    assert estimated(Estimate(1.661, 1.64, 1.68), speedup) == "1.66x [1.64x, 1.68x]"
+    assert estimated(Estimate(1.661, None, None), speedup) == "1.66x"
+    assert estimated(None, speedup) == "not measured"
+
+
+def test_factors_have_two_decimals() -> None:
+    """Above and below 1, so that an interval reads alike at both ends."""
+    assert [speedup(ratio) for ratio in (1.034, 0.9849, 0.0123)] == ["1.03x", "0.98x", "0.0123x"]
 
 
 def test_headline_inconclusive(record: Callable[..., Run]) -> None:

@@ -1,0 +1,359 @@
+"""The headroom of one alternating run."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.analysis.alone import NO_CPU, NO_INTERVAL, NO_PULL, NO_SAMPLES, SWALLOWED
+from loadeval.analysis.headroom import compare, headroom
+from loadeval.analysis.summary import summarise
+from loadeval.errors import UsageError
+from loadeval.record.model import (
+    UNKNOWN,
+    Arm,
+    Block,
+    EpochEnd,
+    Header,
+    LoaderInfo,
+    Pull,
+    Run,
+    Steps,
+    Window,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.analysis.intervals import Estimate
+
+MS = 1_000_000
+IN_PROCESS = LoaderInfo("loader", workers=0, prefetch_depth=0)
+QUEUED = LoaderInfo("loader", workers=2, prefetch_depth=4)
+
+
+def served(
+    arm: Arm,
+    pair: int | None,
+    count: int,
+    wait: float,
+    step: float,
+    samples: int = 4,
+    epoch: int = 0,
+) -> Block:
+    """A block of equal batches; times are in milliseconds."""
+
+    def column(value: float) -> Any:
+        return np.full(count, int(value))
+
+    times = column(wait * MS), column(step * MS)
+    return Block(epoch, arm, column(UNKNOWN), *times, column(samples), column(10), pair)
+
+
+def alternating(blocks: Sequence[Block], loader: LoaderInfo = IN_PROCESS, **more: Any) -> Run:
+    header = Header("id", "the run", "alternate", "", "images", 1, loader)
+    return Run(header, Steps.from_blocks(blocks, []), **more)
+
+
+def pairs(
+    number: int = 6,
+    wait: float = 30,
+    real: float = 70,
+    ideal: float = 50,
+    noise: float = 0.0,
+) -> list[Block]:
+    """Pairs of blocks of 8 batches; `noise` moves every second real step up, and others down."""
+    found = [served("real", None, 1, 500, 70)]
+    for pair in range(number):
+        sign = 1 if pair % 2 else -1
+        found += [
+            served("real", None, 1, 99, 9),
+            served("real", pair, 8, wait, real + sign * noise),
+        ]
+        found += [served("ideal", None, 1, 99, 9), served("ideal", pair, 8, 0, ideal)]
+    return found
+
+
+def windows(cpu_ms: float | None, number: int = 6, elapsed_ms: float = 400) -> tuple[Window, ...]:
+    cpu_ns = None if cpu_ms is None else int(cpu_ms * MS)
+    return tuple(Window(pair, 0, "ideal", int(elapsed_ms * MS), cpu_ns) for pair in range(number))
+
+
+def pulls(each_ms: float, samples: int | None = 32, timed: int = 8) -> tuple[Pull, ...]:
+    return (Pull(0, 0, 10, timed, int(each_ms * timed * MS), samples),)
+
+
+def value(estimate: Estimate | None) -> float:
+    assert estimate is not None
+    return estimate.value
+
+
+def test_only_what_counts_is_compared() -> None:
+    """Wash-out and start-up enter no figure."""
+    found = headroom(alternating(pairs()))
+    assert (found.real_ns, found.ideal_ns) == (100 * MS, 50 * MS)
+    assert value(found.speedup) == pytest.approx(2.0)
+    assert value(found.waiting_ns) == 30 * MS
+    assert value(found.interference_ns) == 20 * MS
+    assert value(found.lost_ns) == 50 * MS
+    assert (found.pairs, found.real_batches, found.ideal_batches) == (6, 48, 48)
+    assert (found.unit, found.samples_per_batch) == ("images", 4.0)
+
+
+def test_no_noise_is_no_width() -> None:
+    """Pairs that are all alike leave nothing unsure."""
+    speedup = headroom(alternating(pairs())).speedup
+    assert speedup is not None
+    assert speedup.low == pytest.approx(2.0)
+    assert speedup.high == pytest.approx(2.0)
+
+
+def test_the_finding_in_one_line() -> None:
+    """The speed-up with its interval, the verdict and the reason; with no interval, without."""
+    assert str(headroom(alternating(pairs()))) == (
+        "2.00x [2.00, 2.00] if loading were free: highly input-bound, 50.0% [50.0%, 50.0%] of "
+        "the training time is lost to loading, most of it in waiting for batches"
+    )
+    assert str(headroom(alternating(pairs(2)))).startswith("2.00x if loading were free: inconcl")
+    assert str(headroom(alternating([]))).startswith("inconclusive: the run has no pair")
+
+
+def test_a_pair_that_is_cut_short_is_left_out() -> None:
+    """With under half of the usual batches; with half it counts, and so does the other arm's."""
+    short = [*pairs(), served("real", 6, 8, 900, 9), served("ideal", 6, 3, 0, 900)]
+    assert headroom(alternating(short)).pairs == 6
+    assert value(headroom(alternating(short)).speedup) == pytest.approx(2.0)
+    half = [*pairs(), served("real", 6, 8, 30, 70), served("ideal", 6, 4, 0, 50)]
+    found = headroom(alternating(half))
+    assert (found.pairs, found.real_batches, found.ideal_batches) == (7, 56, 52)
+    assert value(found.speedup) == pytest.approx(2.0)
+
+
+def test_a_pair_with_one_arm_is_left_out() -> None:
+    """Where the run ended between the two blocks, and where no step was closed."""
+    assert headroom(alternating([*pairs(), served("ideal", 6, 8, 0, 900)])).pairs == 6
+    opened = replace(served("ideal", 6, 8, 0, 1), step_ns=np.full(8, UNKNOWN))
+    assert headroom(alternating([*pairs(), served("real", 6, 8, 9, 9), opened])).pairs == 6
+
+
+def test_a_block_that_spans_two_epochs_is_one_block() -> None:
+    """Its batches count together."""
+    blocks = [*pairs(), served("real", 6, 8, 30, 70), served("ideal", 6, 5, 0, 50)]
+    blocks += [served("real", None, 1, 400, 70, epoch=1), served("ideal", 6, 3, 0, 50, epoch=1)]
+    assert headroom(alternating(blocks)).ideal_batches == 56
+
+
+def test_arms_with_batches_of_other_sizes_are_compared_by_sample() -> None:
+    """Half as many samples in half the time are no gain."""
+    sizes: tuple[tuple[Arm, int], ...] = (("real", 2), ("ideal", 1))
+    blocks = [
+        served(arm, pair, 8, 0, 50 * size, 4 * size) for pair in range(4) for arm, size in sizes
+    ]
+    found = headroom(alternating(blocks))
+    assert value(found.speedup) == pytest.approx(1.0)
+    assert found.samples_per_batch == 8.0
+
+
+def test_unknown_samples_are_told() -> None:
+    """Batches are compared as they are, and that is said."""
+    blocks = [*pairs(), served("real", 6, 8, 30, 70, -1), served("ideal", 6, 8, 0, 50)]
+    found = headroom(alternating(blocks, pulls=pulls(40)))
+    assert found.samples_per_batch is None
+    assert found.not_measured == (NO_SAMPLES,)
+    assert found.loader_only_ns == 40 * MS
+
+
+def test_the_loader_alone_is_per_batch_of_the_real_arm() -> None:
+    """16 ms a sample are 64 ms a batch of four, and 1.28 ideal cycles."""
+    found = headroom(alternating(pairs(), pulls=pulls(32, samples=16)))
+    assert found.loader_only_ns == 64 * MS
+    assert found.required == pytest.approx(1.28)
+    assert found.not_measured == ()
+
+
+@pytest.mark.parametrize("samples", [None, 0])
+def test_pulls_without_samples_go_by_batch(samples: int | None) -> None:
+    """Where a pull's samples are not known, or none, batches count as equal."""
+    found = headroom(alternating(pairs(), pulls=pulls(32, samples)))
+    assert found.loader_only_ns == 32 * MS
+
+
+def test_a_loader_that_was_not_timed_alone_is_told() -> None:
+    """Because nothing was pulled, or all that was had been loaded before."""
+    found = headroom(alternating(pairs()))
+    assert (found.loader_only_ns, found.required, found.not_measured) == (None, None, (NO_PULL,))
+    assert headroom(alternating(pairs(), pulls=pulls(0, None, 0))).not_measured == (SWALLOWED,)
+
+
+def test_unreadable_workers_are_told() -> None:
+    """Whether workers rested is not known, unless there are none."""
+    more: dict[str, Any] = {"pulls": pulls(40)}
+    found = headroom(alternating(pairs(), QUEUED, windows=windows(None), **more))
+    assert found.not_measured == (NO_CPU,)
+    assert headroom(alternating(pairs(), QUEUED, **more)).not_measured == (NO_CPU,)
+    assert headroom(alternating(pairs(), QUEUED, windows=windows(0), **more)).not_measured == ()
+    assert headroom(alternating(pairs(), windows=windows(None), **more)).not_measured == ()
+
+
+def test_busy_workers_leave_it_open() -> None:
+    """Work in ideal blocks may hide a loss: unless it is found to be high all the same."""
+    some = pairs(wait=5, real=50)
+    found = headroom(alternating(some, QUEUED, windows=windows(80)))
+    assert found.verdict == "inconclusive"
+    assert found.reason == (
+        "the loader's workers were still at work in the ideal blocks, for 20% of a CPU, so that "
+        "free loading was not quite free"
+    )
+    assert "prefetch" in found.advice
+    high = headroom(alternating(pairs(), QUEUED, windows=windows(80)))
+    assert high.verdict == "highly input-bound"
+    assert "more is lost than was found" in high.caution
+
+
+def test_ticks_are_allowed_for() -> None:
+    """A tick of 10 ms in a short window is no proof of work; other pairs and arms do not count."""
+    some = pairs(wait=5, real=50)
+    ticks = windows(5, elapsed_ms=80)
+    other = (Window(99, 0, "ideal", MS, 900 * MS), Window(0, 0, "real", MS, 900 * MS))
+    found = headroom(alternating(some, QUEUED, windows=(*ticks, *other)))
+    assert found.verdict == "moderately input-bound"
+    assert found.caution == ""
+
+
+def test_few_batches_are_inconclusive() -> None:
+    """Under 20 in an arm; and under three pairs there is no interval to go by."""
+    found = headroom(alternating(pairs(2)))
+    assert found.reason == (
+        "too few batches, 16 counted in the real arm and 16 counted in the ideal arm, where 20 "
+        "are needed"
+    )
+    assert "More pairs" in found.advice
+    blocks = [served(arm, pair, 12, 1, 9) for pair in (0, 1) for arm in ("real", "ideal")]
+    two = headroom(alternating(blocks, pulls=pulls(1)))
+    assert two.verdict == "inconclusive"
+    assert "fewer than three pairs are whole" in two.reason
+    assert two.not_measured == (NO_INTERVAL,)
+
+
+def test_a_wide_interval_is_inconclusive() -> None:
+    """Wider than ten points of the share lost either way."""
+    found = headroom(alternating(pairs(noise=40)))
+    assert found.verdict == "inconclusive"
+    assert found.reason.endswith("an interval wider than 10 points either way")
+    assert "More pairs" in found.advice
+
+
+@pytest.mark.parametrize(
+    ("wait", "noise", "verdict"),
+    [
+        (0.5, 0.5, "not input-bound"),
+        (2.5, 2, "not to moderately input-bound"),
+        (6, 2, "moderately input-bound"),
+        (12.5, 3, "moderately to highly input-bound"),
+        (7, 5, "not to highly input-bound"),
+        (30, 3, "highly input-bound"),
+    ],
+)
+def test_an_interval_may_span_a_threshold(wait: float, noise: float, verdict: str) -> None:
+    """Then both are said, and that more pairs would settle it."""
+    found = headroom(alternating(pairs(wait=wait, real=50, noise=noise)))
+    assert found.verdict == verdict
+    assert ("More pairs would settle it" in found.advice) is (" to " in verdict)
+
+
+@pytest.mark.parametrize(
+    ("loader", "alone", "wait", "real", "said"),
+    [
+        (QUEUED, 100, 50, 50, "it must become 2.00 times as fast"),
+        (QUEUED, 100, 10, 90, "or a loader that needs less"),
+        (QUEUED, 25, 50, 50, "Batches come in bursts"),
+        (QUEUED, 25, 10, 90, "try fewer workers or threads"),
+        (IN_PROCESS, 25, 50, 50, "It loads nothing while a step runs"),
+    ],
+)
+def test_advice_goes_by_capacity(
+    loader: LoaderInfo, alone: float, wait: float, real: float, said: str
+) -> None:
+    """A loader too slow on its own, or fast enough and late all the same, or in the way."""
+    found = headroom(alternating(pairs(wait=wait, real=real), loader, pulls=pulls(alone)))
+    assert said in found.advice
+    assert ("capacity is not the problem" in found.advice) is (alone < 50)
+
+
+def test_whole_epochs_have_start_up_and_end() -> None:
+    """Start-up, batches and the wait at the end, over the epoch's batches in ideal cycles."""
+    run = alternating(pairs(), ends=(EpochEnd(0, "exhausted", 0, 100 * MS),))
+    found = headroom(run)
+    assert found.startup_ns == 500 * MS
+    assert found.epoch_speedup == pytest.approx((500 + 109 * 100 + 100) / (109 * 50))
+
+
+def test_an_epoch_of_unknown_length_has_no_speedup() -> None:
+    """Broken off, it tells neither its length nor its end; the loader's length will do."""
+    cut = alternating(pairs(), ends=(EpochEnd(0, "broken off"),))
+    assert headroom(cut).epoch_speedup is None
+    known = alternating(pairs(), replace(IN_PROCESS, length=10), ends=cut.ends)
+    assert headroom(known).epoch_speedup == pytest.approx((500 + 1000) / 500)
+
+
+def test_an_epoch_that_starts_from_memory_tells_no_start_up() -> None:
+    """A batch that was pulled came without its wait."""
+    assert headroom(alternating(pairs()[3:])).startup_ns is None
+
+
+def test_start_up_that_costs_more_is_told() -> None:
+    """Where the steady part loses little, and short epochs begin slowly."""
+    some = alternating(pairs(wait=1, real=50), replace(IN_PROCESS, length=20))
+    found = headroom(some)
+    assert found.verdict == "not input-bound"
+    assert "Over whole epochs of 20 batches free loading would be worth 1.52x" in found.advice
+    long = replace(IN_PROCESS, length=2_000)
+    assert "whole epochs" not in headroom(alternating(pairs(), long)).advice
+    unsure = alternating(pairs(2, wait=1, real=50), replace(IN_PROCESS, length=20))
+    assert "whole epochs" in headroom(unsure).advice
+
+
+def test_without_a_pair_nothing_is_known() -> None:
+    """And with pairs of no time, nothing either: said in each case."""
+    found = headroom(alternating(pairs()[:3]))
+    assert (found.speedup, found.lost_share, found.real_ns, found.required) == (None,) * 4
+    assert found.verdict == "inconclusive"
+    assert found.reason == (
+        "the run has no pair of blocks, one real and one ideal, that is whole: it has 10 batches "
+        "in all"
+    )
+    assert found.pairs == 0
+    no_time = headroom(alternating(pairs(wait=0, real=0)))
+    assert no_time.reason == "the run has pairs that took no time by its clock"
+
+
+def test_other_runs_are_no_alternating_ones() -> None:
+    """Nor the other way round: each error says what was expected."""
+    run = alternating(pairs())
+    logged = replace(run, header=replace(run.header, mode="log"))
+    with pytest.raises(UsageError, match="mode='log'; expected a run with mode='alternate'"):
+        headroom(logged)
+    with pytest.raises(UsageError, match="mode='alternate'; expected a run with mode='log'"):
+        compare(run, run)
+
+
+def test_the_summary_is_of_one_arm() -> None:
+    """By default the real one, and of what counts; start-up waits are the loader's own."""
+    run = alternating(pairs())
+    assert summarise(run).cycle_ns == 100 * MS
+    assert summarise(run, "ideal").cycle_ns == 50 * MS
+    assert summarise(run, "ideal").steady_batches == 48
+    assert summarise(run).startup_ns == (500 * MS,)
+    assert summarise(alternating([served("ideal", 0, 3, 0, 50)])).cycle_ns == 50 * MS
+    assert summarise(alternating([])).steady_batches == 0
+
+
+def test_the_arm_of_another_run_may_be_asked_for() -> None:
+    """A logged run has a real arm and no ideal one."""
+    run = alternating(pairs()[:1])
+    logged = replace(run, header=replace(run.header, mode="log", warmup=0))
+    assert summarise(logged, "real").steady_batches == 1
+    assert summarise(logged, "ideal").steady_batches == 0

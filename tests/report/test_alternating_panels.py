@@ -1,0 +1,124 @@
+"""What the panels of the figure show of one alternating run."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgba
+from matplotlib.patches import Rectangle
+
+from loadeval.analysis.headroom import headroom
+from loadeval.report.comparison import Comparison
+from loadeval.report.plots import comparison_figure
+from loadeval.report.style import IDEAL, REAL
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
+
+    from loadeval.record.model import Run
+
+    Record = Callable[..., Run]
+
+MS = 1_000_000
+
+
+def figure_of(run: Run) -> Figure:
+    return comparison_figure(Comparison.of(run))
+
+
+def bars(axes: Axes) -> list[tuple[float, float, float]]:
+    """Left end, width and height of each bar."""
+    found = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
+    return [(bar.get_x(), bar.get_width(), bar.get_height()) for bar in found]
+
+
+def written(axes: Axes) -> list[str]:
+    return [text.get_text() for text in axes.texts]
+
+
+def legend(axes: Axes) -> list[str]:
+    found = axes.get_legend()
+    return [] if found is None else [text.get_text() for text in found.get_texts()]
+
+
+def blocks(axes: Axes) -> list[LineCollection]:
+    """The means of the blocks, a collection for each arm."""
+    return [lines for lines in axes.collections if isinstance(lines, LineCollection)][:2]
+
+
+def test_throughput_of_an_alternating_run(alternating: Record) -> None:
+    """Three bars, and on the ideal one a whisker: the interval of the speed-up."""
+    run = alternating()
+    found = headroom(run)
+    axes = figure_of(run).axes[0]
+    paces = [found.real_ns, found.ideal_ns, found.loader_only_ns]
+    rates = [32e9 / pace for pace in paces if pace is not None]
+    assert [height for _, _, height in bars(axes)] == pytest.approx(rates, rel=1e-6)
+    (whisker,) = axes.lines
+    assert found.speedup is not None
+    ends = [found.speedup.low, found.speedup.high]
+    assert np.asarray(whisker.get_ydata()).tolist() == pytest.approx(
+        [rates[0] * end for end in ends if end is not None]
+    )
+
+
+def test_loader_alone_that_was_not_timed(alternating: Record) -> None:
+    """Its place is kept, and says so."""
+    axes = figure_of(alternating(pulls=False)).axes[0]
+    assert len(bars(axes)) == 2
+    assert written(axes)[2] == "not\nmeasured"
+
+
+def test_lost_parts_have_whiskers(alternating: Record) -> None:
+    """What waiting and interference cost is drawn with its interval."""
+    run = alternating()
+    found = headroom(run)
+    drawn = [np.asarray(line.get_xdata()).tolist() for line in figure_of(run).axes[1].lines]
+    assert len(drawn) == 2
+    for ends, lost in zip(drawn, (found.waiting_ns, found.interference_ns), strict=True):
+        assert lost is not None
+        assert lost.low is not None
+        assert lost.high is not None
+        assert ends[1] - ends[0] == pytest.approx(lost.high - lost.low)
+
+
+def test_cycles_are_drawn_by_arm(alternating: Record) -> None:
+    """A line for each block at its mean, in the colour of its arm; the counted batches as dots."""
+    run = alternating(noise=0, epoch=1000)
+    axes = figure_of(run).axes[2]
+    assert legend(axes) == ["real", "ideal", "1 start-up (300 ms)"]
+    for lines, cycle_ns, color in zip(blocks(axes), (40 * MS, 25 * MS), (REAL, IDEAL), strict=True):
+        heights = [np.asarray(part)[:, 1].tolist() for part in lines.get_segments()]
+        assert heights == [[cycle_ns, cycle_ns]] * 12
+        assert np.asarray(lines.get_edgecolor())[0].tolist() == pytest.approx(to_rgba(color))
+    dots = [len(np.asarray(line.get_xdata())) for line in axes.lines if line.get_marker() == "o"]
+    assert dots == [96, 96]
+
+
+def test_a_block_that_goes_on_in_the_next_epoch_is_drawn_in_parts(alternating: Record) -> None:
+    """Its first batch there, a start-up, counts for nothing; start-ups and epochs are marked."""
+    run = alternating(epoch=60)
+    axes = figure_of(run).axes[2]
+    assert sum(len(lines.get_segments()) for lines in blocks(axes)) > 24
+    assert legend(axes) == ["real", "ideal", "5 start-ups (300 ms)", "new epoch"]
+
+
+def test_cycles_of_a_run_without_a_pair(alternating: Record) -> None:
+    """The panel says that nothing was measured."""
+    assert written(figure_of(alternating(pairs=0)).axes[2]) == ["not measured"]
+
+
+def test_a_pair_that_was_not_finished_is_not_drawn(alternating: Record) -> None:
+    """The panel shows what the figures are made of."""
+    run = alternating(noise=0, epoch=1000)
+    pair = np.where(run.steps.pair == 11, np.where(run.steps.arm == 0, 11, -1), run.steps.pair)
+    cut = dataclasses.replace(run, steps=dataclasses.replace(run.steps, pair=pair))
+    drawn = blocks(figure_of(cut).axes[2])
+    assert [len(lines.get_segments()) for lines in drawn] == [11, 11]
