@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from loadeval.analysis.headroom import HIGH_SHARE, MODERATE_SHARE, Headroom
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.record.lines import KINDS, decode
 from loadeval.record.metrics import read_run
@@ -18,6 +19,7 @@ from loadeval.record.model import CacheInfo, LoaderInfo
 from loadeval.testing import FakeClock, ScriptedLoader
 
 RUN_LOG = Path(__file__).parents[1] / "docs" / "run-log.md"
+HOW_IT_MEASURES = RUN_LOG.with_name("how-it-measures.md")
 
 
 def code_blocks(document: Path, language: str) -> list[str]:
@@ -70,3 +72,17 @@ def test_every_field_is_described(kind: Any) -> None:
     """Each field of each line has its row in a table."""
     rows = re.findall(r"^\| `(\w+)` \|", RUN_LOG.read_text(), re.MULTILINE)
     assert {field.name for field in fields(kind)} <= set(rows)
+
+
+def test_the_figures_that_are_defined_are_those_of_a_headroom() -> None:
+    """Each name in the table is a field of Headroom."""
+    rows = re.findall(r"^\| [\w -]+ \| `(\w+)` \|", HOW_IT_MEASURES.read_text(), re.MULTILINE)
+    assert len(rows) == 8
+    assert set(rows) <= {field.name for field in fields(Headroom)}
+
+
+def test_the_thresholds_are_those_of_the_verdict() -> None:
+    """The page's bounds are the code's."""
+    text = HOW_IT_MEASURES.read_text()
+    assert f"| {MODERATE_SHARE:.0%} and over | moderately input-bound |" in text
+    assert f"| {HIGH_SHARE:.0%} and over | highly input-bound |" in text

@@ -73,6 +73,7 @@ def judge(found: Evidence) -> Verdict:
         or _contaminated(found)
         or _drifted(found)
         or _no_interval(found)
+        or _impossible(found)
         or _too_wide(found)
         or _level(found)
     )
@@ -131,6 +132,14 @@ def _too_wide(found: Evidence) -> Verdict | None:
     return Verdict(INCONCLUSIVE, reason, found.settled_by_more)
 
 
+def _impossible(found: Evidence) -> Verdict | None:
+    _, high = _bounds(found)
+    if high > -MODERATE_SHARE:
+        return None
+    slower = f"free loading was slower than the real one, by {-found.share.value:.1%} of its time"
+    return Verdict(INCONCLUSIVE, f"{slower}, which loading cannot explain", advice.SLOWER_WHEN_FREE)
+
+
 def _level(found: Evidence) -> Verdict:
     low, high = _bounds(found)
     lowest, highest = level(low), level(high)
@@ -139,7 +148,7 @@ def _level(found: Evidence) -> Verdict:
     else:
         verdict = f"{LEVELS[lowest]} to {LEVELS[highest]} input-bound"
     if highest == 0:
-        return Verdict(verdict, _little(found, high), _keeps_up(high))
+        return Verdict(verdict, _little(found), advice.KEEPS_UP)
     waits = found.gain.waiting_ns.value >= found.gain.interference_ns.value
     place = "waiting for batches" if waits else "slower steps"
     more = "" if lowest == highest else f" {found.settled_by_more}"
@@ -152,18 +161,10 @@ def level(share: float) -> int:
     return sum(share >= bound - ROUNDING for bound in (MODERATE_SHARE, HIGH_SHARE))
 
 
-def _little(found: Evidence, high: float) -> str:
-    if high <= -MODERATE_SHARE:
-        return f"free loading was slower than the real one, by {-found.share.value:.1%} of its time"
+def _little(found: Evidence) -> str:
     if found.share.value < -ROUNDING:
         return f"free loading was no faster than the real one{_interval(found)}"
     return _lost(found)
-
-
-def _keeps_up(high: float) -> str:
-    if high > -MODERATE_SHARE:
-        return advice.KEEPS_UP
-    return f"{advice.KEEPS_UP} {advice.SLOWER_WHEN_FREE}"
 
 
 def _bounds(found: Evidence) -> tuple[float, float]:

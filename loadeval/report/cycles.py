@@ -74,7 +74,7 @@ def _draw_startups(axes: Axes, steps: Steps) -> None:
     mean_ns = float(steps.wait_ns[places].mean())
     axes.plot(
         places,
-        np.zeros(len(places)),
+        np.full(len(places), 0.04),
         transform=axes.get_xaxis_transform(),
         clip_on=False,
         color=STARTUP,

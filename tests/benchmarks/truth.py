@@ -38,6 +38,8 @@ OUR_BATCHES = 200
 PEERS_BATCHES = 100
 MORE = 8
 """Batches that a bare loop leaves in the loader, so that its workers are busy to the end."""
+UNSETTLED = 5
+"""Batches at the start of an epoch that are left out of the truth: a queue of four, and one."""
 CACHED = 20
 CORE = 0
 CLOSE = 0.05
@@ -105,7 +107,7 @@ class Result:
         return found
 
     def row(self) -> list[str]:
-        """As text, a peer that is off by more than a tenth and outside the truth's spread with *."""
+        """As text; a * marks a peer that is off by a tenth and outside the truth's spread."""
         low, high = self.truth.spread
         speedup = self.ours.speedup
         ours = "-"
@@ -153,7 +155,7 @@ def emptied(kept: list[Any]) -> Iterator[Any]:
 
 
 def bare(case: Case, batches: Iterable[Any]) -> tuple[float, float]:
-    """Seconds to the first batch, and per batch once the loader is at its pace."""
+    """Seconds to the first batch, and per batch once the loader has found its pace."""
     step, asked = case.step(case.truth_batches), time.perf_counter()
     delivered, ended = [], []
     for batch in islice(batches, case.truth_batches):
@@ -161,8 +163,8 @@ def bare(case: Case, batches: Iterable[Any]) -> tuple[float, float]:
         step(batch)
         del batch
         ended.append(time.perf_counter())
-    settled = len(ended) - case.unsettled
-    return delivered[0] - asked, (ended[-1] - ended[case.unsettled - 1]) / settled
+    settled_s = ended[-1] - ended[UNSETTLED - 1]
+    return delivered[0] - asked, settled_s / (len(ended) - UNSETTLED)
 
 
 @contextmanager
@@ -272,7 +274,7 @@ def show(results: list[Result], markdown: bool) -> None:
     """The table, and what it has no column for."""
     heads = ["case", "what", "truth", "loadeval", "verdict", "DALI", "SPDL", "right"]
     rows = [result.row() for result in results]
-    notes = [start_up(result) for result in results if result.case.opens_slowly]
+    notes = [start_up(result) for result in results if result.case.slow_start]
     if markdown:
         for cells in (heads, ["---"] * len(heads), *rows):
             print(f"| {' | '.join(cells)} |")
@@ -281,7 +283,7 @@ def show(results: list[Result], markdown: bool) -> None:
     table = Table(*heads)
     for cells in rows:
         table.add_row(*(escape(cell) for cell in cells))
-    console = Console()
+    console = Console(width=None if sys.stdout.isatty() else 150)
     console.print(table, *map(escape, notes), sep="\n")
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from dataclasses import dataclass
+from functools import cache
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
@@ -32,8 +33,7 @@ def numbered(index: int) -> torch.Tensor:
 class Case:
     """A loader of `loader(batches)`, and the steps of a run of `step(batches)`.
 
-    `content(i)` is batch i, made at no cost. `unsettled` batches at the start of an epoch are
-    left out of the truth. A `steady` case asks for a narrow interval.
+    `content(i)` is batch i, made at no cost. A `steady` case asks for a narrow interval.
     """
 
     name: str
@@ -43,9 +43,8 @@ class Case:
     content: Content = numbered
     steady: bool = False
     truth_batches: int = 100
-    unsettled: int = 1
     drifts: bool = False
-    opens_slowly: bool = False
+    slow_start: bool = False
 
 
 @dataclass(frozen=True)
@@ -149,9 +148,15 @@ def labelled(index: int) -> dict[str, torch.Tensor]:
     return {"x": torch.full((8, 32_768), float(index)), "labels": torch.zeros(8)}
 
 
+@cache
+def pixels(index: int) -> torch.Tensor:
+    """Two megabytes."""
+    return torch.full((8, 262_144), index, dtype=torch.uint8)
+
+
 def photographs(index: int) -> dict[str, torch.Tensor]:
-    """Two megabytes in four tensors."""
-    return {str(key): torch.full((8, 65_536), index % 256, dtype=torch.uint8) for key in range(4)}
+    """Eight megabytes in four tensors, which are in memory already."""
+    return {str(key): pixels(index % 8 + 8 * key) for key in range(4)}
 
 
 def every(cost: Cost) -> Callable[[int], Step]:
@@ -174,8 +179,8 @@ def converting(_batches: int) -> Step:
     """Writes floats over the bytes in its batch's dictionary."""
 
     def step(batch: dict[str, torch.Tensor]) -> None:
-        for key in batch:
-            batch[key] = batch[key].float()
+        for key, value in batch.items():
+            batch[key] = value.float()
 
     return step
 
@@ -226,7 +231,6 @@ def cases() -> list[Case]:
             "2 CPU-bound workers, CPU-bound step",
             workers(burn(20)),
             every(burn(10)),
-            unsettled=5,
         ),
         Case(
             "tail",
@@ -240,7 +244,6 @@ def cases() -> list[Case]:
             "2 workers x 5 ms, 300 at every 50th",
             workers(Sleep(5, 300, 50)),
             ten,
-            unsettled=5,
         ),
         Case(
             "in place",
@@ -260,7 +263,7 @@ def cases() -> list[Case]:
             "opens in 2 s, 5 ms, step 10",
             in_process(Sleep(5), 2.0),
             ten,
-            opens_slowly=True,
+            slow_start=True,
         ),
         Case("growing", "10 ms, step grows 2 to 18", in_process(Sleep(10)), growing_with_time),
         Case(
