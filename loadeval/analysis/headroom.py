@@ -131,9 +131,12 @@ def _check_arm(run: Run, arm: Arm) -> None:
     found = [ARMS[code] for code in np.unique(run.steps.arm)]
     if run.header.mode == "alternate" or (found and found != [arm]):
         wanted = {"real": "mode='log'", "ideal": "mode='replay'"}[arm]
+        advice = "Are the two the other way round, or the same one?"
+        if run.header.mode == "alternate":
+            advice = "An alternating run has both: give it alone."
         raise UsageError(
             f"{run.path or run.header.name} was recorded with mode={run.header.mode!r}; expected "
-            f"a run with {wanted} as the {arm} one. Are the two the other way round?"
+            f"a run with {wanted} as the {arm} one. {advice}"
         )
 
 

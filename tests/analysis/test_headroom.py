@@ -234,7 +234,7 @@ def test_runs_the_wrong_way_round_are_an_error(make_run: MakeRun) -> None:
     with pytest.raises(
         UsageError,
         match=r"ideal run was recorded with mode='replay'; expected .*"
-        r"mode='log' as the real one. Are the two the other way round\?",
+        r"mode='log' as the real one. Are the two the other way round, or the same one\?",
     ):
         compare(ideal, real)
     with pytest.raises(UsageError, match="mode='replay' as the ideal one"):
