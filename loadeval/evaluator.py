@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.analysis.headroom import Headroom, headroom
-from loadeval.analysis.intervals import speedup_of_pairs
+from loadeval.analysis.intervals import precision_of
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.measure.adapter import length_of
 from loadeval.measure.measurement import Measurement, free_name
+from loadeval.measure.proxy import LoaderProxy
 from loadeval.measure.settings import DEFAULT_CACHE_BYTES, Settings
 from loadeval.record.metrics import metrics_of, summary_of, write_metrics
 
@@ -29,8 +30,11 @@ if TYPE_CHECKING:
     from loadeval.measure.cache import BatchCache
     from loadeval.record.model import Run
 
+FEWEST_PAIRS = 8
+"""Before these, agreement may be chance: a loader's bursts may not have come yet."""
 
-class LoaderEvaluator:
+
+class LoaderEvaluator(LoaderProxy):
     """Stands in for a data loader in a training loop, and times every batch.
 
     In `log` mode it serves the loader as it is. In `replay` mode it keeps
@@ -126,33 +130,8 @@ class LoaderEvaluator:
         self._measurement = Measurement(loader, settings, cache, enough)
         self._closer = weakref.finalize(self, self._measurement.close)
 
-    # The loader's face.
-
     def __iter__(self) -> Iterator[Any]:
         return self._measurement.epoch(self._loader, self)
-
-    def __len__(self) -> int:
-        return len(self._loader)
-
-    def __bool__(self) -> bool:
-        return bool(self._loader)
-
-    def __getattr__(self, name: str) -> Any:
-        if _is_special(name) or name in _OWN:
-            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        return getattr(self._loader, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name in _OWN or _is_special(name) or hasattr(type(self), name):
-            object.__setattr__(self, name, value)
-        else:
-            setattr(self._loader, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._loader, name)
-
-    def __dir__(self) -> list[str]:
-        return sorted({*object.__dir__(self), *dir(self._loader)})
 
     def __repr__(self) -> str:
         return f"LoaderEvaluator({self._loader!r}, mode={self.mode!r})"
@@ -255,23 +234,11 @@ class LoaderEvaluator:
         self.close()
 
 
-def _is_precise(precision: float, real_ns: Sequence[float], ideal_ns: Sequence[float]) -> bool:
+def _is_precise(wanted: float, real_ns: Sequence[float], ideal_ns: Sequence[float]) -> bool:
     if len(real_ns) < FEWEST_PAIRS:
         return False
-    speedup = speedup_of_pairs(np.array(real_ns), np.array(ideal_ns))
-    if speedup.low is None or speedup.high is None:
-        return False
-    return (speedup.high - speedup.low) / 2 < precision * speedup.value
-
-
-FEWEST_PAIRS = 8
-"""Before which agreement may be chance: bursts of the loader may not have come yet."""
-
-_OWN = frozenset({"_loader", "_measurement", "_closer"})
-
-
-def _is_special(name: str) -> bool:
-    return name.startswith("__") and name.endswith("__")
+    precision = precision_of(np.array(real_ns), np.array(ideal_ns))
+    return precision is not None and precision < wanted
 
 
 def _restored(

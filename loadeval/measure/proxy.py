@@ -1,0 +1,44 @@
+"""Standing in for a loader: its length, its truth, its attributes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+OWN = frozenset({"_loader", "_measurement", "_closer"})
+"""What a LoaderEvaluator keeps in itself."""
+
+
+class LoaderProxy:
+    """Has every attribute of `_loader`, to read and to write, beside its own.
+
+    Its own are those that its class has, and those named OWN.
+    """
+
+    _loader: Any
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __bool__(self) -> bool:
+        return bool(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if _is_special(name) or name in OWN:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        return getattr(self._loader, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OWN or _is_special(name) or hasattr(type(self), name):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._loader, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._loader, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *dir(self._loader)})
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
