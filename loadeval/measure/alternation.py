@@ -91,7 +91,7 @@ class AlternatingEpoch:
         asked_ns, self.asked_ns = self.asked_ns, None
         if self._queue_is_full:
             pulled = self._shared.puller.pull_prefetched(self._source, self._epoch)
-            self._held += pulled.batches
+            self._hold(pulled)
             self._queue_is_full = False
             yield from self._ended_by(pulled)
         if not self._over:
@@ -107,14 +107,20 @@ class AlternatingEpoch:
         shared.keep(pulled.fact)
         shared.wait_until_idle(pulled.fact)
         self._queue_is_full = True
-        self._held += pulled.batches
+        self._hold(pulled)
         count = min(len(self._held), segment.washout + shared.progress.left)
-        washout = min(segment.washout, count)
+        # Where memory bounds the pull, a wash-out must leave something to count.
+        washout = min(segment.washout, count // 2 if pulled.full else count)
         batches = handed_out(self._held)
         yield from self._uncounted(Stage(batches, washout, "ideal", since_ns=asked_ns))
         if count > washout:
             yield from self._counted(segment, batches, count - washout)
         yield from self._ended_by(pulled)
+
+    def _hold(self, pulled: Pulled) -> None:
+        # Moved, not shared: a batch that was handed out is the consumer's to free.
+        self._held += pulled.batches
+        pulled.batches.clear()
 
     def _ended_by(self, pulled: Pulled) -> Iterator[Stage]:
         if pulled.error is not None:

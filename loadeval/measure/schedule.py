@@ -14,6 +14,8 @@ if TYPE_CHECKING:
 
 SMALLEST_BLOCK = 8
 """Counted batches of one arm in one pair, at least."""
+SHORTEST_WASHOUT = 3
+"""Batches after a change of arms in which a step that moves much memory finds its pace again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,10 +31,10 @@ class Segment:
 def segments(seed: int, pairs: int | None, prefetch_depth: int, block: int) -> Iterator[Segment]:
     """The segments of `pairs` pairs (None: without end), the arms of each in random order.
 
-    In the real arm's wash-out the loader, whose queue begins empty, finds its pace. The ideal arm
-    needs one batch: it begins when the loader has gone quiet.
+    In the real arm's wash-out the loader, whose queue begins empty, finds its pace too.
     """
-    washout: dict[Arm, int] = {"real": prefetch_depth + 1, "ideal": 1}
+    shortest = SHORTEST_WASHOUT
+    washout: dict[Arm, int] = {"real": max(prefetch_depth + 1, shortest), "ideal": shortest}
     for pair in count() if pairs is None else range(pairs):
         order: list[Arm] = ["real", "ideal"]
         random.Random(f"{seed}/{pair}").shuffle(order)  # noqa: S311 - no secret

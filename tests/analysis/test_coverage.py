@@ -197,4 +197,4 @@ def test_the_evaluator_finds_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "loads nothing while a step runs" in found.advice
     assert found.samples_per_batch == 4.0
     assert found.not_measured == ()
-    assert found.pairs == 14
+    assert found.pairs == 11

@@ -89,7 +89,7 @@ def cases() -> list[Case]:
         Case("S3", "200 ms at every 20th, step 10", in_process(Sleep(0, 200, 20)), ten),
         Case(
             "S4",
-            "1 ms, step converts its batch",
+            "1 ms, step of 8 converts its batch",
             lambda n: InProcess(n, photographs, Sleep(1)),
             converting,
             photographs,
