@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,6 +15,7 @@ from loadeval.analysis.checks import drift_ns, loads_ahead, too_busy
 from loadeval.analysis.epochs import epochs_of, starting_up
 from loadeval.analysis.figures import figures
 from loadeval.analysis.intervals import Estimate, over_pairs, over_runs
+from loadeval.analysis.stalls import missed_stall_ns, widened
 from loadeval.analysis.summary import steady, summarise
 from loadeval.analysis.unmeasured import no_pace, no_pair
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE, Evidence, judge
@@ -96,7 +97,10 @@ def headroom(run: Run) -> Headroom:
     if found.gain is not None:
         required = _required(alone_ns, found)
         ahead = loads_ahead(run.header.loader)
-        verdict = judge(Evidence(found, found.gain, True, required, busy, ahead=ahead))
+        missed_ns = missed_stall_ns(run, found)
+        gain = widened(found.gain, missed_ns, found.real_batches)
+        found = replace(found, gain=gain)
+        verdict = judge(Evidence(found, gain, True, required, busy, 0.0, missed_ns, ahead))
     return _headroom(
         run,
         found,

@@ -43,7 +43,8 @@ class Evidence:
 
     `required` is None where the loader alone was not timed. `workers_busy` is the CPU time of
     the loader's workers in the ideal blocks as a share of these, where that is too much.
-    `drift_ns` is the larger of the two runs' drifts, a batch, beyond noise. `ahead` is False
+    `drift_ns` is the larger of the two runs' drifts, a batch, beyond noise. `missed_ns` is a
+    stall of the loader that fell beside the counted batches. `ahead` is False
     where the loader is known to load nothing ahead of time.
     """
 
@@ -53,6 +54,7 @@ class Evidence:
     required: float | None = None
     workers_busy: float | None = None
     drift_ns: float = 0.0
+    missed_ns: float = 0.0
     ahead: bool = True
 
     @property
@@ -74,6 +76,7 @@ def judge(found: Evidence) -> Verdict:
         or _drifted(found)
         or _no_interval(found)
         or _impossible(found)
+        or _too_rare(found)
         or _too_wide(found)
         or _level(found)
     )
@@ -124,9 +127,23 @@ def _no_interval(found: Evidence) -> Verdict | None:
     return Verdict(INCONCLUSIVE, reason, found.settled_by_more)
 
 
-def _too_wide(found: Evidence) -> Verdict | None:
+def _too_rare(found: Evidence) -> Verdict | None:
+    if not found.missed_ns or not _wide(found):
+        return None
+    reason = (
+        f"{_lost(found)}: the loader stalled for {found.missed_ns / 1e6:,.0f} ms longer beside the "
+        "counted batches than for any of them, too rarely for so few to tell how often"
+    )
+    return Verdict(INCONCLUSIVE, reason, found.settled_by_more)
+
+
+def _wide(found: Evidence) -> bool:
     low, high = _bounds(found)
-    if (high - low) / 2 <= WIDEST_SHARE + ROUNDING:
+    return (high - low) / 2 > WIDEST_SHARE + ROUNDING
+
+
+def _too_wide(found: Evidence) -> Verdict | None:
+    if not _wide(found):
         return None
     reason = f"{_lost(found)}: an interval wider than {WIDEST_SHARE * 100:.0f} points either way"
     return Verdict(INCONCLUSIVE, reason, found.settled_by_more)

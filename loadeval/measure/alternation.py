@@ -90,14 +90,19 @@ class AlternatingEpoch:
     def _real(self, segment: Segment) -> Iterator[Stage]:
         asked_ns, self.asked_ns = self.asked_ns, None
         if self._queue_is_full:
-            pulled = self._shared.puller.pull_prefetched(self._source, self._epoch)
-            self._hold(pulled)
-            self._queue_is_full = False
-            yield from self._ended_by(pulled)
+            yield from self._empty_queue(segment)
         if not self._over:
             yield from self._uncounted(Stage(self._source, segment.washout, since_ns=asked_ns))
         if not self._over:
             yield from self._counted(segment, self._source, self._shared.progress.left)
+
+    def _empty_queue(self, segment: Segment) -> Iterator[Stage]:
+        shared = self._shared
+        pulled = shared.puller.pull_prefetched(self._source, segment.pair, self._epoch)
+        shared.keep(pulled.fact)
+        self._hold(pulled)
+        self._queue_is_full = False
+        yield from self._ended_by(pulled)
 
     def _ideal(self, segment: Segment) -> Iterator[Stage]:
         shared = self._shared
@@ -106,7 +111,7 @@ class AlternatingEpoch:
         pulled = shared.puller.pull(self._source, wanted, segment.pair, self._epoch)
         shared.keep(pulled.fact)
         shared.wait_until_idle(pulled.fact)
-        self._queue_is_full = True
+        self._queue_is_full = bool(shared.puller.prefetched)
         self._hold(pulled)
         count = min(len(self._held), segment.washout + shared.progress.left)
         # Where memory bounds the pull, a wash-out must leave something to count.

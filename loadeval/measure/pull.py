@@ -65,14 +65,15 @@ class Puller:
         self._loads_meanwhile = bool(info.workers)
         self._max_bytes = max_bytes
 
-    def pull_prefetched(self, source: Iterator[Any], epoch: int) -> Pulled:
+    def pull_prefetched(self, source: Iterator[Any], pair: int, epoch: int) -> Pulled:
         """What the loader has in its queue when that is full."""
-        return self.pull(source, self.prefetched, 0, epoch)
+        return self.pull(source, self.prefetched, pair, epoch)
 
     def pull(self, source: Iterator[Any], wanted: int, pair: int, epoch: int) -> Pulled:
         """The next `wanted` batches of `source`, or as many as there are, and fit."""
         batches: deque[Any] = deque()
         ends: dict[str, Any] = {}
+        longest_ns: int | None = None
         timed = elapsed_ns = samples = total_bytes = 0
         while len(batches) < wanted and not ends:
             asked = self._clock()
@@ -85,6 +86,7 @@ class Puller:
                 ends["error"] = error
                 break
             delivered = self._clock()
+            longest_ns = max(longest_ns or 0, delivered - asked)
             batches.append(self._adapter.keep(batch))
             count, nbytes = self._counter.count(batch)
             del batch
@@ -96,4 +98,5 @@ class Puller:
             if total_bytes + max(nbytes, 0) > self._max_bytes:
                 ends["full"] = True
         known = samples if timed and samples >= 0 else None
-        return Pulled(batches, Pull(pair, epoch, len(batches), timed, elapsed_ns, known), **ends)
+        fact = Pull(pair, epoch, len(batches), timed, elapsed_ns, known, longest_ns)
+        return Pulled(batches, fact, **ends)

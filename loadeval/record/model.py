@@ -125,6 +125,7 @@ class Pull:
 
     The last `timed` of the `batches`, those that the loader had not prefetched, took
     `elapsed_ns` and hold `samples` (None: unknown). The first batch of an epoch is never timed.
+    `longest_ns` is the longest wait for one of all of them; None where there was none.
     """
 
     pair: int
@@ -133,6 +134,7 @@ class Pull:
     timed: int
     elapsed_ns: int
     samples: int | None
+    longest_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

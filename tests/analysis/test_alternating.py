@@ -28,6 +28,7 @@ from loadeval.record.model import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.intervals import Estimate
 
 MS = 1_000_000
@@ -84,6 +85,10 @@ def windows(cpu_ms: float | None, number: int = 6, elapsed_ms: float = 400) -> t
 
 def pulls(each_ms: float, samples: int | None = 32, timed: int = 8) -> tuple[Pull, ...]:
     return (Pull(0, 0, 10, timed, int(each_ms * timed * MS), samples),)
+
+
+def pulled(longest_ms: float) -> tuple[Pull, ...]:
+    return (Pull(0, 0, 10, 8, 80 * MS, 32, int(longest_ms * MS)),)
 
 
 def value(estimate: Estimate | None) -> float:
@@ -357,3 +362,46 @@ def test_the_arm_of_another_run_may_be_asked_for() -> None:
     logged = replace(run, header=replace(run.header, mode="log", warmup=0))
     assert summarise(logged, "real").steady_batches == 1
     assert summarise(logged, "ideal").steady_batches == 0
+
+
+def stalled(longest_ms: float, blocks: list[Block] | None = None, depth: int = 0) -> Headroom:
+    """Six pairs that agree, 5% lost, and a wait of `longest_ms` in a pull."""
+    run = alternating(pairs(wait=5, real=100, ideal=100) if blocks is None else blocks)
+    loader = replace(run.header.loader, prefetch_depth=depth)
+    return headroom(
+        replace(run, header=replace(run.header, loader=loader), pulls=pulled(longest_ms))
+    )
+
+
+def test_a_stall_beside_the_counted_batches_widens_the_interval() -> None:
+    """By three such stalls among the counted ones; 48 batches of 105 ms, and 1 s in a pull."""
+    speedup = stalled(1005).speedup
+    assert speedup is not None
+    assert speedup.low == pytest.approx(1.05)
+    assert speedup.high == pytest.approx(1.05 + 3 * 1000 / 48 / 100)
+
+
+def test_stalls_too_rare_to_count_are_inconclusive() -> None:
+    """The reason says by how much the stall was longer, and the advice asks for more."""
+    found = stalled(1005)
+    assert found.verdict == "inconclusive"
+    assert "stalled for 1,000 ms longer beside the counted batches" in found.reason
+    assert "More pairs would settle it" in found.advice
+
+
+def test_a_stall_that_could_not_matter_is_let_pass() -> None:
+    """One that is small beside the counted time, that the queue hides, or that was counted too."""
+    assert "stalled" not in stalled(200).reason
+    assert stalled(1005, depth=10).verdict != "inconclusive"
+    counted = pairs(wait=5, real=100, ideal=100)
+    counted += [served("real", 6, 1, 1005, 100), served("real", 6, 7, 5, 100)]
+    counted += [served("ideal", 6, 8, 0, 100)]
+    assert "stalled" not in stalled(1005, counted).reason
+
+
+def test_a_stall_in_a_wash_out_is_seen() -> None:
+    """But not the first wait of one, which includes the pull, nor an epoch's start-up."""
+    first = [served("real", None, 1, 9000, 100), *pairs(wait=5, real=100, ideal=100)[1:]]
+    assert stalled(0, first).verdict != "inconclusive"
+    later = [*first, served("real", None, 1, 9000, 100), served("real", None, 1, 1005, 100)]
+    assert "stalled for 1,000 ms" in stalled(0, later).reason

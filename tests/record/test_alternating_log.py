@@ -28,6 +28,7 @@ PULL: dict[str, Any] = {
     "timed": 8,
     "elapsed_ns": 900,
     "samples": 32,
+    "longest_ns": 110,
 }
 WINDOW: dict[str, Any] = {
     "type": "window",
@@ -114,7 +115,7 @@ def test_a_new_pair_begins_a_new_block() -> None:
 @pytest.mark.parametrize(
     "line",
     [
-        Pull(0, 3, 12, 8, 900, 32),
+        Pull(0, 3, 12, 8, 900, 32, 120),
         Pull(0, 3, 12, 0, 0, None),
         Window(4, 3, "ideal", 700, 20_000_000),
         Window(4, 3, "real", 700, None),
