@@ -30,6 +30,7 @@ class PyTorchAdapter(IterableAdapter):
             device="cpu",
             start_method=_start_method(loader) if workers else None,
             persistent_workers=loader.persistent_workers,
+            ready_batches=0,
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:

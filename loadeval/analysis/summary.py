@@ -33,7 +33,7 @@ class Summary:
     """What a run's batches add up to. What cannot be known is None.
 
     `batches` and `epochs` count all that were delivered. `startup_ns` is the first wait of
-    each epoch. Everything from `steady_batches` on is of the steady part alone: batches whose
+    each epoch that shows what its first batch costs. Everything from `steady_batches` on is of the steady part alone: batches whose
     step was closed, without the first `warmup` of each epoch; in an alternating run, those
     that count for a pair. Rates are sums over sums, so
     that a short last batch counts for what it is: `batches_per_s` and `samples_per_s`, the
@@ -83,10 +83,13 @@ def rank_in_epoch(epoch: Column) -> Column:
 def startups(run: Run) -> Column:
     """The first wait of each epoch that began with the loader itself, not with kept batches.
 
-    A replayed run has nothing but kept batches, and its first waits are told as they are.
+    A replayed run has nothing but kept batches, and its first waits are told as they are. An
+    epoch whose first batch was ready when the loader was wrapped has no start-up to tell.
     """
     steps = run.steps
     first = rank_in_epoch(steps.epoch) == 0
+    if run.header.loader.ready_batches:
+        first &= steps.epoch > 0
     if run.header.mode == "alternate":
         first &= steps.arm == ARMS.index("real")
     waits: Column = steps.wait_ns[first]

@@ -30,7 +30,9 @@ NOT_RECORDED = "not recorded"
 class LoaderInfo:
     """What is known of a loader; None is "not known".
 
-    `prefetch_depth` and `length` count batches; `length` is one epoch's.
+    `prefetch_depth` and `length` count batches; `length` is one epoch's. `ready_batches` are
+    those that it had loaded before it was wrapped, so that the first request does not show what
+    they cost.
     """
 
     backend: str
@@ -43,6 +45,7 @@ class LoaderInfo:
     length: int | None = None
     start_method: str | None = None
     persistent_workers: bool | None = None
+    ready_batches: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

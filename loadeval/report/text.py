@@ -84,7 +84,8 @@ def figures(run: Run, summary: Summary) -> Rows:
     """What was measured, as labels and values."""
     header, waits = run.header, summary.waits
     unit = printable(shortened(header.unit, LONGEST_NAME))
-    samples, later = summary.samples_per_batch, summary.startup_ns[1:]
+    samples, ready = summary.samples_per_batch, bool(header.loader.ready_batches)
+    first, later = summary.startup_ns[: not ready], summary.startup_ns[not ready :]
     return [
         ("run", printable(shortened(header.name, LONGEST_NAME))),
         ("mode", _mode(run)),
@@ -97,7 +98,7 @@ def figures(run: Run, summary: Summary) -> Rows:
         ("wait, p99", duration(waits.p99_ns if waits else None)),
         ("wait, max", duration(waits.max_ns if waits else None)),
         ("share waited", share(summary.wait_share)),
-        ("start-up, first epoch", duration(next(iter(summary.startup_ns), None))),
+        ("start-up, first epoch", duration(next(iter(first), None))),
         ("start-up, later epochs", _between(later)),
         ("batches", f"{summary.batches:,}"),
         ("epochs", f"{summary.epochs:,}"),
@@ -120,6 +121,7 @@ def loader_facts(run: Run) -> Rows:
         ("prefetch depth", _known(loader.prefetch_depth)),
         ("batch size", _known(loader.batch_size)),
         ("batches in an epoch", _known(loader.length)),
+        ("ready when wrapped", _known(loader.ready_batches)),
         ("pinned", _known(loader.pinned)),
         ("device", _known(loader.device)),
         ("start method", _known(loader.start_method)),
