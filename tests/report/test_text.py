@@ -108,6 +108,7 @@ def test_loader_facts(record: Callable[..., Run]) -> None:
         "prefetch depth": "8",
         "batch size": "unknown",
         "batches in an epoch": "30",
+        "ready when wrapped": "unknown",
         "pinned": "yes",
         "device": "unknown",
         "start method": "unknown",
