@@ -2,6 +2,7 @@
 
 from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
 from loadeval.evaluator import LoaderEvaluator
+from loadeval.in_place import evaluate_in_place
 from loadeval.measure.adapter import Adapter, IterableAdapter
 from loadeval.measure.tree import is_array, leaves, map_leaves
 from loadeval.record.metrics import read_run
@@ -19,6 +20,7 @@ __all__ = [
     "Run",
     "RunLogError",
     "UsageError",
+    "evaluate_in_place",
     "is_array",
     "leaves",
     "map_leaves",

@@ -131,6 +131,9 @@ class LoaderEvaluator(LoaderProxy):
         self._closer = weakref.finalize(self, self._measurement.close)
 
     def __iter__(self) -> Iterator[Any]:
+        refusal = self._measurement.adapter.refusal(self._loader, self.mode)
+        if refusal is not None:
+            raise UsageError(refusal)
         return self._measurement.epoch(self._loader, self)
 
     def __repr__(self) -> str:
@@ -248,4 +251,5 @@ def _restored(
         settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
     copy = kind.__new__(kind)
     copy._wrap(loader, settings, cache)  # noqa: SLF001 - its own class
+    copy._measurement.recording.expects_batches = False  # noqa: SLF001 - who copies may not iterate
     return copy

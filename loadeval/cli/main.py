@@ -7,6 +7,7 @@ from typing import Annotated
 
 import typer
 
+from loadeval.cli.adapters import adapters
 from loadeval.cli.compare import compare
 from loadeval.cli.console import EXIT_CODES, escape_what_cannot_be_encoded
 from loadeval.cli.demo import demo
@@ -38,5 +39,5 @@ def main(
     escape_what_cannot_be_encoded()
 
 
-for command in (demo, show, compare):
+for command in (demo, show, compare, adapters):
     app.command(epilog=EXIT_CODES)(command)

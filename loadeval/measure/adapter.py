@@ -35,6 +35,9 @@ class Adapter(Protocol):
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
         """Stop what `loader` and its iterator `epoch` do in the background."""
 
+    def refusal(self, loader: Any, mode: str) -> str | None:
+        """Why a LoaderEvaluator cannot stand in for `loader` here, and what to do; or None."""
+
     def fence(self) -> None:
         """Wait until the device has done all that was asked of it; called at blocks' edges."""
 
@@ -79,6 +82,10 @@ class IterableAdapter:
         close = getattr(epoch, "close", None)
         if callable(close):
             close()
+
+    def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - adapters override it
+        """None: it can."""
+        return None
 
     def fence(self) -> None:
         """Synchronise with the CUDA device, where torch has one in use."""

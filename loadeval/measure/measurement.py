@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
-from loadeval.measure.adapter import check_is_loader
+from loadeval.measure.adapter import IterableAdapter, check_is_loader
 from loadeval.measure.alternation import AlternatingEpoch, Alternation
 from loadeval.measure.cache import fill
 from loadeval.measure.counting import Counter
@@ -62,7 +62,8 @@ class Measurement:
     ) -> None:
         self.settings = settings
         self.adapter: Adapter = adapter_for(loader)
-        check_is_loader(loader)
+        if type(self.adapter) is IterableAdapter:
+            check_is_loader(loader)
         info = self.adapter.describe(loader)
         self.counter = Counter(self.adapter, settings.samples)
         began = settings.clock()
@@ -96,7 +97,8 @@ class Measurement:
         clock, recording = self.settings.clock, self.recording
         begin = recording.begin_epoch
         if self.cache is not None:
-            return replayed(self.cache, self.epoch_batches, begin, clock, recording.note, owner)
+            batches = self._batches_of(loader)
+            return replayed(self.cache, batches, begin, clock, recording.note, owner)
         began = clock()
         source = self.adapter.epoch(loader)
         opened_ns = clock() - began
@@ -137,6 +139,12 @@ class Measurement:
                     LoadevalWarning,
                     stacklevel=2,
                 )
+
+    def _batches_of(self, loader: Any) -> float:
+        # A framework may have built `loader` anew, with a part of the batches for each process.
+        if self.settings.epoch_batches is not None:
+            return self.epoch_batches
+        return self.adapter.describe(loader).length or self.epoch_batches
 
     def _epoch_batches(self, info: LoaderInfo, cache: BatchCache) -> float:
         if self.settings.epoch_batches is not None:

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 
 MAX_WAITING_CHUNKS = 8
 """Chunks that may wait for the log's thread before the hot loop writes them itself."""
+UNSEEN = (
+    "nothing was measured: no batch was served through this LoaderEvaluator. A framework may have "
+    "put another loader in its place; evaluate_in_place(dataloader) measures those too"
+)
 EMPTY = (
     "the loader gave no batch in this epoch; if it can be iterated only once, as a generator, "
     "wrap a callable that returns a new one"
@@ -41,6 +45,7 @@ class Recording:
         self.origin_ns = clock()
         self.closed = False
         self.batches = 0
+        self.expects_batches = True
         self._log = log
         self._clock = clock
         self._epochs = 0
@@ -121,6 +126,9 @@ class Recording:
             self.drain()
             self.closed = True
             self._live.clear()
+            if self.expects_batches and not self._epochs:
+                self.note(UNSEEN)
+                warnings.warn(UNSEEN, LoadevalWarning, stacklevel=2)
             log = self._log
             if log is not None and not log.broken:
                 self._attempt(log, partial(log.end, self.batches))
