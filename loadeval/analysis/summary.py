@@ -33,9 +33,9 @@ class Summary:
     """What a run's batches add up to. What cannot be known is None.
 
     `batches` and `epochs` count all that were delivered. `startup_ns` is the first wait of
-    each epoch that shows what its first batch costs. Everything from `steady_batches` on is of the steady part alone: batches whose
-    step was closed, without the first `warmup` of each epoch; in an alternating run, those
-    that count for a pair. Rates are sums over sums, so
+    each epoch that shows what its first batch costs. Everything from `steady_batches` on is of
+    the steady part alone: batches whose step was closed, without the first `warmup` of each
+    epoch; in an alternating run, those that count for a pair. Rates are sums over sums, so
     that a short last batch counts for what it is: `batches_per_s` and `samples_per_s`, the
     latter None when the samples of a steady batch are unknown. `wait_share` is the part of the
     cycles that was waited, 0 to 1.
