@@ -212,3 +212,17 @@ def test_markup_and_control_characters_are_text(record: Callable[..., Run]) -> N
 def test_no_runs_make_an_empty_report() -> None:
     """Nothing to tell is nothing told."""
     assert printed(RunsReport([])) == ""
+
+
+def test_a_batch_that_was_ready_is_no_start_up(record: Callable[..., Run]) -> None:
+    """The first epoch's start-up is then not measured; those of later epochs are."""
+    run = record(tick_ns=1000, epochs=3)
+    loader = dataclasses.replace(run.header.loader, ready_batches=1)
+    ready = dataclasses.replace(run, header=dataclasses.replace(run.header, loader=loader))
+    assert summarise(ready).startup_ns == summarise(run).startup_ns[1:]
+    found = dict(figures(ready, summarise(ready)))
+    assert found["start-up, first epoch"] == "not measured"
+    assert (
+        found["start-up, later epochs"]
+        == dict(figures(run, summarise(run)))["start-up, later epochs"]
+    )
