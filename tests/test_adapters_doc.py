@@ -10,6 +10,7 @@ import subprocess
 import sys
 from dataclasses import dataclass, fields
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 import pytest
@@ -217,9 +218,18 @@ def test_a_generator_serves_one_epoch() -> None:
 
 
 def test_what_cannot_be_copied_is_shared() -> None:
-    """A memoryview, say: an adapter for batches of such leaves has to copy them itself."""
-    view = memoryview(bytearray(4))
-    assert IterableAdapter().keep({"x": view})["x"] is view
+    """A lock, say: an adapter for batches of such leaves has to copy them itself."""
+    lock = Lock()
+    assert IterableAdapter().keep({"x": lock})["x"] is lock
+
+
+def test_a_view_of_memory_is_copied() -> None:
+    """It keeps its shape and type, has bytes of its own, and counts in bytes."""
+    array = np.arange(6, dtype=np.float64).reshape(2, 3)
+    kept = IterableAdapter().keep({"x": array.data})["x"]
+    array[:] = 0
+    assert kept.tolist() == [[0, 1, 2], [3, 4, 5]]
+    assert IterableAdapter().nbytes(kept) == 48
 
 
 def test_every_method_of_an_adapter_is_described() -> None:

@@ -43,14 +43,11 @@ class Adapter(Protocol):
 
 
 class IterableAdapter:
-    """Serves any iterable, and any callable that returns an iterator: each epoch calls it.
-
-    Samples are the first dimension of the first array in a batch.
-    """
+    """Serves any iterable. Samples are the first dimension of the first array in a batch."""
 
     def epoch(self, loader: Any) -> Iterator[Any]:
-        """`iter(loader)`, or of what `loader()` returns."""
-        return iter(loader) if is_iterable(loader) else iter(loader())
+        """`iter(loader)`."""
+        return iter(loader)
 
     def samples(self, batch: Any) -> int | None:
         """The first dimension of the first array in `batch`; None when there is no such."""
@@ -119,4 +116,4 @@ def length_of(loader: Any) -> int | None:
 def _size(leaf: Any) -> int | None:
     if isinstance(leaf, (bytes, bytearray)):
         return len(leaf)
-    return int(leaf.nbytes) if is_array(leaf) else None
+    return int(leaf.nbytes) if isinstance(leaf, memoryview) or is_array(leaf) else None

@@ -33,8 +33,8 @@ class Counter:
     def __init__(self, adapter: Adapter, samples: Callable[[Any], int | None] | None) -> None:
         self._samples = samples or adapter.samples
         self._nbytes = adapter.nbytes
-        own_rules = {getattr(type(adapter), name, None) for name in ("samples", "nbytes")}
-        self._plain = samples is None and own_rules == PLAIN_RULES
+        own_rules = {getattr(rule, "__func__", None) for rule in (self._samples, self._nbytes)}
+        self._plain = own_rules == PLAIN_RULES
 
     def best_for(self, batch: Any) -> Callable[[Any], Count] | None:
         """A function from a batch to its Count, the same object while nothing changes.

@@ -21,6 +21,8 @@ def own(leaf: Any) -> Any:
     if hasattr(leaf, "clone") and hasattr(leaf, "detach"):
         owned = leaf.detach().clone()
         return owned.pin_memory() if leaf.is_pinned() else owned
+    if isinstance(leaf, memoryview):
+        return np.array(leaf).data
     try:
         return copy.deepcopy(leaf)
     except (TypeError, copy.Error):  # it cannot be copied, so it is shared

@@ -6,7 +6,8 @@ from functools import cache
 from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any
 
-from loadeval.measure.adapter import IterableAdapter
+from loadeval.measure.adapter import IterableAdapter, is_iterable
+from loadeval.measure.factory import FactoryAdapter
 
 if TYPE_CHECKING:
     from loadeval.measure.adapter import Adapter
@@ -23,9 +24,9 @@ def registered() -> dict[str, EntryPoint]:
 def adapter_for(loader: Any) -> Adapter:
     """The adapter of the first class in the loader's MRO that one is registered for.
 
-    Where several prefixes match a class's module the longest wins. A loader that nobody
-    claims is served as an iterable. An adapter is imported only here, so never for a
-    framework that the user has not imported.
+    Where several prefixes match a class's module the longest wins. What nobody claims is
+    served as an iterable; a callable, which is called, by the adapter of what it returns. An
+    adapter is imported only here, so never for a framework that the user has not imported.
     """
     for kind in type(loader).__mro__:
         parts = kind.__module__.split(".")
@@ -34,4 +35,6 @@ def adapter_for(loader: Any) -> Adapter:
             if point is not None:
                 adapter: Adapter = point.load()()
                 return adapter
+    if callable(loader) and not is_iterable(loader):
+        return FactoryAdapter(loader, adapter_for)
     return IterableAdapter()

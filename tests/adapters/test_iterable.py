@@ -36,15 +36,6 @@ class TestGenerator(AdapterContract):
         return arrays()
 
 
-class TestFactory(AdapterContract):
-    """A callable that returns a generator: as many epochs as are wanted."""
-
-    adapter_type = IterableAdapter
-
-    def make_loader(self) -> Any:
-        return arrays
-
-
 def test_a_generator_is_closed_when_it_is_released() -> None:
     """Releasing a generator runs its `finally`, and so frees what it holds."""
     closed = []
@@ -56,7 +47,8 @@ def test_a_generator_is_closed_when_it_is_released() -> None:
             closed.append(True)
 
     adapter = IterableAdapter()
-    epoch = adapter.epoch(generator)
+    loader = generator()
+    epoch = adapter.epoch(loader)
     next(epoch)
-    adapter.release(generator, epoch)
+    adapter.release(loader, epoch)
     assert closed == [True]
