@@ -106,10 +106,10 @@ def is_iterable(loader: Any) -> bool:
 
 
 def length_of(loader: Any) -> int | None:
-    """`len(loader)`, or None where it has none or says 0, as endless loaders do."""
+    """`len(loader)`, or None where it has none, or says 0 or less, as endless loaders do."""
     try:
         return len(loader) or None
-    except TypeError:
+    except (TypeError, ValueError):  # ValueError: less than 0
         return None
 
 

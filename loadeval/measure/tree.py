@@ -16,7 +16,10 @@ SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
 
 def is_array(node: Any) -> bool:
     """Whether `node` is a NumPy array, a tensor of any framework, or the like."""
-    return hasattr(node, "shape") and hasattr(node, "dtype") and hasattr(node, "nbytes")
+    try:
+        return hasattr(node, "shape") and hasattr(node, "dtype") and hasattr(node, "nbytes")
+    except RuntimeError:  # a sparse tensor of torch has no size in bytes
+        return False
 
 
 def leaves(tree: Any) -> Iterator[Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from loadeval import IterableAdapter
 from loadeval.testing import AdapterContract
@@ -52,3 +53,28 @@ def test_a_generator_is_closed_when_it_is_released() -> None:
     next(epoch)
     adapter.release(loader, epoch)
     assert closed == [True]
+
+
+class Endless:
+    """Says that its length is less than 0, as loaders without end may."""
+
+    def __len__(self) -> int:
+        return -1
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(3))
+
+
+def test_a_negative_length_is_none() -> None:
+    """It is not known how many batches an epoch has."""
+    assert IterableAdapter().describe(Endless()).length is None
+
+
+def test_sparse_tensors_are_kept_though_not_counted() -> None:
+    """They have no size in bytes, and are copied like any other leaf."""
+    batch = torch.eye(3).to_sparse()
+    adapter = IterableAdapter()
+    assert (adapter.samples(batch), adapter.nbytes(batch)) == (None, None)
+    kept = adapter.keep(batch)
+    assert kept is not batch
+    assert torch.equal(kept.to_dense(), torch.eye(3))

@@ -1,0 +1,55 @@
+"""Real JPEGs, and DALI pipelines that read them, for the tests of adapters."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from matplotlib.cbook import get_sample_data
+from PIL import Image
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+IMAGES = 30
+
+
+@pytest.fixture(scope="session")
+def jpegs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of 30 crops of a photograph, of different sizes, in three classes."""
+    folder = tmp_path_factory.mktemp("jpegs")
+    photograph = Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False)))
+    for number in range(IMAGES):
+        (folder / f"class {number % 3}").mkdir(exist_ok=True)
+        crop = photograph.crop((number, number, 3 * number + 20, 2 * number + 24))
+        crop.save(folder / f"class {number % 3}" / f"{number:02d}.jpg")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def dali_pipeline(jpegs: Path) -> Callable[..., Any]:
+    """Makes CPU pipelines of an image, of 16 x 16 pixels if `resized`, and its number."""
+    from nvidia.dali import fn  # noqa: PLC0415 - other adapters need no DALI
+    from nvidia.dali.pipeline import pipeline_def  # noqa: PLC0415 - as above
+
+    files = sorted(jpegs.rglob("*.jpg"), key=lambda path: path.name)
+
+    @pipeline_def
+    def images_and_numbers(reader: dict[str, Any], resized: bool) -> Any:
+        names = [str(path) for path in files]
+        numbers = list(range(len(names)))
+        encoded, number = fn.readers.file(files=names, labels=numbers, name="Reader", **reader)
+        image = fn.decoders.image(encoded, device="cpu")
+        return (fn.resize(image, size=(16, 16)) if resized else image), number
+
+    def make(batch_size: int = 8, *, resized: bool = True, **options: Any) -> Any:
+        of_reader = {
+            name: options.pop(name)
+            for name in ("shard_id", "num_shards", "stick_to_shard", "pad_last_batch")
+            if name in options
+        }
+        options = {"num_threads": 2, "device_id": None, **options}
+        return images_and_numbers(of_reader, resized, batch_size=batch_size, **options)
+
+    return make

@@ -1,0 +1,207 @@
+"""Readers and sources of DALI's dynamic mode, on the CPU."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from nvidia.dali.experimental import dynamic as ndd
+
+from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval.testing import AdapterContract, same_batch
+from loadeval_adapters.dali_dynamic import DALIDynamicAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+def reader(jpegs: Path, max_batch_size: int | None = 8, **options: Any) -> Any:
+    """A reader of 30 files, each with its number."""
+    files = sorted(map(str, jpegs.rglob("*.jpg")), key=lambda path: path[-6:])
+    numbers = list(range(len(files)))
+    return ndd.readers.File(files=files, labels=numbers, max_batch_size=max_batch_size, **options)
+
+
+def arrays(output: Any) -> list[Any]:
+    """The samples of a Batch, or the one that a Tensor is, as arrays that share its memory."""
+    tensors = output.tensors if isinstance(output, ndd.Batch) else [output]
+    return [np.asarray(tensor.evaluate()) for tensor in tensors]
+
+
+def content(batch: Any) -> list[Any]:
+    outputs = batch if isinstance(batch, tuple) else (batch,)
+    return [array for output in outputs for array in arrays(output)]
+
+
+def trained(loader: Any, epochs: int, batches: int | None = None) -> list[list[int]]:
+    """The numbers of the files that a training loop decodes in each epoch."""
+    served: list[list[int]] = []
+    for _ in range(epochs):
+        served.append([])
+        for encoded, numbers in islice(loader, batches):
+            assert ndd.decoders.image(encoded, device="cpu").evaluate().dtype == ndd.uint8
+            served[-1] += [int(number.item()) for number in arrays(numbers)]
+    return served
+
+
+def sized(encoded: Any) -> Any:
+    return ndd.resize(ndd.decoders.image(encoded, device="cpu"), size=(16, 16))
+
+
+class DynamicContract(AdapterContract):
+    """The contract, for Batches and Tensors: they are compared by what is in them."""
+
+    adapter_type = DALIDynamicAdapter
+
+    @pytest.fixture(autouse=True)
+    def _jpegs(self, jpegs: Path) -> None:
+        self.jpegs = jpegs
+
+    def content(self, batch: Any) -> Any:
+        return content(batch)
+
+    def test_a_released_loader_serves_again(self) -> None:
+        """As many batches as ever, but they begin in the middle of the data, with a warning."""
+        adapter, loader = self.make_adapter(), self.make_loader()
+        whole = sum(1 for _ in adapter.epoch(self.make_loader()))
+        epoch = adapter.epoch(loader)
+        next(epoch)
+        adapter.release(loader, epoch)
+        with pytest.warns(LoadevalWarning, match="broken off"):
+            again = adapter.epoch(loader)
+        assert sum(1 for _ in again) == whole
+
+
+class TestReader(DynamicContract):
+    """A reader of batches."""
+
+    def make_loader(self) -> Any:
+        return reader(self.jpegs)
+
+
+class TestSamples(DynamicContract):
+    """A reader without a batch size, which hands out samples."""
+
+    def make_loader(self) -> Any:
+        return reader(self.jpegs, max_batch_size=None)
+
+
+class TestExternalSource(DynamicContract):
+    """A source that is called for each batch, until it raises StopIteration."""
+
+    def make_loader(self) -> Any:
+        batches = [ndd.batch([np.full((3,), n)] * 4) for n in range(6)]
+        return ndd.ExternalSource(batches, cycle="raise")
+
+    def test_a_released_loader_serves_again(self) -> None:
+        """It serves what is left of the source, with a warning, and then the source anew."""
+        adapter, loader = self.make_adapter(), self.make_loader()
+        epoch = adapter.epoch(loader)
+        next(epoch)
+        adapter.release(loader, epoch)
+        with pytest.warns(LoadevalWarning, match="broken off"):
+            again = adapter.epoch(loader)
+        assert sum(1 for _ in again) == 5
+        assert sum(1 for _ in adapter.epoch(loader)) == 6
+
+
+def test_the_description_is_the_readers(jpegs: Path) -> None:
+    """Batch size, length, and the queue of the thread that reads ahead."""
+    info = DALIDynamicAdapter().describe(reader(jpegs, prefetch_queue_depth=3))
+    assert info.backend == "nvidia.dali.experimental.dynamic.readers.File"
+    assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (1, 3, 8, 4)
+    assert DALIDynamicAdapter().describe(reader(jpegs)).prefetch_depth == 1
+
+
+def test_describing_leaves_the_batch_size_open(jpegs: Path) -> None:
+    """A reader without a batch size can be given one after it was wrapped; no length is told."""
+    files = reader(jpegs, max_batch_size=None)
+    info = DALIDynamicAdapter().describe(files)
+    assert (info.batch_size, info.length) == (None, None)
+    assert sum(1 for _ in files.next_epoch(batch_size=10)) == 3
+
+
+@pytest.mark.parametrize("shards", [1, 2, 3, 4])
+@pytest.mark.parametrize("batch_size", [4, 7, 8])
+@pytest.mark.parametrize("stick_to_shard", [True, False])
+def test_epochs_are_the_readers_own(
+    jpegs: Path, shards: int, batch_size: int, stick_to_shard: bool
+) -> None:
+    """Five epochs have the files that the reader serves by itself; a told length is true."""
+    options = {"num_shards": shards, "stick_to_shard": stick_to_shard}
+    bare = reader(jpegs, batch_size, **options)
+    evaluator = LoaderEvaluator(reader(jpegs, batch_size, **options))
+    length = evaluator.recorded().header.loader.length
+    for _ in range(5):
+        (served,) = trained(evaluator, 1)
+        assert [served] == trained(bare.next_epoch(), 1)
+        assert length is None or length * batch_size == len(served)
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+def test_a_training_loop_gets_the_readers_batches(jpegs: Path, mode: str) -> None:
+    """Three epochs of 15 batches, each file once in each, all samples and bytes counted."""
+    with LoaderEvaluator(reader(jpegs, 2), mode=mode, num_cached_batches=15) as evaluator:
+        assert [sorted(epoch) for epoch in trained(evaluator, 3)] == [[*range(30)]] * 3
+    steps = evaluator.recorded().steps
+    assert steps.samples.tolist() == [2] * 45
+    files = sum(path.stat().st_size for path in jpegs.rglob("*.jpg"))
+    assert steps.nbytes.sum() == 3 * (files + 30 * 4)
+
+
+def test_a_break_is_warned_of_in_the_training_loop(jpegs: Path) -> None:
+    """One warning, at the line that iterates; the files go on where they were left."""
+    evaluator = LoaderEvaluator(reader(jpegs, 10))
+    assert trained(evaluator, 1, batches=1) == [[*range(10)]]
+    with pytest.warns(LoadevalWarning, match="broken off") as raised:
+        assert trained(evaluator, 1) == [[*range(10, 30), *range(10)]]
+    assert [warning.filename for warning in raised] == [__file__]
+
+
+def test_no_warning_follows_a_break_at_the_last_batch(jpegs: Path) -> None:
+    """Whoever reads as many batches as there are has broken nothing off."""
+    evaluator = LoaderEvaluator(reader(jpegs, 10))
+    assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
+
+
+def test_a_kept_batch_is_evaluated(jpegs: Path) -> None:
+    """Also in deferred mode what is kept is there, and not computed by the training step."""
+    images = ndd.decoders.image(next(reader(jpegs).next_epoch())[0], device="cpu")
+    with ndd.EvalMode.deferred:
+        lazy = ndd.resize(images, size=(16, 16))
+        kept = DALIDynamicAdapter().keep((lazy,))[0]
+    assert kept._storage is not None
+    assert same_batch(arrays(kept), arrays(lazy))
+
+
+def test_a_decoding_generator_function_is_served(jpegs: Path) -> None:
+    """What the loader's documentation advises: decoding counts as loading, of torch tensors."""
+    files = reader(jpegs, 10)
+
+    def batches() -> Iterator[Any]:
+        for encoded, numbers in files.next_epoch():
+            yield sized(encoded).torch(), numbers.torch()
+
+    evaluator = LoaderEvaluator(batches)
+    assert [len(images) for _ in range(2) for images, _ in evaluator] == [10] * 6
+    assert evaluator.recorded().steps.samples.tolist() == [10] * 6
+
+
+def test_a_readers_exception_passes_through(tmp_path: Path) -> None:
+    """A missing file is DALI's own error."""
+    missing = ndd.readers.File(files=[str(tmp_path / "no.jpg")], max_batch_size=1)
+    with pytest.raises(RuntimeError, match=r"no\.jpg"):
+        list(LoaderEvaluator(missing))
+
+
+def test_batches_of_another_kind_are_counted_by_their_arrays(jpegs: Path) -> None:
+    """DALI's nodes for torchdata are in the same package, and may serve torch tensors."""
+    nodes = pytest.importorskip("nvidia.dali.experimental.dynamic.pytorch.nodes")
+    root = nodes.Reader(ndd.readers.File, batch_size=10, file_root=str(jpegs))
+    batch = next(iter(nodes.ToTorch(nodes.DictMapper(root, sized))))
+    adapter = DALIDynamicAdapter()
+    assert (adapter.samples(batch), adapter.nbytes(batch)) == (10, 10 * (16 * 16 * 3 + 4))
+    assert same_batch(adapter.keep(batch), batch)
