@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
@@ -12,6 +13,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 TORCH = "torch.utils.data"
+WRAPPERS = {
+    "accelerate.data_loader": "base_dataloader",
+    "lightning.fabric.wrappers": "_dataloader",
+    "lightning_fabric.wrappers": "_dataloader",
+}
+"""Where Accelerate's `prepare`, and Fabric's `setup_dataloaders`, put the DataLoader itself."""
 
 
 def evaluate_in_place(loader: Any, mode: str = "log", **options: Any) -> LoaderEvaluator:
@@ -20,16 +27,16 @@ def evaluate_in_place(loader: Any, mode: str = "log", **options: Any) -> LoaderE
     The loader itself is given to the framework as before, and stays of its class. Until the
     returned evaluator is closed, every epoch that it begins is served and timed, and so is every
     epoch of a loader that a framework builds from it: one with the same dataset, as Lightning
-    makes for distributed training, and Accelerate in `prepare`. A loader that Accelerate has
-    prepared already is measured below what Accelerate does with its batches.
+    makes for distributed training, and Accelerate in `prepare`. A loader that Accelerate or
+    Fabric has prepared already is measured below what they do with its batches.
 
     `mode` and `options` are those of LoaderEvaluator. Returns the evaluator, for `headroom()`,
     `recorded()` and `close()`.
 
     Raises UsageError when `loader` is not a DataLoader of torch, or is measured already.
     """
-    loader = getattr(loader, "base_dataloader", loader)  # of one that Accelerate has prepared
-    if not any(kind.__module__.startswith(TORCH) for kind in type(loader).__mro__):
+    loader = _bare(loader)
+    if not _is_dataloader(loader):
         raise UsageError(
             f"cannot measure {type(loader).__name__!r} in place: expected a torch DataLoader. "
             "Wrap other loaders: LoaderEvaluator(loader)"
@@ -66,12 +73,12 @@ class _Follower:
     def __init__(self, loader: Any, evaluator: LoaderEvaluator) -> None:
         self.loader = loader
         self.evaluator = evaluator
+        self._dataset = _plain(loader.dataset)
         self._is_opening = False
 
     def follows(self, loader: Any) -> bool:
         """Whether an epoch that `loader` begins now is to be measured."""
-        related = loader is self.loader or _plain(loader.dataset) is self.loader.dataset
-        return related and not self._is_opening
+        return _plain(loader.dataset) is self._dataset and not self._is_opening
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """An epoch of `loader`, measured."""
@@ -119,6 +126,19 @@ def _asking_first(
         return original(self) if follower is None else follower.epoch(self)
 
     return __iter__
+
+
+def _is_dataloader(loader: Any) -> bool:
+    torch_data = sys.modules.get(TORCH)
+    return torch_data is not None and isinstance(loader, torch_data.DataLoader)
+
+
+def _bare(loader: Any) -> Any:
+    for kind in type(loader).__mro__:
+        inside = WRAPPERS.get(kind.__module__)
+        if inside is not None:
+            return getattr(loader, inside, loader)
+    return loader
 
 
 def _plain(dataset: Any) -> Any:

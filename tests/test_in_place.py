@@ -93,6 +93,15 @@ def test_a_subclass_is_measured_once() -> None:
         assert len(evaluator.recorded().steps) == 5
 
 
+def test_a_loader_of_another_class_is_not_measured_silently() -> None:
+    """Built with the same dataset, it serves its batches; that nothing was measured is told."""
+    own = loader()
+    evaluator = evaluate_in_place(own)
+    assert numbers(Doubling(own.dataset, 4)) == [2.0 * value for value in range(20)]
+    with pytest.warns(LoadevalWarning, match="nothing was measured"):
+        evaluator.close()
+
+
 def test_the_loaders_exceptions_pass_through() -> None:
     """Unchanged, and what was measured before is kept."""
 
@@ -110,8 +119,9 @@ def test_the_loaders_exceptions_pass_through() -> None:
 
 def test_what_cannot_be_measured_in_place_is_refused() -> None:
     """What is no DataLoader, and a loader that is measured already."""
-    with pytest.raises(UsageError, match=r"expected a torch DataLoader. Wrap other loaders: Load"):
-        evaluate_in_place([1, 2])
+    for other in ([1, 2], loader().dataset, LoaderEvaluator(loader())):
+        with pytest.raises(UsageError, match=r"a torch DataLoader. Wrap other loaders: Load"):
+            evaluate_in_place(other)
     own = loader()
     with (
         pytest.warns(LoadevalWarning, match="nothing was measured"),

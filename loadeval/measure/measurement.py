@@ -104,14 +104,12 @@ class Measurement:
         opened_ns = clock() - began
         plan: Plan = WholeEpoch(source, clock, opened_ns)
         if self.alternation is not None:
+            self._stop_with_all_ranks(self.alternation.progress)
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
         return served(plan, begin, self.counter.best_for, clock, owner)
 
     def _alternation(self, info: LoaderInfo, enough: Enough | None) -> Alternation:
         settings = self.settings
-        if enough is not None and is_distributed():
-            self.recording.note(NOT_STOPPED_EARLY)
-            enough = None
         depth = info.prefetch_depth or 0
         schedule = segments(settings.seed, settings.pairs, depth, block_for(depth))
         clock = settings.clock
@@ -123,6 +121,12 @@ class Measurement:
             clock,
             self.recording.keep,
         )
+
+    def _stop_with_all_ranks(self, progress: Progress) -> None:
+        # Asked for each epoch: a framework may join the ranks after this was made.
+        if progress.enough is not None and is_distributed():
+            progress.enough = None
+            self.recording.note(NOT_STOPPED_EARLY)
 
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet."""

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 class Progress:
     """Goes through `schedule`, until it ends, `batches` were served, or `enough` says so.
 
-    `enough` is asked after each pair, with the mean cycles of each pair's real and ideal block.
+    `enough` is asked after each pair, with the mean cycles of each pair's real and ideal block;
+    it may be taken away.
     """
 
     def __init__(
@@ -27,7 +28,7 @@ class Progress:
     ) -> None:
         self._schedule = schedule
         self._batches = batches
-        self._enough = enough
+        self.enough = enough
         self._served = 0
         self._counted = 0
         self._elapsed_ns = 0
@@ -60,4 +61,4 @@ class Progress:
     def _spent(self) -> bool:
         if self._batches is not None and self._served >= self._batches:
             return True
-        return self._enough is not None and self._enough(*self._cycles_ns.values())
+        return self.enough is not None and self.enough(*self._cycles_ns.values())

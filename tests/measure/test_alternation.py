@@ -185,6 +185,16 @@ def test_distributed_training_is_not_stopped_early(monkeypatch: pytest.MonkeyPat
     assert "every rank" in run.events[0].message
 
 
+def test_a_framework_may_join_the_ranks_after_wrapping(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether there are several ranks is asked when an epoch begins, not when it is wrapped."""
+    evaluator, _, clock = alternating(400, precision=0.05)
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    train(evaluator, clock)
+    assert len(evaluator.recorded().steps) == 400
+    train(evaluator, clock)
+    assert len(evaluator.recorded().events) == 1
+
+
 def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several ranks of torch.distributed are seen without a launcher's word."""
     torch_distributed = pytest.importorskip("torch.distributed")

@@ -1,0 +1,173 @@
+"""Trains in one of two processes, in several ways one after the other; writes what it saw.
+
+Run as `ranks.py FRAMEWORK FOLDER`, by torchrun, or by Lightning itself.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils.data import DataLoader, DistributedSampler
+
+from loadeval import LoaderEvaluator, UsageError, evaluate_in_place
+from tests.frameworks.conftest import Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Measured = Callable[[Any], Any]
+    Train = Callable[[Task, Measured], None]
+
+SAMPLES = 120
+IN_PLACE = [("in place", mode) for mode in ("log", "replay", "alternate")]
+
+
+def lightning(folder: Path) -> Train:
+    """Two devices; Lightning gives each process its part of the data."""
+    from lightning.pytorch import LightningModule, Trainer  # noqa: PLC0415 - only the framework that is launched
+
+    class Module(LightningModule):
+        def __init__(self, task: Task) -> None:
+            super().__init__()
+            self.task, self.model = task, task.model
+
+        def training_step(self, batch: Any, _: int) -> torch.Tensor:
+            return self.task.loss(batch)
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return self.task.optimiser
+
+    def train(task: Task, measured: Measured) -> None:
+        trainer = Trainer(
+            accelerator="cpu",
+            devices=2,
+            strategy="ddp",
+            max_epochs=2,
+            logger=False,
+            enable_checkpointing=False,
+            enable_progress_bar=False,
+            enable_model_summary=False,
+            default_root_dir=folder,
+        )
+        trainer.fit(Module(task), train_dataloaders=measured(task.loader))
+
+    return train
+
+
+def fabric(*, after_setup: bool) -> Train:
+    """As above, with a loop of one's own."""
+    from lightning.fabric import Fabric  # noqa: PLC0415 - only the framework that is launched
+
+    def train(task: Task, measured: Measured) -> None:
+        fabric = Fabric(accelerator="cpu", devices=2, strategy="ddp")
+        fabric.launch()
+        model, optimiser = fabric.setup(task.model, task.optimiser)
+        if after_setup:
+            loader = measured(fabric.setup_dataloaders(task.loader))
+        else:
+            loader = fabric.setup_dataloaders(measured(task.loader))
+        for _ in range(2):
+            for batch in loader:
+                fabric.backward(task.loss(batch, model))
+                optimiser.step()
+                optimiser.zero_grad()
+
+    return train
+
+
+def accelerate(*, prepared_first: bool) -> Train:
+    """With gradients accumulated over two batches."""
+    from accelerate import Accelerator  # noqa: PLC0415 - only the framework that is launched
+
+    def train(task: Task, measured: Measured) -> None:
+        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        model, optimiser = accelerator.prepare(task.model, task.optimiser)
+        if prepared_first:
+            loader = measured(accelerator.prepare(task.loader))
+        else:
+            loader = accelerator.prepare(measured(task.loader))
+        for _ in range(2):
+            for batch in loader:
+                with accelerator.accumulate(model):
+                    accelerator.backward(task.loss(batch, model))
+                    optimiser.step()
+                    optimiser.zero_grad()
+
+    return train
+
+
+def own_sampler(train: Train, task: Task, measured: Measured) -> None:
+    """`train`, with the data split by the user."""
+    rank = int(os.environ["LOCAL_RANK"])
+    sampler: DistributedSampler[Any] = DistributedSampler(task.dataset, 2, rank)
+    task.loader = DataLoader(task.dataset, 4, sampler=sampler)
+    train(task, measured)
+
+
+def trainings(framework: str, folder: Path) -> list[tuple[str, Train, list[tuple[str, str]]]]:
+    """What to run without us first, and then in which ways and modes."""
+    wrapped = [("wrapped", "log"), ("wrapped", "alternate")]
+    if framework == "accelerate":
+        late = [*IN_PLACE, wrapped[0]]
+        return [
+            ("before", accelerate(prepared_first=False), IN_PLACE),
+            ("after", accelerate(prepared_first=True), late),
+        ]
+    if framework == "fabric":
+        return [
+            ("before", fabric(after_setup=False), IN_PLACE),
+            ("after", fabric(after_setup=True), [*IN_PLACE, *wrapped]),
+        ]
+    train = lightning(folder)
+    if framework == "lightning by itself":
+        return [("fit", train, IN_PLACE[2:])]
+    return [
+        ("own sampler", partial(own_sampler, train), [*IN_PLACE, *wrapped]),
+        ("fit", train, [*IN_PLACE, *wrapped]),
+    ]
+
+
+def run(train: Train, way: str, mode: str, log_file: Path | None) -> dict[str, Any]:
+    """What one training saw."""
+    task = Task(SAMPLES)
+    seen: dict[str, Any] = {"way": way, "mode": mode}
+    with ExitStack() as stack:
+        made: list[LoaderEvaluator] = []
+
+        def measured(loader: Any) -> Any:
+            make = evaluate_in_place if way == "in place" else LoaderEvaluator
+            made.append(stack.enter_context(make(loader, mode, log_file=log_file)))
+            return loader if way == "in place" else made[0]
+
+        try:
+            train(task, measured if way else lambda loader: loader)
+        except UsageError as error:
+            return {**seen, "error": str(error)}
+        arms = made[0].recorded().steps.arm.tolist() if made else None
+        trace = task.seen, task.updates, [value.tolist() for value in task.model.parameters()]
+        return {**seen, "trace": trace, "arms": arms}
+
+
+def main(framework: str, folder: Path) -> None:
+    """Train, and leave what was seen in the folder."""
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    rank = os.environ.get("LOCAL_RANK", "0")
+    found = []
+    for name, train, ways in trainings(framework, folder):
+        for way, mode in [("", "log"), *ways]:
+            log_file = folder / f"{name}-{way}-{mode}-rank{rank}.jsonl"
+            found.append({"name": name, **run(train, way, mode, log_file)})
+    (folder / f"rank{rank}.json").write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], Path(sys.argv[2]))
