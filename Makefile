@@ -3,13 +3,16 @@ PYTHON ?= python3
 PIP = .venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= loadeval-demo
 
-.PHONY: demo test lint types bench truth clean
+.PHONY: demo test test-frameworks lint types bench truth clean
 
 demo: .venv/.demo  ## train on real images, logged and replayed, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
 
-test: .venv/.dev  ## the whole suite, with branch coverage of the core
-	.venv/bin/pytest --cov
+test: .venv/.dev  ## all but the training frameworks, with branch coverage of the core
+	.venv/bin/pytest --cov --ignore=tests/frameworks
+
+test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
+	.venv/bin/pytest tests/frameworks
 
 lint: .venv/.dev  ## style and layers
 	.venv/bin/ruff check
@@ -37,4 +40,6 @@ clean:
 
 .venv/.dev: .venv/bin/pip pyproject.toml constraints.txt
 	$(PIP) --editable ".[dev]"
+# LitData asks for torchvision, which does not import beside a torch for the CPU alone.
+	$(PIP) --no-deps litdata
 	touch $@ .venv/.demo

@@ -19,6 +19,10 @@ NO_CPU = (
     "rested is not known."
 )
 NO_SAMPLES = "Samples are not known of every batch: batches are compared as if equally large."
+NO_DEPTH = (
+    "How far the loader reads ahead is not known: if it does, blocks of real loading begin with a "
+    "queue that ideal ones have filled, and the loss is larger than it looks."
+)
 NO_INTERVAL = "There is no interval: fewer than three pairs are whole."
 
 
@@ -49,4 +53,6 @@ def not_measured(run: Run, found: Figures, pairs: list[int]) -> tuple[str, ...]:
         said.append(NO_CPU)
     if found.real_batches and found.samples_per_batch is None:
         said.append(NO_SAMPLES)
+    if pairs and run.header.loader.prefetch_depth is None:
+        said.append(NO_DEPTH)
     return tuple(said)

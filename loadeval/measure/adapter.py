@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loadeval.errors import UsageError
@@ -46,8 +47,10 @@ class IterableAdapter:
     """Serves any iterable. Samples are the first dimension of the first array in a batch."""
 
     def epoch(self, loader: Any) -> Iterator[Any]:
-        """`iter(loader)`."""
-        return iter(loader)
+        """`iter(loader)`, which is called once, also where a loader is its own iterator."""
+        epoch = iter(loader)
+        restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
+        return _onwards(epoch) if restarts else epoch
 
     def samples(self, batch: Any) -> int | None:
         """The first dimension of the first array in `batch`; None when there is no such."""
@@ -103,6 +106,16 @@ def check_is_loader(loader: Any) -> None:
 def is_iterable(loader: Any) -> bool:
     """Whether `iter(loader)` can work: by iteration, or by index as a dataset."""
     return hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")
+
+
+def _onwards(epoch: Iterator[Any]) -> Iterator[Any]:
+    """The rest of `epoch`. Who reads it in parts asks for iter() of each: that might restart it."""
+    while True:
+        try:
+            batch = next(epoch)
+        except StopIteration:
+            return
+        yield batch
 
 
 def length_of(loader: Any) -> int | None:

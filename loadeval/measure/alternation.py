@@ -59,17 +59,24 @@ class AlternatingEpoch:
     An ideal block leaves the loader's queue full, and a full queue hides for many batches that
     the loader is too slow. So a real block begins by taking what is in the queue, which is
     `held` and served in the next ideal block: the order of batches changes by a few places.
+    `queue_is_full` tells that the loader had filled it before the epoch began.
     """
 
-    def __init__(self, shared: Alternation, source: Iterator[Any], opened_ns: int) -> None:
+    def __init__(
+        self,
+        shared: Alternation,
+        source: Iterator[Any],
+        opened_ns: int,
+        queue_is_full: bool = False,
+    ) -> None:
         self.rest: Iterator[Any] | None = None
         self._shared = shared
-        self._loader = source
-        self._source = self._with_held_before_an_error() if shared.puller.prefetched else source
+        self._held: deque[Any] = deque()
+        reads_ahead = bool(shared.puller.prefetched)
+        self._source = _with_held_before_an_error(source, self._held) if reads_ahead else source
         self._opened_ns = opened_ns
         self._epoch = 0
-        self._held: deque[Any] = deque()
-        self._queue_is_full = False
+        self._queue_is_full = queue_is_full
         self.asked_ns: int | None = None
         self._over = False
 
@@ -133,17 +140,6 @@ class AlternatingEpoch:
             yield Stage(failing(pulled.error), 1)
         self._over = pulled.exhausted
 
-    def _with_held_before_an_error(self) -> Iterator[Any]:
-        while True:
-            try:
-                batch = next(self._loader)
-            except StopIteration:
-                return
-            except Exception:
-                yield from handed_out(self._held)
-                raise
-            yield batch
-
     def _uncounted(self, stage: Stage) -> Iterator[Stage]:
         yield stage
         self._shared.progress.pass_by(stage.served)
@@ -168,3 +164,16 @@ class AlternatingEpoch:
         used_ns = None if cpu_ns is None or now_ns is None else max(now_ns - cpu_ns, 0)
         window = Window(segment.pair, self._epoch, segment.arm, ended_ns - began_ns, used_ns)
         shared.keep(window)
+
+
+def _with_held_before_an_error(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
+    # No method: a cycle would keep the loader's workers alive after an epoch was broken off.
+    while True:
+        try:
+            batch = next(source)
+        except StopIteration:
+            return
+        except Exception:
+            yield from handed_out(held)
+            raise
+        yield batch

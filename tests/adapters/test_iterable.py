@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 import torch
 
-from loadeval import IterableAdapter
+from loadeval import IterableAdapter, LoaderEvaluator
 from loadeval.testing import AdapterContract
 
 if TYPE_CHECKING:
@@ -78,3 +79,39 @@ def test_sparse_tensors_are_kept_though_not_counted() -> None:
     kept = adapter.keep(batch)
     assert kept is not batch
     assert torch.equal(kept.to_dense(), torch.eye(3))
+
+
+class Restarting:
+    """Its own iterator, which starts over whenever it is asked for one."""
+
+    def __init__(self) -> None:
+        self.starts = 0
+
+    def __iter__(self) -> Iterator[int]:
+        self.starts += 1
+        self.left = list(range(100))
+        return self
+
+    def __next__(self) -> int:
+        if not self.left:
+            raise StopIteration
+        return self.left.pop(0)
+
+
+class TestRestarting(AdapterContract):
+    """A loader that is its own iterator."""
+
+    adapter_type = IterableAdapter
+
+    def make_loader(self) -> Any:
+        return Restarting()
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_an_epoch_is_started_once(mode: str) -> None:
+    """Each batch is served once, in each epoch."""
+    loader = Restarting()
+    for wrapped in (loader, Restarting):
+        evaluator = LoaderEvaluator(wrapped, mode=mode)
+        assert [list(evaluator) for _ in range(2)] == [list(range(100))] * 2
+    assert loader.starts == 2

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import subprocess
 import sys
 import weakref
@@ -336,3 +337,30 @@ def test_a_process_that_ends_meanwhile_has_no_cpu_time(monkeypatch: pytest.Monke
     assert background._cpu_s(Gone()) == 0.0  # type: ignore[arg-type]
     monkeypatch.setattr(background, "_self", Gone())
     assert background.workers_cpu_ns() is None
+
+
+def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
+    """Its iterator, and so the loader's workers, are gone without the garbage collector."""
+    gone = []
+
+    class Batches:
+        """Iterated in the background, so to speak."""
+
+        prefetched = 4
+
+        def __iter__(self) -> Iterator[int]:
+            epoch = iter(range(100))
+            try:
+                yield from epoch
+            finally:
+                gone.append(True)
+
+    evaluator = LoaderEvaluator(Batches(), mode="alternate")
+    gc.disable()
+    try:
+        for number in evaluator:
+            if number == 50:
+                break
+        assert gone == [True]
+    finally:
+        gc.enable()

@@ -1,0 +1,234 @@
+"""Grain, with its threads and processes."""
+
+from __future__ import annotations
+
+import multiprocessing
+import pickle
+from typing import Any
+
+import grain  # type: ignore[import-untyped]  # it ships no marker of its types
+import numpy as np
+import pytest
+
+from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval.testing import AdapterContract
+from loadeval_adapters.grain import GrainAdapter
+
+ELEMENTS = 40
+READING = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
+
+
+# Plain values, as worker processes may not find this module.
+SOURCE = [{"x": np.full((3, 2), number, np.float32), "y": number} for number in range(ELEMENTS)]
+
+
+def elements() -> Any:
+    return grain.MapDataset.source(SOURCE)
+
+
+def batches(reading: Any = READING) -> Any:
+    return elements().to_iter_dataset(reading).batch(8)
+
+
+def in_processes(count: int, buffer: int = 1) -> Any:
+    options = grain.MultiprocessingOptions(num_workers=count, per_worker_buffer_size=buffer)
+    return batches().mp_prefetch(options)
+
+
+def dataloader(**options: Any) -> Any:
+    sampler = grain.samplers.SequentialSampler(ELEMENTS, grain.sharding.NoSharding())
+    return grain.DataLoader(
+        data_source=SOURCE,
+        sampler=sampler,
+        operations=[grain.transforms.Batch(8)],
+        read_options=READING,
+        **options,
+    )
+
+
+def numbers(epoch: Any) -> list[int]:
+    """The elements of an epoch, by their numbers."""
+    return [int(number) for batch in epoch for number in batch["y"]]
+
+
+def describe(loader: Any) -> Any:
+    return GrainAdapter().describe(loader)
+
+
+def counted(loader: Any) -> list[int]:
+    """The samples that are counted in each batch of one epoch; -1 is unknown."""
+    evaluator = LoaderEvaluator(loader)
+    for _ in evaluator:
+        pass
+    return [int(samples) for samples in evaluator.recorded().steps.samples]
+
+
+class TestMapDataset(AdapterContract):
+    """A MapDataset of batches, read by many threads."""
+
+    adapter_type = GrainAdapter
+
+    def make_loader(self) -> Any:
+        return elements().batch(8)
+
+
+class TestIterDataset(AdapterContract):
+    """Batches made in this thread of elements that two others read."""
+
+    adapter_type = GrainAdapter
+
+    def make_loader(self) -> Any:
+        return batches()
+
+
+class TestDataLoader(AdapterContract):
+    """A DataLoader without processes."""
+
+    adapter_type = GrainAdapter
+
+    def make_loader(self) -> Any:
+        return dataloader()
+
+
+class TestProcess(AdapterContract):
+    """A DataLoader with a process, whose batches come in shared memory."""
+
+    adapter_type = GrainAdapter
+
+    def make_loader(self) -> Any:
+        return dataloader(worker_count=1)
+
+
+def test_an_iterator_by_itself_has_one_epoch() -> None:
+    """An iterator is served where it stands; of its pipeline nothing is known."""
+    for iterator in (iter(batches()), iter(dataloader())):
+        evaluator = LoaderEvaluator(iterator)
+        assert len(list(evaluator)) == 5
+        with pytest.warns(LoadevalWarning, match="gave no batch"):
+            assert list(evaluator) == []
+        info = evaluator.recorded().header.loader
+        assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, None)
+
+
+def test_threads_and_what_they_have_read_are_described() -> None:
+    """Elements that are read ahead count as the batches that they are to be."""
+    info = describe(batches())
+    assert info.backend.endswith("BatchIterDataset")
+    assert info.adapter == "loadeval_adapters.grain.GrainAdapter"
+    assert (info.workers, info.prefetch_depth, info.batch_size) == (2, 1, 8)
+    assert (info.length, info.start_method, info.device) == (None, None, None)
+
+
+def test_processes_and_all_their_queues_are_described() -> None:
+    """A process has a queue, each queue a thread that empties it into one more."""
+    info = describe(in_processes(2, buffer=3))
+    read_ahead, queue_and_one_in_hand = 1, 3 + 1
+    assert info.prefetch_depth == 2 * (read_ahead + 2 * queue_and_one_in_hand)
+    assert (info.workers, info.batch_size, info.start_method) == (2, 8, "spawn")
+    assert describe(dataloader(worker_count=2)).workers == 2
+    assert describe(dataloader(worker_count=2)).prefetch_depth == 2 * (read_ahead + 2 * (1 + 1))
+
+
+def test_a_map_dataset_is_read_by_grains_default_threads() -> None:
+    """It tells its length, and no more can be ready than an epoch has."""
+    info = describe(elements().batch(8))
+    assert info.workers == grain.ReadOptions().num_threads
+    assert (info.length, info.prefetch_depth) == (5, 5)
+    ready = grain.ReadOptions().prefetch_buffer_size
+    assert describe(elements().repeat().batch(8)).prefetch_depth == ready
+
+
+def test_without_threads_there_is_no_queue() -> None:
+    """A buffer or threads of 0 make batches when they are asked for."""
+    info = describe(batches(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
+    assert (info.workers, info.prefetch_depth) == (0, 0)
+
+
+def test_a_thread_that_prefetches_is_described() -> None:
+    """It holds a batch while its queue is full."""
+    prefetched = grain.experimental.ThreadPrefetchIterDataset(batches(), prefetch_buffer_size=3)
+    info = describe(prefetched)
+    assert (info.workers, info.prefetch_depth) == (2 + 1, 1 + 3 + 1)
+
+
+def test_an_interleaving_of_the_users_is_not_described() -> None:
+    """Which of its datasets are read when is not known."""
+    for sources in ([elements()] * 3, grain.MapDataset.range(3).map(lambda _: elements())):
+        info = describe(grain.experimental.InterleaveIterDataset(sources, cycle_length=2))
+        assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, None)
+
+
+def test_a_length_that_may_be_wrong_is_not_told() -> None:
+    """A MapDataset counts what it drops, and an endless one says a large number."""
+    assert describe(elements().repeat(2)).length == 2 * ELEMENTS
+    assert describe(elements().repeat()).length is None
+    assert describe(elements().repeat().batch(8)).length is None
+    assert describe(elements().filter(lambda element: element["y"] > 3)).length is None
+
+
+def test_samples_are_counted_where_that_is_certain() -> None:
+    """A batch by its arrays, an element as one; of an iterator and of packed rows unknown."""
+    assert counted(batches()) == counted(dataloader()) == [8] * 5
+    assert counted(elements()) == [1] * ELEMENTS
+    assert set(counted(iter(batches()))) == {-1}
+    packed = grain.experimental.RebatchIterDataset(batches(), batch_size=4)
+    assert set(counted(packed)) == {-1}
+
+
+def test_a_kept_batch_is_out_of_shared_memory() -> None:
+    """It is made of plain arrays, which can be pickled with the evaluator's cache."""
+    adapter, loader = GrainAdapter(), in_processes(1)
+    epoch = adapter.epoch(loader)
+    batch = next(epoch)
+    kept = adapter.keep(batch)
+    adapter.release(loader, epoch)
+    assert type(batch["x"]) is not np.ndarray
+    assert type(kept["x"]) is np.ndarray
+    assert np.array_equal(pickle.loads(pickle.dumps(kept))["x"], kept["x"])
+
+
+@pytest.mark.parametrize("make", [in_processes, lambda count: dataloader(worker_count=count)])
+def test_no_process_is_alive_under_replay(make: Any) -> None:
+    """The processes are stopped before the first replayed batch."""
+    before = set(multiprocessing.active_children())
+    evaluator = LoaderEvaluator(make(2), mode="replay", num_cached_batches=2, epoch_batches=3)
+    for _ in evaluator:
+        assert set(multiprocessing.active_children()) <= before
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+@pytest.mark.parametrize("processes", [0, 1])
+def test_an_epoch_after_a_broken_one_is_whole(mode: str, processes: int) -> None:
+    """Three epochs, the first of which is broken off: the others have every element once."""
+    evaluator = LoaderEvaluator(dataloader(worker_count=processes), mode=mode)
+    for number, _ in enumerate(evaluator):
+        if number == 1:
+            break
+    for _ in range(2):
+        assert sorted(numbers(evaluator)) == list(range(ELEMENTS))
+
+
+def test_an_iterators_state_is_that_of_the_last_batch_served() -> None:
+    """A checkpoint of a wrapped iterator resumes at the next batch, in log mode."""
+    evaluator = LoaderEvaluator(iter(dataloader()))
+    for number, _ in enumerate(evaluator):
+        if number == 1:
+            break
+    resumed = iter(dataloader())
+    resumed.set_state(evaluator.get_state())
+    assert numbers(resumed) == list(range(16, ELEMENTS))
+
+
+@pytest.mark.parametrize("processes", [0, 1])
+def test_a_functions_own_error_reaches_the_loop(processes: int) -> None:
+    """What a mapped function raises is raised, from a process too."""
+
+    def fail(element: dict[str, Any]) -> dict[str, Any]:
+        if element["y"] == 20:
+            raise ArithmeticError(str(element["y"]))
+        return element
+
+    failing = elements().map(fail).to_iter_dataset(READING).batch(8)
+    options = grain.MultiprocessingOptions(num_workers=processes)
+    with pytest.raises(ArithmeticError, match="20"):
+        list(LoaderEvaluator(failing.mp_prefetch(options)))

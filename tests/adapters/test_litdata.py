@@ -1,0 +1,197 @@
+"""LitData, with a dataset that it has optimised itself."""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+import litdata  # type: ignore[import-untyped]  # it ships no marker of its types
+import numpy as np
+import pytest
+import torch
+
+from loadeval import LoaderEvaluator
+from loadeval.testing import AdapterContract
+from loadeval_adapters.litdata import LitDataAdapter
+
+SAMPLES = 40
+
+
+def sample(number: int) -> dict[str, Any]:
+    return {"x": np.full((3, 2), number, np.float32), "y": number}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A dataset of 40 samples in four chunks."""
+    path = str(tmp_path_factory.mktemp("optimised"))
+    litdata.optimize(
+        fn=sample,
+        inputs=list(range(SAMPLES)),
+        output_dir=path,
+        num_workers=1,
+        chunk_size=10,
+        # LitData sets it for the whole process, to "spawn" unless told.
+        start_method=multiprocessing.get_start_method(),
+    )
+    return path
+
+
+def loader_of(folder: str, **options: Any) -> Any:
+    return litdata.StreamingDataLoader(litdata.StreamingDataset(folder), batch_size=8, **options)
+
+
+def numbers(batches: Any) -> list[int]:
+    """The samples of an epoch, by their numbers."""
+    return [int(number) for batch in batches for number in batch["y"]]
+
+
+def workers() -> set[Any]:
+    return set(multiprocessing.active_children())
+
+
+class FolderContract(AdapterContract):
+    """The contract, with a dataset to read."""
+
+    adapter_type = LitDataAdapter
+
+    @pytest.fixture(autouse=True)
+    def _folder(self, folder: str) -> None:
+        self.folder = folder
+
+
+class TestDataLoader(FolderContract):
+    """A StreamingDataLoader without workers."""
+
+    def make_loader(self) -> Any:
+        return loader_of(self.folder)
+
+
+class TestWorkers(FolderContract):
+    """A StreamingDataLoader with two workers."""
+
+    def make_loader(self) -> Any:
+        return loader_of(self.folder, num_workers=2)
+
+
+class TestDataset(FolderContract):
+    """A StreamingDataset by itself, which is its own iterator."""
+
+    def make_loader(self) -> Any:
+        return litdata.StreamingDataset(self.folder)
+
+
+def test_a_loader_is_described_as_a_dataloader(folder: str) -> None:
+    """Workers, queue, batch size, length and start method are those of the DataLoader."""
+    info = LitDataAdapter().describe(loader_of(folder, num_workers=2, prefetch_factor=3))
+    assert info.backend == "litdata.streaming.dataloader.StreamingDataLoader"
+    assert info.adapter == "loadeval_adapters.litdata.LitDataAdapter"
+    assert (info.workers, info.prefetch_depth, info.batch_size) == (2, 6, 8)
+    assert info.length == len(loader_of(folder, num_workers=2))
+    assert info.start_method == multiprocessing.get_start_method()
+
+
+def test_a_dataset_has_no_workers_of_its_own(folder: str) -> None:
+    """Its `num_workers` and `batch_size` are those of a loader that may read it."""
+    info = LitDataAdapter().describe(litdata.StreamingDataset(folder))
+    assert info.backend == "litdata.streaming.dataset.StreamingDataset"
+    assert (info.workers, info.prefetch_depth) == (None, None)
+    assert (info.batch_size, info.length) == (1, SAMPLES)
+
+
+def test_a_mixture_has_no_length(folder: str) -> None:
+    """A CombinedStreamingDataset that samples by weight ends when one dataset does."""
+    both = [litdata.StreamingDataset(folder) for _ in range(2)]
+    mixture = litdata.CombinedStreamingDataset(both, weights=[0.5, 0.5], iterate_over_all=False)
+    loader = litdata.StreamingDataLoader(mixture, batch_size=8)
+    assert LitDataAdapter().describe(loader).length is None
+    assert len(list(LoaderEvaluator(loader))) >= SAMPLES // 8
+
+
+def test_samples_are_counted(folder: str) -> None:
+    """A batch by its arrays; an element of a dataset is one sample, whatever its shape."""
+    for loader, expected in (
+        (loader_of(folder, drop_last=False), [8] * 5),
+        (litdata.StreamingDataset(folder), [1] * SAMPLES),
+    ):
+        evaluator = LoaderEvaluator(loader)
+        for _ in evaluator:
+            pass
+        assert evaluator.recorded().steps.samples.tolist() == expected
+
+
+@pytest.mark.parametrize("count", [0, 2])
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_an_epoch_after_a_broken_one_is_whole(folder: str, mode: str, count: int) -> None:
+    """Three epochs, the first of which is broken off: the others have every sample once."""
+    evaluator = LoaderEvaluator(loader_of(folder, num_workers=count), mode=mode)
+    for number, _ in enumerate(evaluator):
+        if number == 1:
+            break
+    for _ in range(2):
+        assert sorted(numbers(evaluator)) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("count", [0, 2])
+def test_the_state_is_that_of_the_last_batch_served(folder: str, count: int) -> None:
+    """A checkpoint in a logged epoch resumes at the next batch."""
+    evaluator = LoaderEvaluator(loader_of(folder, num_workers=count))
+    served = []
+    for number, batch in enumerate(evaluator):
+        served.append(batch)
+        if number == 1:
+            break
+    resumed = LoaderEvaluator(loader_of(folder, num_workers=count))
+    resumed.load_state_dict(evaluator.state_dict())
+    rest = numbers(resumed)
+    assert len(rest) == SAMPLES - 16
+    assert sorted(numbers(served) + rest) == list(range(SAMPLES))
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_no_worker_is_alive_under_replay(folder: str, persistent: bool) -> None:
+    """The workers are stopped before the first replayed batch."""
+    before = workers()
+    loader = loader_of(folder, num_workers=2, persistent_workers=persistent)
+    for _ in LoaderEvaluator(loader, mode="replay", num_cached_batches=2):
+        assert workers() <= before
+    epoch = iter(loader)
+    assert sorted(numbers(epoch)) == list(range(SAMPLES))
+    LitDataAdapter().release(loader, epoch)  # left to the collector, workers take 5 s to end
+    assert workers() <= before
+
+
+def test_a_new_epoch_is_shuffled_anew(folder: str) -> None:
+    """The loader counts its epochs through the wrapper, as without it."""
+
+    def two_epochs(wrap: Any) -> list[list[int]]:
+        dataset = litdata.StreamingDataset(folder, shuffle=True, seed=1)
+        loader = wrap(litdata.StreamingDataLoader(dataset, batch_size=8))
+        return [numbers(loader) for _ in range(2)]
+
+    first, second = two_epochs(LoaderEvaluator)
+    assert first != second
+    assert [first, second] == two_epochs(itself)
+
+
+def itself(loader: Any) -> Any:
+    return loader
+
+
+def test_a_transforms_own_error_reaches_the_loop(folder: str) -> None:
+    """What a transform raises is raised unchanged."""
+
+    def fail(item: dict[str, Any]) -> dict[str, Any]:
+        if item["y"] == 20:
+            raise ArithmeticError(str(item["y"]))
+        return item
+
+    dataset = litdata.StreamingDataset(folder, transform=fail)
+    with pytest.raises(ArithmeticError, match="20"):
+        list(LoaderEvaluator(litdata.StreamingDataLoader(dataset, batch_size=8)))
+
+
+def test_kept_batches_are_tensors(folder: str) -> None:
+    """What is replayed is what the loader's collate function made."""
+    evaluator = LoaderEvaluator(loader_of(folder), mode="replay", num_cached_batches=1)
+    assert all(isinstance(batch["x"], torch.Tensor) for batch in evaluator)

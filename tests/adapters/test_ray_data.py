@@ -1,0 +1,178 @@
+"""Ray Data, on a Ray of this process's own."""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import ray
+import ray.data
+import torch
+
+from loadeval import LoaderEvaluator, UsageError
+from loadeval.testing import AdapterContract
+from loadeval_adapters.ray_data import RayDataAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# Ray's own: settings of its data context that it has given up, but sets itself.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:`use_push_based_shuffle` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:`use_polars` is deprecated:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:`use_arrow_tensor_v2` is deprecated:DeprecationWarning"),
+]
+ROWS = 40
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _ray() -> Iterator[None]:
+    ray.init(
+        num_cpus=1,
+        include_dashboard=False,
+        log_to_driver=False,
+        logging_level=logging.ERROR,
+        object_store_memory=100_000_000,
+    )
+    context = ray.data.DataContext.get_current()
+    context.execution_options.preserve_order = True  # else batches come in any order
+    context.enable_progress_bars = False
+    yield
+    ray.shutdown()
+
+
+@pytest.fixture(scope="module")
+def dataset(_ray: None) -> Any:
+    """Rows of six numbers each and their own number, made by a task of Ray's."""
+    return ray.data.range(ROWS, override_num_blocks=2).map(
+        lambda row: {"x": np.full((3, 2), row["id"], np.float32), "y": row["id"]}
+    )
+
+
+def counted(loader: Any) -> list[int]:
+    """The samples that are counted in each batch of one epoch."""
+    evaluator = LoaderEvaluator(loader)
+    for _ in evaluator:
+        pass
+    return [int(samples) for samples in evaluator.recorded().steps.samples]
+
+
+class DatasetContract(AdapterContract):
+    """The contract, with a dataset to read."""
+
+    adapter_type = RayDataAdapter
+
+    @pytest.fixture(autouse=True)
+    def _dataset(self, dataset: Any) -> None:
+        self.dataset = dataset
+
+
+class TestTensors(DatasetContract):
+    """What `iter_torch_batches` returns."""
+
+    def make_loader(self) -> Any:
+        return self.dataset.iter_torch_batches(batch_size=8)
+
+
+class TestArrays(DatasetContract):
+    """What `iter_batches` returns: arrays that lie in Ray's shared memory."""
+
+    def make_loader(self) -> Any:
+        return self.dataset.iter_batches(batch_size=8, prefetch_batches=2)
+
+
+class TestTables(DatasetContract):
+    """Batches that are tables of pandas."""
+
+    def make_loader(self) -> Any:
+        return self.dataset.iter_batches(batch_size=8, batch_format="pandas")
+
+    def content(self, batch: Any) -> Any:
+        return {"x": np.stack(list(batch["x"])), "y": batch["y"].to_numpy()}
+
+
+class TestRows(DatasetContract):
+    """What `iter_rows` returns."""
+
+    def make_loader(self) -> Any:
+        return self.dataset.iter_rows()
+
+
+def test_ray_tells_nothing_of_what_it_returns(dataset: Any) -> None:
+    """Length, batch size, workers and what is ready are unknown."""
+    info = RayDataAdapter().describe(dataset.iter_torch_batches(batch_size=8))
+    assert info.backend == "ray.data.iterator._IterableFromIterator"
+    assert info.adapter == "loadeval_adapters.ray_data.RayDataAdapter"
+    assert (info.length, info.batch_size) == (None, None)
+    assert (info.workers, info.prefetch_depth, info.ready_batches) == (None, None, None)
+
+
+def test_samples_are_the_rows_of_batches_and_tables(dataset: Any) -> None:
+    """In every format; a row is one sample, whatever its arrays are."""
+    assert counted(dataset.iter_torch_batches(batch_size=16)) == [16, 16, 8]
+    for batch_format in ("numpy", "pandas", "pyarrow"):
+        loader = dataset.iter_batches(batch_size=16, batch_format=batch_format)
+        assert counted(loader) == [16, 16, 8]
+    assert counted(dataset.iter_rows()) == [1] * ROWS
+
+
+def test_an_arrow_table_tells_its_bytes(dataset: Any) -> None:
+    """Those of arrays are counted, and Arrow's; what a pandas table takes is unknown."""
+    adapter = RayDataAdapter()
+
+    def nbytes(batch_format: str) -> int | None:
+        return adapter.nbytes(
+            next(iter(dataset.iter_batches(batch_size=8, batch_format=batch_format)))
+        )
+
+    assert nbytes("numpy") == 8 * (6 * 4 + 8)
+    assert (nbytes("pyarrow") or 0) >= 8 * (6 * 4 + 8)
+    assert nbytes("pandas") is None
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_an_epoch_after_a_broken_one_is_whole(dataset: Any, mode: str) -> None:
+    """Three epochs, the first of which is broken off: the others have every row once."""
+    evaluator = LoaderEvaluator(dataset.iter_torch_batches(batch_size=4), mode=mode)
+    for number, _ in enumerate(evaluator):
+        if number == 1:
+            break
+    for _ in range(2):
+        rows = torch.cat([batch["y"] for batch in evaluator])
+        assert rows.sort().values.tolist() == list(range(ROWS))
+
+
+def test_a_replayed_epoch_needs_no_length(dataset: Any) -> None:
+    """`epoch_batches` says how long it is, and what is kept is the trainer's to write to."""
+    loader = dataset.iter_batches(batch_size=8)
+    evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=2, epoch_batches=7)
+    for _ in range(2):
+        epoch = list(evaluator)
+        assert len(epoch) == 7
+        assert all(batch["x"].flags.writeable for batch in epoch)
+
+
+def test_a_shard_of_a_split_is_served(dataset: Any) -> None:
+    """What Ray Train hands to a worker is served as well."""
+    (shard,) = dataset.streaming_split(1)
+    evaluator = LoaderEvaluator(shard.iter_torch_batches(batch_size=8))
+    assert sum(len(batch["y"]) for batch in evaluator) == ROWS
+
+
+def test_a_dataset_itself_is_refused(dataset: Any) -> None:
+    """Ray does not iterate a dataset: the error says what to pass."""
+    for itself in (dataset, dataset.iterator()):
+        with pytest.raises(UsageError, match="pass what its iter_torch_batches"):
+            LoaderEvaluator(itself)
+
+
+def test_a_tasks_own_error_reaches_the_loop(dataset: Any) -> None:
+    """What Ray raises of a task that failed is raised unchanged."""
+
+    def fail(row: dict[str, Any]) -> dict[str, Any]:
+        raise ArithmeticError(str(row["y"]))
+
+    with pytest.raises(ray.exceptions.UserCodeException, match="ArithmeticError"):
+        list(LoaderEvaluator(dataset.map(fail).iter_batches(batch_size=8)))

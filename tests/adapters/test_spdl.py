@@ -1,0 +1,215 @@
+"""spdl's data loaders, decoding real JPEGs."""
+
+from __future__ import annotations
+
+import io
+import threading
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from matplotlib.cbook import get_sample_data
+from PIL import Image
+from spdl.dataloader import CacheDataLoader, DataLoader, get_pytorch_dataloader
+from torch.utils.data import Dataset
+
+from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval.testing import AdapterContract
+from loadeval_adapters.spdl import SPDLAdapter
+
+
+def jpegs(number: int) -> list[bytes]:
+    """Crops of a photograph, 40 by 32, as JPEG files."""
+    with Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False))) as photograph:
+        files = []
+        for left in range(number):
+            file = io.BytesIO()
+            photograph.crop((left, 100, left + 40, 132)).save(file, "JPEG")
+            files.append(file.getvalue())
+    return files
+
+
+FILES = jpegs(40)
+
+
+def decode(file: bytes) -> np.ndarray[Any, Any]:
+    with Image.open(io.BytesIO(file)) as image:
+        return np.asarray(image.convert("RGB"))
+
+
+def collate(images: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
+    return {"images": np.stack(images), "sums": [int(image.sum()) for image in images]}
+
+
+class Images(Dataset[Any]):
+    """The photograph's crops, one of them broken if `broken` says which."""
+
+    def __init__(self, broken: int | None = None) -> None:
+        self.broken = broken
+
+    def __len__(self) -> int:
+        return len(FILES)
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
+        file = b"no JPEG" if index == self.broken else FILES[index]
+        return torch.from_numpy(decode(file).copy()), index
+
+
+def threaded(files: list[bytes] = FILES, **options: Any) -> Any:
+    chosen: dict[str, Any] = {"aggregator": collate, "batch_size": 8, "num_threads": 2}
+    chosen["output_order"] = "input"
+    return DataLoader(files, preprocessor=decode, **(chosen | options))
+
+
+def in_processes(dataset: Dataset[Any] | None = None, **options: Any) -> Any:
+    chosen = {"batch_size": 8, "num_workers": 2, "in_order": True}
+    return get_pytorch_dataloader(dataset or Images(), **(chosen | options))
+
+
+class TestDataLoader(AdapterContract):
+    """Threads that decode and collate."""
+
+    adapter_type = SPDLAdapter
+
+    def make_loader(self) -> Any:
+        return threaded()
+
+
+class TestPyTorchDataLoader(AdapterContract):
+    """Processes that fetch batches of a torch Dataset."""
+
+    adapter_type = SPDLAdapter
+
+    def make_loader(self) -> Any:
+        return in_processes()
+
+
+class TestCacheDataLoader(AdapterContract):
+    """Batches of a DataLoader, the first two again and again after the third."""
+
+    adapter_type = SPDLAdapter
+
+    def make_loader(self) -> Any:
+        return CacheDataLoader(threaded(), num_caches=2, return_caches_after=3, stop_after=9)
+
+
+def test_the_description_is_the_loaders() -> None:
+    """Threads, batch size and queues; the length of a source is not asked for."""
+    info = SPDLAdapter().describe(threaded(num_threads=3, buffer_size=4, output_order="completion"))
+    assert info.backend == "spdl.dataloader._dataloader.DataLoader"
+    assert (info.workers, info.batch_size, info.length) == (3, 8, None)
+    # Buffer and the sink's hands, a queue and the collated ones, a queue and the aggregated one,
+    # and samples for one more.
+    assert info.prefetch_depth == 4 + 1 + (2 + 3) + (2 + 1) + 1
+
+
+def test_the_description_of_a_pytorch_data_loader() -> None:
+    """Processes, how they start, and a length in batches."""
+    info = SPDLAdapter().describe(in_processes(batch_size=6, multiprocessing_context="fork"))
+    assert (info.workers, info.batch_size, info.length) == (2, 6, 7)
+    assert (info.start_method, info.persistent_workers) == ("fork", False)
+    # Buffer, the sink's hands, a queue, two batches in work, two in order; three that are drawn.
+    assert info.prefetch_depth == 4 + 1 + 2 + 2 + 2 + 3
+    unbatched = in_processes(batch_size=None)
+    assert SPDLAdapter().describe(unbatched).batch_size is None
+
+
+def test_the_description_of_a_cache() -> None:
+    """It is that of the loader inside; without `stop_after` it is endless, and has no length."""
+    cached = CacheDataLoader(in_processes(), num_caches=2, return_caches_after=2)
+    info = SPDLAdapter().describe(cached)
+    assert info.backend == "spdl.dataloader._cache_dataloader.CacheDataLoader"
+    assert (info.workers, info.batch_size, info.length) == (2, 8, None)
+    plain = CacheDataLoader([1, 2, 3], num_caches=2, return_caches_after=2)
+    assert SPDLAdapter().describe(plain).workers is None
+
+
+@pytest.mark.parametrize(("order", "threads"), [("completion", 3), ("input", 2)])
+def test_as_many_batches_get_ready_as_the_depth_says(order: str, threads: int) -> None:
+    """While nobody takes any, samples are loaded for nearly so many batches, and for no more."""
+    made = 0
+    full = threading.Event()
+    lock = threading.Lock()
+
+    def make(number: int) -> int:
+        nonlocal made
+        with lock:
+            made += 1
+            if made == 4 * (depth - 2):
+                full.set()
+        return number
+
+    loader: Any = DataLoader(
+        range(400),
+        preprocessor=make,
+        batch_size=4,
+        aggregator=np.array,
+        num_threads=threads,
+        output_order=order,
+    )
+    adapter = SPDLAdapter()
+    depth = adapter.describe(loader).prefetch_depth or 0
+    epoch = adapter.epoch(loader)
+    next(epoch)
+    assert full.wait(10)
+    adapter.release(loader, epoch)
+    assert made <= 4 * (depth + 1)
+
+
+@pytest.mark.parametrize("make", [threaded, in_processes])
+def test_epochs_are_whole_and_leave_nothing_running(make: Any) -> None:
+    """After an epoch, and after one that was broken off, no thread of SPDL is left."""
+    evaluator = LoaderEvaluator(make())
+    for _ in evaluator:
+        break
+    assert not any("spdl" in thread.name for thread in threading.enumerate())
+    assert len(list(evaluator)) == 5
+    assert not any("spdl" in thread.name for thread in threading.enumerate())
+
+
+def test_no_thread_is_alive_under_replay() -> None:
+    """The pipeline is stopped before the first replayed batch."""
+    evaluator = LoaderEvaluator(threaded(), mode="replay", num_cached_batches=2, epoch_batches=4)
+    for _ in evaluator:
+        assert not any("spdl" in thread.name for thread in threading.enumerate())
+
+
+def test_kept_batches_hold_no_shared_memory() -> None:
+    """Worker processes send tensors in shared memory; what is kept is not in it."""
+    evaluator = LoaderEvaluator(in_processes(), mode="replay", num_cached_batches=3)
+    assert len(evaluator.cached_batches) == 3
+    assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
+
+
+def test_dropped_samples_are_not_counted() -> None:
+    """A file that cannot be decoded is dropped by SPDL, and is no sample of the run."""
+    evaluator = LoaderEvaluator(threaded([*FILES[:12], b"no JPEG", *FILES[12:]]))
+    assert sum(len(batch["sums"]) for batch in evaluator) == 40
+    assert evaluator.recorded().steps.samples.tolist() == [8] * 5
+
+
+def test_dropped_batches_are_not_counted() -> None:
+    """A PyTorchDataLoader drops a batch where one sample fails; a warning tells how many."""
+    evaluator = LoaderEvaluator(in_processes(Images(broken=12)))
+    with pytest.warns(LoadevalWarning, match="served 4 of 5 batches"):
+        served = list(evaluator)
+    assert [int(labels[0]) for _, labels in served] == [0, 16, 24, 32]
+    assert len(evaluator.recorded().steps) == 4
+    assert len(evaluator) == 5
+
+
+def test_lists_of_arrays_are_counted_as_their_samples() -> None:
+    """Without an aggregator a batch is a list, of as many samples as are in it."""
+    evaluator = LoaderEvaluator(threaded(aggregator=None, batch_size=16))
+    assert len(list(evaluator)) == 3
+    assert evaluator.recorded().steps.samples.tolist() == [16, 16, 8]
+
+
+def test_an_alternating_run_serves_every_batch_once() -> None:
+    """Both arms together serve the epoch, if not in the order in which it was loaded."""
+    loader = threaded(FILES * 30)
+    expected = sorted(batch["sums"] for batch in loader)
+    evaluator = LoaderEvaluator(loader, mode="alternate")
+    assert sorted(batch["sums"] for batch in evaluator) == expected
+    assert len(evaluator.recorded().pulls) > 0

@@ -1,0 +1,224 @@
+"""torchdata's StatefulDataLoader, with real workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+import torch
+from torch.utils.data import Dataset, IterableDataset, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval.testing import AdapterContract
+from loadeval_adapters.torchdata_stateful import StatefulDataLoaderAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Numbers = TensorDataset(torch.arange(80))
+# torchdata's own, which it has of torch each time that a StatefulDataLoader is made.
+pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+READ_AHEAD = "ignore:mode='alternate' reads batches ahead:loadeval.LoadevalWarning"
+
+
+class Stream(IterableDataset[int]):
+    """80 numbers, split among the workers, which can begin at any of them."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def __iter__(self) -> Iterator[int]:
+        worker = torch.utils.data.get_worker_info()
+        first, step = (worker.id, worker.num_workers) if worker else (0, 1)
+        numbers = range(first, 80, step)
+        begin, self.at = self.at, 0
+        for place in range(begin, len(numbers)):
+            self.at = place + 1
+            yield numbers[place]
+        self.at = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.at = state["at"]
+
+
+class Failing(Dataset[int]):
+    """Fails at its 20th sample."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> int:
+        if index == 20:
+            raise ValueError("sample 20 is broken")
+        return index
+
+
+def loader(workers: int = 0, dataset: Any = Numbers, **options: Any) -> Any:
+    chosen = {"batch_size": 4, "num_workers": workers}
+    return StatefulDataLoader(dataset, **(chosen | options))
+
+
+def shuffled(workers: int) -> Any:
+    return loader(workers, shuffle=True, generator=torch.Generator().manual_seed(3))
+
+
+def streamed(workers: int) -> Any:
+    return loader(workers, Stream())
+
+
+def numbers(batches: Any) -> list[list[int]]:
+    return [(batch[0] if isinstance(batch, list) else batch).tolist() for batch in batches]
+
+
+def workers_alive() -> int:
+    children = psutil.Process().children(recursive=True)
+    alive = [child for child in children if child.status() != psutil.STATUS_ZOMBIE]
+    return sum("resource_tracker" not in str(child.cmdline()) for child in alive)
+
+
+class TestWithoutWorkers(AdapterContract):
+    """Loading in this process."""
+
+    adapter_type = StatefulDataLoaderAdapter
+
+    def make_loader(self) -> Any:
+        return loader()
+
+
+class TestWorkers(AdapterContract):
+    """Two workers for each epoch."""
+
+    adapter_type = StatefulDataLoaderAdapter
+
+    def make_loader(self) -> Any:
+        return loader(2)
+
+
+class TestPersistentWorkers(AdapterContract):
+    """Two workers that stay alive between epochs."""
+
+    adapter_type = StatefulDataLoaderAdapter
+
+    def make_loader(self) -> Any:
+        return loader(2, persistent_workers=True)
+
+
+class TestStream(AdapterContract):
+    """A stream that knows where it is, without a length."""
+
+    adapter_type = StatefulDataLoaderAdapter
+
+    def make_loader(self) -> Any:
+        return streamed(2)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("make", [loader, shuffled, streamed])
+def test_a_state_taken_in_log_mode_resumes_exactly(make: Any, workers: int) -> None:
+    """What a new loader serves from it is what training had not had yet, batch by batch."""
+    whole = numbers(make(workers))
+    evaluator = LoaderEvaluator(make(workers))
+    served = []
+    for batch in evaluator:
+        served += numbers([batch])
+        if len(served) == 7:
+            break
+    state = evaluator.state_dict()
+    assert served == whole[:7]
+    resumed = make(workers)
+    resumed.load_state_dict(state)
+    assert numbers(resumed) == whole[7:]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_is_resumed_through_the_wrapper(workers: int) -> None:
+    """The first epoch is the rest of the interrupted one, the second is whole."""
+    interrupted = loader(workers)
+    batches = iter(interrupted)
+    for _ in range(5):
+        next(batches)
+    evaluator = LoaderEvaluator(loader(workers))
+    evaluator.load_state_dict(interrupted.state_dict())
+    assert [len(list(evaluator)) for _ in range(2)] == [15, 20]
+    assert [len(evaluator.recorded().steps)] == [35]
+
+
+def test_a_state_asked_for_before_an_epoch_takes_nothing_from_it() -> None:
+    """It starts the workers of the epoch that comes, which is whole, and begins with no wait."""
+    asked = loader(2)
+    asked.state_dict()
+    evaluator = LoaderEvaluator(asked)
+    assert evaluator.recorded().header.loader.ready_batches == 4
+    assert len(list(evaluator)) == 20
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_what_replay_keeps_is_not_taken_from_the_loader(workers: int) -> None:
+    """A state that was loaded before is still the loader's, and no worker is left."""
+    interrupted = loader(workers)
+    batches = iter(interrupted)
+    for _ in range(5):
+        next(batches)
+    resumed = loader(workers)
+    resumed.load_state_dict(interrupted.state_dict())
+    del batches, interrupted
+    evaluator = LoaderEvaluator(resumed, mode="replay", num_cached_batches=3)
+    assert workers_alive() == 0
+    assert numbers(evaluator.cached_batches) == numbers(loader())[5:8]
+    assert numbers(resumed) == numbers(loader())[5:]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+def test_a_released_loader_can_be_asked_for_its_state(persistent: bool) -> None:
+    """Also where the iterator that was stopped had been made for a state."""
+    asked = loader(2, persistent_workers=persistent)
+    adapter = StatefulDataLoaderAdapter()
+    adapter.release(asked, adapter.epoch(asked))
+    asked.state_dict()
+    adapter.release(asked, iter(()))
+    assert workers_alive() == 0
+    assert len(list(asked)) == 20
+
+
+def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
+    """When its first epoch begins; a log never does."""
+    evaluator = LoaderEvaluator(loader(), mode="alternate")
+    with pytest.warns(LoadevalWarning, match="skips batches.*use mode='log'") as caught:
+        list(evaluator)
+    assert [warning.filename for warning in caught] == [__file__]
+    assert len(list(evaluator)) == len(list(LoaderEvaluator(loader()))) == 20
+
+
+@pytest.mark.filterwarnings(READ_AHEAD)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_alternating_epochs_serve_every_batch_once(workers: int) -> None:
+    """One epoch after the other, and a whole one after one that was broken off."""
+    evaluator = LoaderEvaluator(loader(workers), mode="alternate")
+    for _ in evaluator:
+        break
+    for _ in range(2):
+        assert sorted(numbers(evaluator)) == numbers(loader())
+
+
+@pytest.mark.filterwarnings(READ_AHEAD)
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_a_workers_exception_passes_through(mode: str) -> None:
+    """The user sees torch's own error of a worker, after the batches before it."""
+    evaluator = LoaderEvaluator(loader(1, Failing()), mode=mode)
+    served: list[Any] = []
+    with pytest.raises(ValueError, match="sample 20 is broken"):
+        served.extend(evaluator)
+    assert numbers(served) == [list(range(at, at + 4)) for at in range(0, 20, 4)]
+
+
+def test_the_description_is_a_data_loaders() -> None:
+    """Workers, queue, batch size and length are those that the user gave."""
+    info = StatefulDataLoaderAdapter().describe(loader(2, prefetch_factor=3))
+    assert info.backend == "torchdata.stateful_dataloader.stateful_dataloader.StatefulDataLoader"
+    assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (2, 6, 4, 20)
+    assert info.ready_batches == 0

@@ -1,0 +1,248 @@
+"""WebDataset, with real shards of real JPEGs."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import subprocess
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+import webdataset as wds  # type: ignore[import-untyped]  # it ships no types
+from matplotlib.cbook import get_sample_data
+from PIL import Image
+from torch.utils.data import DataLoader
+
+from loadeval import LoaderEvaluator
+from loadeval.testing import AdapterContract
+from loadeval_adapters.pytorch import PyTorchAdapter
+from loadeval_adapters.webdataset import WebDatasetAdapter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+# WebDataset leaves the shard open when an epoch is broken off.
+pytestmark = pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedReader:ResourceWarning")
+
+SAMPLES = 40
+
+
+@pytest.fixture(scope="module")
+def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    """Two shards of 20 crops of a photograph, each with a class."""
+    folder = tmp_path_factory.mktemp("shards")
+    photograph = Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False)))
+    for shard in range(2):
+        with wds.TarWriter(str(folder / f"{shard}.tar")) as writer:
+            for number in range(shard * 20, shard * 20 + 20):
+                jpeg = io.BytesIO()
+                photograph.crop((number, number, number + 24, number + 32)).save(jpeg, "JPEG")
+                key = f"{number:04d}"
+                writer.write({"__key__": key, "jpg": jpeg.getvalue(), "cls": number % 10})
+    return [str(folder / f"{shard}.tar") for shard in range(2)]
+
+
+def decoded(shards: list[str]) -> Any:
+    dataset = wds.WebDataset(shards, shardshuffle=False)
+    return dataset.decode("torchrgb").to_tuple("jpg", "cls")
+
+
+def batched(shards: list[str]) -> Any:
+    return decoded(shards).batched(8)
+
+
+def describe(loader: Any) -> Any:
+    return WebDatasetAdapter().describe(loader)
+
+
+def counted(loader: Any) -> list[int]:
+    """The samples that are counted in each batch of one epoch."""
+    evaluator = LoaderEvaluator(loader)
+    for _ in evaluator:
+        pass
+    return [int(samples) for samples in evaluator.recorded().steps.samples]
+
+
+class ShardContract(AdapterContract):
+    """The contract, with shards to read."""
+
+    adapter_type = WebDatasetAdapter
+
+    @pytest.fixture(autouse=True)
+    def _shards(self, shards: list[str]) -> None:
+        self.shards = shards
+
+
+class TestPipeline(ShardContract):
+    """A pipeline that decodes and batches, without a DataLoader."""
+
+    def make_loader(self) -> Any:
+        return batched(self.shards)
+
+
+class TestWebLoader(ShardContract):
+    """A WebLoader that batches by itself."""
+
+    def make_loader(self) -> Any:
+        return wds.WebLoader(decoded(self.shards), batch_size=8)
+
+
+class TestWorkers(ShardContract):
+    """A worker that batches, and batches of another size made of these in this process."""
+
+    def make_loader(self) -> Any:
+        loader = wds.WebLoader(batched(self.shards), batch_size=None, num_workers=1)
+        return loader.unbatched().batched(5)
+
+
+class TestWithEpoch(ShardContract):
+    """Epochs of a given number of batches, and persistent workers."""
+
+    def make_loader(self) -> Any:
+        loader = wds.WebLoader(
+            batched(self.shards), batch_size=None, num_workers=1, persistent_workers=True
+        )
+        return loader.with_epoch(7)
+
+
+class TestRawSamples(ShardContract):
+    """Samples as they are in the shard, one by one."""
+
+    def make_loader(self) -> Any:
+        return wds.WebDataset(self.shards, shardshuffle=False)
+
+
+def test_the_dataloader_inside_is_described(shards: list[str]) -> None:
+    """Workers, queue, pinning and start method are those of the DataLoader in a WebLoader."""
+    dataset = batched(shards)
+    info = describe(wds.WebLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=3))
+    inside = PyTorchAdapter().describe(
+        DataLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=3)
+    )
+    assert info.backend == "webdataset.compat.WebLoader"
+    assert info.adapter == "loadeval_adapters.webdataset.WebDatasetAdapter"
+    assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (2, 6, 8, None)
+    assert (info.pinned, info.start_method) == (inside.pinned, inside.start_method)
+
+
+def test_a_pipeline_works_in_this_process(shards: list[str]) -> None:
+    """Without a DataLoader there are no workers and no queue."""
+    info = describe(batched(shards))
+    assert info.backend == "webdataset.compat.WebDataset"
+    assert (info.workers, info.prefetch_depth, info.batch_size) == (0, 0, 8)
+
+
+def test_a_queue_is_told_in_batches(shards: list[str]) -> None:
+    """Where batches are made anew behind the DataLoader, its queue holds fewer or more of them."""
+    loader = wds.WebLoader(batched(shards), batch_size=None, num_workers=2)
+    info = describe(loader.unbatched().shuffle(20).batched(16))
+    assert (info.prefetch_depth, info.batch_size) == (2, 16)
+
+
+def test_what_a_stage_of_the_users_makes_of_samples_is_unknown(shards: list[str]) -> None:
+    """A stage that is not WebDataset's may group samples, and read ahead: neither is told."""
+
+    def pairs(samples: Iterator[Any]) -> Iterator[Any]:
+        return zip(samples, samples, strict=True)
+
+    info = describe(decoded(shards).compose(pairs))
+    assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, None)
+    loader = wds.WebLoader(batched(shards), batch_size=None, num_workers=2)
+    info = describe(loader.unbatched().compose(pairs))
+    assert (info.workers, info.prefetch_depth, info.batch_size) == (2, None, None)
+
+
+def test_a_length_is_known_once_it_is_set(shards: list[str]) -> None:
+    """A pipeline has no length before `with_epoch` or `with_length`."""
+    loader = wds.WebLoader(batched(shards), batch_size=None)
+    assert describe(loader).length is None
+    sized = loader.with_length(5, silent=True)
+    assert (describe(sized).length, describe(sized).backend) == (5, "webdataset.compat.WebLoader")
+    assert len(LoaderEvaluator(sized)) == 5
+    loader = wds.WebLoader(batched(shards), batch_size=None).with_epoch(7)
+    assert describe(loader).length == 7
+    assert len(list(LoaderEvaluator(loader, mode="replay", num_cached_batches=2))) == 7
+    assert describe(wds.WebLoader(batched(shards), batch_size=None).repeat()).length is None
+
+
+def test_a_sample_is_one_sample(shards: list[str]) -> None:
+    """Where nothing is batched, the first dimension of an image is not a number of samples."""
+    assert set(counted(decoded(shards))) == {1}
+    by_name = wds.WebDataset(shards, shardshuffle=False).decode("rgb")
+    assert set(counted(by_name)) == {1}
+    assert set(counted(wds.WebLoader(batched(shards), batch_size=None).unbatched())) == {1}
+
+
+def test_a_batch_is_counted_by_its_keys_or_arrays(shards: list[str]) -> None:
+    """Undecoded samples have keys; without keys there are as many as images have rows."""
+    stages = wds.SimpleShardList(shards), wds.tarfile_to_samples(), wds.batched(16)
+    assert counted(wds.DataPipeline(*stages)) == [16, 16, 8]
+    assert counted(batched(shards)) == [8] * 5
+    assert counted(wds.WebLoader(decoded(shards), batch_size=16)) == [16, 16, 8]
+
+
+@pytest.mark.parametrize("persistent", [False, True])
+@pytest.mark.parametrize("epoch", [None, 6])
+def test_no_worker_is_alive_under_replay(
+    shards: list[str], persistent: bool, epoch: int | None
+) -> None:
+    """The workers of the DataLoader inside are stopped before the first replayed batch."""
+    before = set(multiprocessing.active_children())
+    loader = wds.WebLoader(
+        batched(shards), batch_size=None, num_workers=1, persistent_workers=persistent
+    )
+    if epoch is not None:
+        loader = loader.with_epoch(epoch)
+    for _ in LoaderEvaluator(loader, mode="replay", num_cached_batches=3, epoch_batches=3):
+        assert set(multiprocessing.active_children()) <= before
+    assert sum(1 for _ in loader) == (epoch or 5)
+
+
+def test_a_dataloader_over_a_pipeline_is_torchs(shards: list[str]) -> None:
+    """A torch DataLoader that reads a WebDataset is served by torch's adapter."""
+    evaluator = LoaderEvaluator(DataLoader(batched(shards), batch_size=None))
+    assert sum(images.shape[0] for images, _ in evaluator) == SAMPLES
+    info = evaluator.recorded().header.loader
+    assert info.adapter == "loadeval_adapters.pytorch.PyTorchAdapter"
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_epoch_after_a_broken_one_is_whole(shards: list[str], mode: str, workers: int) -> None:
+    """Three epochs, the first of which is broken off: the others have every sample once."""
+    loader = wds.WebLoader(decoded(shards).batched(1), batch_size=None, num_workers=workers)
+    expected = torch.cat([images for images, _ in loader]).sum()
+    evaluator = LoaderEvaluator(loader, mode=mode)
+    for number, _ in enumerate(evaluator):
+        if number == 11:
+            break
+    for _ in range(2):
+        served = [images for images, _ in evaluator]
+        assert len(served) == SAMPLES
+        assert torch.isclose(torch.cat(served).sum(), expected)
+
+
+def test_torch_is_not_needed(shards: list[str]) -> None:
+    """Without torch, which WebDataset does not need, a pipeline is served by its adapter."""
+    lines = """
+        import sys
+        sys.modules["torch"] = None
+        import webdataset, loadeval
+        dataset = webdataset.WebDataset(sys.argv[1:], shardshuffle=False).batched(8)
+        evaluator = loadeval.LoaderEvaluator(dataset)
+        print(len(list(evaluator)), evaluator.recorded().header.loader.adapter)
+    """
+    command = [sys.executable, "-c", textwrap.dedent(lines), *shards]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    assert printed.split() == ["5", "loadeval_adapters.webdataset.WebDatasetAdapter"]
+
+
+def test_a_missing_shard_is_webdatasets_own_error(tmp_path: Path) -> None:
+    """The user sees the error that WebDataset raises."""
+    missing = wds.WebDataset(str(tmp_path / "no.tar"), shardshuffle=False)
+    with pytest.raises(FileNotFoundError, match=r"no\.tar"):
+        list(LoaderEvaluator(missing))
