@@ -1,16 +1,23 @@
 """How much faster would training be if data loading were free? Measured, for any loader."""
 
+from loadeval.analysis.backends import BackendResult
+from loadeval.backends import compare_backends
 from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.in_place import evaluate_in_place
 from loadeval.measure.adapter import Adapter, IterableAdapter
+from loadeval.measure.backend import Backend
 from loadeval.measure.tree import is_array, leaves, map_leaves
 from loadeval.record.metrics import read_run
 from loadeval.record.model import LoaderInfo, Run
+from loadeval.report.backends import BackendComparison
 from loadeval.report.plots import plot_comparison
 
 __all__ = [
     "Adapter",
+    "Backend",
+    "BackendComparison",
+    "BackendResult",
     "CacheError",
     "IterableAdapter",
     "LoaderEvaluator",
@@ -20,6 +27,7 @@ __all__ = [
     "Run",
     "RunLogError",
     "UsageError",
+    "compare_backends",
     "evaluate_in_place",
     "is_array",
     "leaves",

@@ -42,9 +42,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for (batch,) in loader:
             model(batch).sum().backward()
 
+    dataset = TensorDataset(torch.randn(400, 2))
     namespace = {
-        "dataloader": DataLoader(TensorDataset(torch.randn(400, 2)), batch_size=8),
+        "dataloader": DataLoader(dataset, batch_size=8),
+        "dali_iterator": DataLoader(dataset, batch_size=8),
+        "make_pipeline": lambda: DataLoader(dataset, batch_size=8),
         "model": model,
+        "step": lambda batch: model(batch[0]).sum().backward(),
         "train_one_epoch": train_one_epoch,
     }
     with pytest.MonkeyPatch.context() as patch:
@@ -63,6 +67,7 @@ def test_the_python_blocks_write_what_they_name(folder: Path) -> None:
         "real.jsonl",
         "ideal.jsonl",
         "two-runs.png",
+        "backends.png",
     }
 
 
@@ -71,6 +76,8 @@ def test_the_commands_work(command: str, folder: Path) -> None:
     """Each `loadeval` command of the README runs in the folder of its first block."""
     _, *arguments = command.replace("DIR", "demo").split()
     output = run(LOADEVAL, *arguments, cwd=folder)
+    if "--output" in arguments or "-o" in arguments:
+        assert (folder / arguments[-1]).exists()
     if "--json" in arguments:
         assert json.loads(output)["verdict"]
     if "demo" in arguments:

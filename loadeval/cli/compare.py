@@ -1,31 +1,37 @@
-"""`loadeval compare`: real loading against free loading, of one run or of two."""
+"""`loadeval compare`: real loading against free loading, of one run or two; or several backends."""
 
 from __future__ import annotations
 
 import dataclasses
 from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from loadeval.cli.console import errors_told, print_json, print_report
 from loadeval.record.metrics import read_run
 from loadeval.record.model import ARMS
+from loadeval.report.backends import BackendComparison
 from loadeval.report.comparison import Comparison
 from loadeval.report.plots import comparison_figure, figure_path, save_figure
 from loadeval.report.text import RunsReport, comparison_report
 from loadeval.report.wording import printable
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.record.model import Run
+
 RUNS = (
-    "One run of mode alternate; or two, the first of mode log and the second of mode replay. "
-    "Run logs or metrics files."
+    "One run of mode alternate; or two, the first of mode log and the second of mode replay; or "
+    "one run for each of several backends, of mode alternate or log. Run logs or metrics files."
 )
 OUTPUT = "Draw the comparison too, as PNG, SVG or PDF by the extension: comparison.png, say."
-MOST = 2
+PAIR = 2
 
 
 def compare(
-    runs: Annotated[list[Path], typer.Argument(metavar="RUN [IDEAL]", help=RUNS)],
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS)],
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
     ] = None,
@@ -33,24 +39,43 @@ def compare(
 ) -> None:
     """Tell how much faster training would be with free loading.
 
-    Says too how much of the lost time is waiting and how much interference, and what to try.
+    Says too how much of the lost time is waiting and how much interference, and what to try. Of
+    several backends it tells the throughput of each, and the differences between them.
     """
-    if len(runs) > MOST:
-        raise typer.BadParameter(
-            f"{len(runs)} files were given, where one run of mode alternate, or a real and an "
-            "ideal run, were expected; look at more with: loadeval show"
-        )
     with errors_told():
         figure = None if output is None else figure_path(output)
-        comparison = Comparison.of(*map(read_run, runs))
-        if figure is not None:
-            save_figure(comparison_figure(comparison), figure)
+        read = [read_run(path) for path in runs]
+        tell = _tell_backends if _are_backends(read) else _tell_headroom
+        tell(read, figure, as_json)
+    if figure is not None and not as_json:
+        typer.echo(f"\nFigure written to {printable(figure)}")
+
+
+def _are_backends(runs: Sequence[Run]) -> bool:
+    """Two are backends if neither replayed: a run that did is the ideal of the other."""
+    if len(runs) == PAIR:
+        return all(run.header.mode != "replay" for run in runs)
+    return len(runs) > PAIR
+
+
+def _tell_headroom(runs: Sequence[Run], figure: Path | None, as_json: bool) -> None:
+    comparison = Comparison.of(*runs)
+    if figure is not None:
+        save_figure(comparison_figure(comparison), figure)
     if as_json:
         print_json(_as_json(comparison))
-        return
-    print_report(comparison_report(comparison.headroom), RunsReport(comparison.sides))
+    else:
+        print_report(comparison_report(comparison.headroom), RunsReport(comparison.sides))
+
+
+def _tell_backends(runs: Sequence[Run], figure: Path | None, as_json: bool) -> None:
+    comparison = BackendComparison.of_runs(runs)
     if figure is not None:
-        typer.echo(f"\nFigure written to {printable(figure)}")
+        comparison.plot(figure)
+    if as_json:
+        print_json(comparison.as_dict())
+    else:
+        typer.echo(str(comparison))
 
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:

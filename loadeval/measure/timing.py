@@ -10,7 +10,7 @@ from loadeval.measure.ownership import changed
 from loadeval.measure.stage import CHUNK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Generator, Iterator
 
     from loadeval.measure.cache import BatchCache
     from loadeval.measure.stage import Plan
@@ -23,7 +23,7 @@ def served(
     counter_for: Callable[[Any], Callable[[Any], Count] | None],
     clock: Callable[[], int],
     owner: object,  # noqa: ARG001 - held, so that its log stays open while an epoch is served
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Serve an epoch by `plan`, and note when each batch was requested and delivered.
 
     `begin` gives the track to write to, once the first batch is asked for. `counter_for` makes

@@ -1,0 +1,130 @@
+"""`loadeval compare` of several backends."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from loadeval.backends import compare_backends
+from loadeval.cli.main import app
+from loadeval.evaluator import LoaderEvaluator
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loadeval.report.backends import BackendComparison
+
+MS = 1_000_000
+LOADS_MS = {"torch": 30, "dali": 10, "spdl": 20}
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command, run in this process."""
+    done = CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "80"})
+    return done.exit_code, done.stdout, done.stderr
+
+
+def loader(name: str, clock: FakeClock) -> ScriptedLoader:
+    return ScriptedLoader([np.zeros((4, 2))] * 60, [LOADS_MS[name] * MS] * 60, clock)
+
+
+def record(folder: Path, name: str, mode: str) -> Path:
+    """The log of a separate run."""
+    clock, path = FakeClock(), folder / f"{name}.jsonl"
+    evaluator = LoaderEvaluator(
+        loader(name, clock), mode, 2, name=name, log_file=path, unit="images", clock=clock
+    )
+    with evaluator:
+        for _ in range(2):
+            for _ in evaluator:
+                clock.advance(10 * MS)
+    return path
+
+
+@pytest.fixture(name="compared")
+def _compared(tmp_path: Path) -> tuple[BackendComparison, list[Path]]:
+    """Three backends that took turns, and their logs."""
+    clock = FakeClock()
+    result = compare_backends(
+        {name: loader(name, clock) for name in LOADS_MS},
+        lambda _: clock.advance(10 * MS),
+        batches=24,
+        rounds=3,
+        unit="images",
+        log_dir=tmp_path,
+        clock=clock,
+    )
+    return result, [tmp_path / f"{name}.jsonl" for name in LOADS_MS]
+
+
+def test_logs_in_turns_make_the_same_report(
+    compared: tuple[BackendComparison, list[Path]],
+) -> None:
+    """As compare_backends did."""
+    result, logs = compared
+    code, out, err = run(*logs)
+    assert (code, err) == (0, "")
+    assert out == f"{result}\n"
+    assert out.startswith("dali trains fastest: 1.50x [1.50x, 1.50x] as fast as the next, spdl")
+
+
+def test_json_is_the_comparison(compared: tuple[BackendComparison, list[Path]]) -> None:
+    """All its fields, and the figure is written beside."""
+    result, logs = compared
+    figure = logs[0].with_name("backends.svg")
+    code, out, err = run(*logs, "--json", "--output", figure)
+    assert (code, err) == (0, "")
+    assert json.loads(out) == json.loads(json.dumps(result.as_dict()))
+    assert figure.exists()
+
+
+def test_the_figure_is_written_where_asked(
+    compared: tuple[BackendComparison, list[Path]],
+) -> None:
+    """The path is told."""
+    figure = compared[1][0].with_name("backends.png")
+    code, out, _ = run(*compared[1], "--output", figure)
+    assert code == 0
+    assert out.endswith(f"Figure written to {figure}\n")
+    assert figure.read_bytes().startswith(b"\x89PNG")
+
+
+def test_two_logs_that_did_not_replay_are_backends(tmp_path: Path) -> None:
+    """Of separate runs, alternating or not, with a caution."""
+    logs = [record(tmp_path, "torch", "alternate"), record(tmp_path, "dali", "log")]
+    code, out, err = run(*logs)
+    assert (code, err) == (0, "")
+    assert out.startswith("dali trains fastest: 2.00x")
+    assert "in separate runs" in out
+    assert "Separate runs are compared: a drift" in out
+
+
+def test_a_run_that_replayed_is_no_backend(tmp_path: Path) -> None:
+    """Beside two others it is refused, in one line."""
+    modes = {"torch": "log", "dali": "replay", "spdl": "log"}
+    code, out, err = run(*(record(tmp_path, name, mode) for name, mode in modes.items()))
+    assert (code, out) == (1, "")
+    assert "dali.jsonl was recorded with mode='replay'" in err
+    assert err.count("\n") == 1
+
+
+def test_matplotlib_is_imported_only_to_draw(
+    compared: tuple[BackendComparison, list[Path]],
+) -> None:
+    """Comparing without a figure is quick to start."""
+    script = (
+        "import sys; from loadeval.cli.main import app; app(sys.argv[1:], standalone_mode=False); "
+        "print('matplotlib' in sys.modules)"
+    )
+    logs = compared[1]
+    done = subprocess.run(
+        [sys.executable, "-c", script, "compare", *logs], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "False"
