@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+import signal
 from typing import Any
 
 import litdata  # type: ignore[import-untyped]  # it ships no marker of its types
@@ -25,6 +26,7 @@ def sample(number: int) -> dict[str, Any]:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
     """A dataset of 40 samples in four chunks."""
     path = str(tmp_path_factory.mktemp("optimised"))
+    on_interrupt = signal.getsignal(signal.SIGINT)
     litdata.optimize(
         fn=sample,
         inputs=list(range(SAMPLES)),
@@ -34,6 +36,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> str:
         # LitData sets it for the whole process, to "spawn" unless told.
         start_method=multiprocessing.get_start_method(),
     )
+    signal.signal(signal.SIGINT, on_interrupt)  # LitData's would end the process without a word
     return path
 
 
