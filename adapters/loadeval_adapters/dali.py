@@ -31,14 +31,12 @@ class DALIAdapter(IterableAdapter):
         """What `for batch in loader` would serve; an iterator that is used up is reset."""
         if not hasattr(loader, "_pipes"):  # no iterator of DALI's, but in its package
             return super().epoch(loader)
-        if _is_part_read(loader):
-            warn_broken_off()
         # JAX: the arrays of several pipelines are stacked, unless a sharding joins them.
         several = len(loader._pipes) > 1 or getattr(loader, "_pmap_compatible", False)  # noqa: SLF001 - an iterator tells of its pipelines nowhere else
         self._stacked = several and getattr(loader, "_sharding", loader) is None
-        # `iter()` resets a DALI iterator, even one that is in use. Whoever reads an epoch in
-        # parts calls it for each; on an islice that does nothing.
-        return islice(loader, None)
+        if _is_part_read(loader):
+            warn_broken_off()
+        return islice(loader, None)  # whose own iter(), of each part of an epoch, resets nothing
 
     def samples(self, batch: Any) -> int | None:
         """The samples of all pipelines together: for PyTorch, each has a dict in a list."""

@@ -53,8 +53,8 @@ def test_packages_lists_an_imported_framework_with_its_version() -> None:
 
 
 def test_a_module_without_a_distribution_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An imported module whose distribution is unknown has no version to tell."""
-    monkeypatch.setattr(environment, "PACKAGES", ("sys",))
+    """A module whose distribution is unknown has no version to tell, nor has one not imported."""
+    monkeypatch.setattr(environment, "PACKAGES", ("sys", "a_module_that_is_not_imported"))
     assert describe_environment()["packages"] == {}
 
 
