@@ -10,12 +10,14 @@ from typing import TYPE_CHECKING, Any, cast
 from loadeval.errors import UsageError
 from loadeval.measure.backend import Backend
 from loadeval.measure.contest import Contest
-from loadeval.measure.settings import DEFAULT_CACHE_BYTES, Settings
+from loadeval.measure.sampler import Probes
+from loadeval.measure.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
+from loadeval.probes.named import NAMES, probes_named
 from loadeval.report.backends import BackendComparison
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
 FEWEST_ROUNDS = 3
 """With fewer there would be no interval."""
@@ -34,6 +36,8 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
     overwrite: bool = False,
     max_cache_bytes: int = DEFAULT_CACHE_BYTES,
     seed: int = 0,
+    probes: Iterable[Any] = NAMES,
+    probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> BackendComparison:
     """Measure one training step with several loaders: each as it is, and as if it were free.
@@ -59,6 +63,8 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         overwrite: whether these may replace files.
         max_cache_bytes: more than this is not pulled ahead at once.
         seed: of the order of turns and blocks.
+        probes: what is read of the machine meanwhile, as for LoaderEvaluator; () for nothing.
+        probe_interval_s: seconds between two readings.
         clock: a clock in nanoseconds, for tests.
 
     Returns throughputs, speed-ups and differences, with 95% intervals. Drift that is slow beside
@@ -87,6 +93,8 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         precision=None,
         seed=seed,
         clock=clock,
+        probes=tuple(probes),
+        probe_interval_s=probe_interval_s,
     )
     if not callable(step):
         raise UsageError(
@@ -94,7 +102,9 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         )
     chosen = _checked(backends)
     logs = {} if log_dir is None else _logs(chosen, Path(log_dir))
-    contest = Contest(chosen, settings)
+    contest = Contest(
+        chosen, settings, lambda: Probes(probes_named(settings.probes), probe_interval_s)
+    )
     if contest.unlike and not unequal:
         raise UsageError(
             f"{'; '.join(contest.unlike)}; pass a converter, Backend(loader, convert=...), or "

@@ -17,5 +17,9 @@ class CacheError(LoadevalError, RuntimeError):
     """Batches for replay could not be kept."""
 
 
+class ProbeError(LoadevalError, RuntimeError):
+    """A probe has nothing to read here, or no longer: the message says why."""
+
+
 class LoadevalWarning(UserWarning):
     """Something a user should know about a measurement that goes on."""

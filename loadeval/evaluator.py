@@ -17,12 +17,14 @@ from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.measure.adapter import length_of
 from loadeval.measure.measurement import Measurement, free_name
 from loadeval.measure.proxy import LoaderProxy
-from loadeval.measure.settings import DEFAULT_CACHE_BYTES, Settings
+from loadeval.measure.sampler import Probes
+from loadeval.measure.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
+from loadeval.probes.named import NAMES, probes_named
 from loadeval.record.metrics import metrics_of, summary_of, write_metrics
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from types import TracebackType
 
     from typing_extensions import Self
@@ -70,6 +72,11 @@ class LoaderEvaluator(LoaderProxy):
         precision: `alternate` ends once half of the interval is narrower than this share of the
             speed-up, 0.05 say; not in distributed training, where all ranks must agree.
         seed: of the order of the blocks.
+        probes: what is read of the machine beside the batches: "gpu", "host", or objects with the
+            methods of `loadeval.measure.sampler.Probe`; () for nothing.
+        probe_interval_s: seconds between two readings.
+        annotate: "nvtx" or "torch": waits and steps are named ranges, `loadeval.wait real` say,
+            which Nsight Systems or torch's profiler shows (docs/export.md).
         overwrite: whether `log_file` may replace a file.
         dataloader: another name for `loader`, as in DALI's class of the same name.
         clock: a clock in nanoseconds, for tests.
@@ -98,6 +105,9 @@ class LoaderEvaluator(LoaderProxy):
         batches: int | None = None,
         precision: float | None = None,
         seed: int = 0,
+        probes: Iterable[Any] = NAMES,
+        probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
+        annotate: str | None = None,
         overwrite: bool = False,
         dataloader: Any = None,
         clock: Callable[[], int] = time.perf_counter_ns,
@@ -120,6 +130,9 @@ class LoaderEvaluator(LoaderProxy):
             batches=batches,
             precision=precision,
             seed=seed,
+            probes=tuple(probes),
+            probe_interval_s=probe_interval_s,
+            annotate=annotate,  # type: ignore[arg-type]  # checked there
             clock=clock,
         )
         self._wrap(dataloader if loader is None else loader, settings)
@@ -127,7 +140,8 @@ class LoaderEvaluator(LoaderProxy):
     def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
         self._loader = loader
         enough = None if settings.precision is None else partial(_is_precise, settings.precision)
-        self._measurement = Measurement(loader, settings, cache, enough)
+        probes = Probes(probes_named(settings.probes), settings.probe_interval_s)
+        self._measurement = Measurement(loader, settings, cache, enough, probes)
         self._closer = weakref.finalize(self, self._measurement.close)
 
     def __iter__(self) -> Iterator[Any]:

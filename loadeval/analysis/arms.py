@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.intervals import Series
-    from loadeval.record.model import Run, Steps
+    from loadeval.record.model import Run
+    from loadeval.record.steps import Steps
 
     Rows = npt.NDArray[np.bool_]
 

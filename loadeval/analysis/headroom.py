@@ -16,6 +16,7 @@ from loadeval.analysis.epochs import epochs_of, starting_up
 from loadeval.analysis.figures import figures
 from loadeval.analysis.intervals import Estimate, over_pairs, over_runs
 from loadeval.analysis.stalls import missed_stall_ns, widened
+from loadeval.analysis.starving import hidden_waits, starved_ns
 from loadeval.analysis.summary import steady, summarise
 from loadeval.analysis.unmeasured import no_pace, no_pair
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE, Evidence, judge
@@ -41,7 +42,8 @@ class Headroom:
     waiting for a device is shorter when the device had work during the wait. `lost_share` =
     1 - 1 / `speedup` gives the verdict, with its interval. `required` = `loader_only_ns` /
     `ideal_ns` is how many times as fast the loader alone would have to be. `startup_ns` is the
-    mean first wait of an epoch, and `epoch_speedup` what free loading is worth with it, over
+    mean first wait of an epoch, `starved_ns` how long the device had nothing to do in the wait for
+    a real batch, by its own clock, and `epoch_speedup` what free loading is worth with it, over
     epochs as long as they are. `pairs` is None for two separate runs. What cannot be known is
     None, and `not_measured` says why, a sentence each.
     """
@@ -56,6 +58,7 @@ class Headroom:
     interference_ns: Estimate | None
     required: float | None
     startup_ns: float | None
+    starved_ns: float | None
     epoch_speedup: float | None
     samples_per_batch: float | None
     unit: str
@@ -166,6 +169,7 @@ def _headroom(
         interference_ns=gain and gain.interference_ns,
         required=_required(loader_only_ns, found),
         startup_ns=epochs.startup_ns,
+        starved_ns=starved_ns(run, "real"),
         epoch_speedup=epoch_speedup,
         samples_per_batch=found.samples_per_batch,
         unit=run.header.unit,
@@ -175,7 +179,7 @@ def _headroom(
         verdict=verdict.verdict,
         reason=verdict.reason,
         advice=" ".join(filter(None, [verdict.advice, starting_up(gain, epochs)])),
-        caution=caution,
+        caution=" ".join(filter(None, [caution, hidden_waits(run)])),
         not_measured=not_measured,
     )
 

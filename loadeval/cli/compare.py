@@ -14,6 +14,7 @@ from loadeval.record.model import ARMS
 from loadeval.report.backends import BackendComparison
 from loadeval.report.comparison import Comparison
 from loadeval.report.plots import comparison_figure, figure_path, save_figure
+from loadeval.report.readings import readings_as_dict
 from loadeval.report.text import RunsReport, comparison_report
 from loadeval.report.wording import printable
 
@@ -79,7 +80,8 @@ def _tell_backends(runs: Sequence[Run], figure: Path | None, as_json: bool) -> N
 
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:
-    """The fields of Headroom, and the summaries of both sides as `real` and `ideal`."""
+    """The fields of Headroom, the summaries of both sides, and the readings of each run."""
     summaries = [dataclasses.asdict(summary) for _, summary in comparison.sides]
     sides = dict(zip(ARMS, summaries, strict=True))
-    return {**dataclasses.asdict(comparison.headroom), **sides}
+    readings = [readings_as_dict(run) for run in comparison.runs]
+    return {**dataclasses.asdict(comparison.headroom), **sides, "readings": readings}

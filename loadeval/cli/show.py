@@ -12,6 +12,7 @@ from loadeval.cli.console import errors_told, print_json, print_report
 from loadeval.record.metrics import read_run
 from loadeval.record.model import ARMS
 from loadeval.report.comparison import columns
+from loadeval.report.readings import readings_as_dict
 from loadeval.report.text import RunsReport
 
 if TYPE_CHECKING:
@@ -59,5 +60,6 @@ def _as_json(run: Run) -> dict[str, Any]:
         "closed": run.closed,
         "notes": list(run.notes),
         "events": [dataclasses.asdict(event) for event in run.events],
+        "readings": readings_as_dict(run),
         **named,
     }

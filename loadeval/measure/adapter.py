@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loadeval.errors import UsageError
+from loadeval.measure.device import synchronize
 from loadeval.measure.ownership import own
 from loadeval.measure.tree import is_array, leaves, map_leaves
 from loadeval.record.model import LoaderInfo
@@ -89,9 +89,7 @@ class IterableAdapter:
 
     def fence(self) -> None:
         """Synchronise with the CUDA device, where torch has one in use."""
-        cuda = getattr(sys.modules.get("torch"), "cuda", None)
-        if cuda is not None and cuda.is_initialized():
-            cuda.synchronize()
+        synchronize()
 
 
 def check_is_loader(loader: Any) -> None:

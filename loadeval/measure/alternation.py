@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from loadeval.measure.progress import Progress
     from loadeval.measure.pull import Pulled, Puller
     from loadeval.measure.quiet import Background
+    from loadeval.measure.recording import Recording
     from loadeval.measure.schedule import Segment
     from loadeval.record.model import Pull
 
@@ -33,14 +34,15 @@ class Alternation:
         background: Background | None,
         fence: Callable[[], None],
         clock: Callable[[], int],
-        keep: Callable[[Pull | Window], None],
+        recording: Recording,
     ) -> None:
         self.progress = progress
         self.puller = puller
         self.background = background
         self.fence = fence
         self.clock = clock
-        self.keep = keep
+        self.keep = recording.keep
+        self.mark = recording.mark
 
     def workers_cpu_ns(self) -> int | None:
         """CPU time of the workers so far; None where there can be none, or it is unreadable."""
@@ -147,6 +149,7 @@ class AlternatingEpoch:
 
     def _counted(self, segment: Segment, source: Iterator[Any], size: int) -> Iterator[Stage]:
         shared = self._shared
+        shared.mark()
         shared.fence()
         cpu_ns = shared.workers_cpu_ns()
         began_ns = shared.clock()
@@ -158,6 +161,7 @@ class AlternatingEpoch:
             ended_ns = shared.clock()
         finally:
             shared.progress.advance(stage.served, ended_ns - began_ns)
+        shared.mark()
         self.asked_ns = ended_ns
         self._over = stage.fell_short
         now_ns = shared.workers_cpu_ns()

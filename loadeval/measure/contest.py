@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loadeval.errors import UsageError
 from loadeval.measure.backend import FirstLook, Source
 from loadeval.measure.layout import differences
+from loadeval.measure.sampler import NO_PROBES
 from loadeval.measure.turns import Turns
 
 if TYPE_CHECKING:
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.measure.backend import Backend
+    from loadeval.measure.sampler import Probes
     from loadeval.measure.settings import Settings
     from loadeval.record.model import Run
 
@@ -33,13 +35,19 @@ class Measured(NamedTuple):
 class Contest:
     """Reads the first batch of each backend, and has them take turns.
 
-    `settings` are as for Turns. `unlike` tells in what the backends' work differs, a clause for
-    each difference. Raises UsageError for a loader that has no batch, or cannot serve several
-    turns.
+    `settings` are as for Turns, and `probes` makes those of each backend. `unlike` tells in what
+    the backends' work differs, a clause for each difference. Raises UsageError for a loader that
+    has no batch, or cannot serve several turns.
     """
 
-    def __init__(self, backends: Mapping[str, Backend], settings: Settings) -> None:
+    def __init__(
+        self,
+        backends: Mapping[str, Backend],
+        settings: Settings,
+        probes: Callable[[], Probes] = lambda: NO_PROBES,
+    ) -> None:
         self._settings = settings
+        self._probes = probes
         self._names = list(backends)
         self._sources: dict[str, Source] = {}
         self._looks: dict[str, FirstLook] = {}
@@ -59,7 +67,9 @@ class Contest:
             comparison = uuid.uuid4().hex
             for name, look in self._looks.items():
                 settings = replace(self._settings, name=name, log_file=logs.get(name))
-                turns[name] = Turns(self._sources[name], look.info, settings, comparison)
+                turns[name] = Turns(
+                    self._sources[name], look.info, settings, comparison, self._probes()
+                )
                 stack.callback(turns[name].close)
             for number in range(self._settings.pairs or 0):
                 self._round(turns, step, number)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from loadeval.errors import LoadevalWarning
 from loadeval.measure.adapter import IterableAdapter, check_is_loader
 from loadeval.measure.alternation import AlternatingEpoch, Alternation
+from loadeval.measure.annotate import annotation_for
 from loadeval.measure.cache import fill
 from loadeval.measure.counting import Counter
 from loadeval.measure.distributed import is_distributed
@@ -21,6 +22,7 @@ from loadeval.measure.pull import Puller
 from loadeval.measure.quiet import Background
 from loadeval.measure.recording import Recording
 from loadeval.measure.registry import adapter_for
+from loadeval.measure.sampler import NO_PROBES
 from loadeval.measure.schedule import block_for, segments
 from loadeval.measure.stage import WholeEpoch
 from loadeval.measure.timing import replayed, served
@@ -36,6 +38,7 @@ if TYPE_CHECKING:
     from loadeval.measure.adapter import Adapter
     from loadeval.measure.cache import BatchCache
     from loadeval.measure.progress import Enough
+    from loadeval.measure.sampler import Probes
     from loadeval.measure.settings import Settings
     from loadeval.measure.stage import Plan
     from loadeval.record.model import LoaderInfo
@@ -50,7 +53,7 @@ class Measurement:
     """Serves epochs of a loader, real or replayed or both in turn, and records them.
 
     `cache` holds what an earlier measurement kept, for a copy that shall not read again.
-    `enough` tells an alternating run when to stop, see Progress.
+    `enough` tells an alternating run when to stop, see Progress. `probes` are read meanwhile.
     """
 
     def __init__(
@@ -59,8 +62,10 @@ class Measurement:
         settings: Settings,
         cache: BatchCache | None = None,
         enough: Enough | None = None,
+        probes: Probes = NO_PROBES,
     ) -> None:
         self.settings = settings
+        self.annotation = annotation_for(settings.annotate)
         self.adapter: Adapter = adapter_for(loader)
         if type(self.adapter) is IterableAdapter:
             check_is_loader(loader)
@@ -77,7 +82,7 @@ class Measurement:
         log = None
         if settings.log_file is not None:
             log = RunLog(settings.log_file, header, overwrite=settings.overwrite)
-        self.recording = Recording(header, log, settings.clock)
+        self.recording = Recording(header, log, settings.clock, probes)
         self.alternation = None
         if settings.mode == "alternate":
             self.alternation = self._alternation(info, enough)
@@ -98,7 +103,8 @@ class Measurement:
         begin = recording.begin_epoch
         if self.cache is not None:
             batches = self._batches_of(loader)
-            return replayed(self.cache, batches, begin, clock, recording.note, owner)
+            epoch = replayed(self.cache, batches, begin, clock, recording.note, owner)
+            return epoch if self.annotation is None else self.annotation.epoch(epoch, "ideal")
         began = clock()
         source = self.adapter.epoch(loader)
         opened_ns = clock() - began
@@ -106,6 +112,8 @@ class Measurement:
         if self.alternation is not None:
             self._stop_with_all_ranks(self.alternation.progress)
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
+        if self.annotation is not None:
+            plan = self.annotation.plan(plan, alternates=self.alternation is not None)
         return served(plan, begin, self.counter.best_for, clock, owner)
 
     def _alternation(self, info: LoaderInfo, enough: Enough | None) -> Alternation:
@@ -119,7 +127,7 @@ class Measurement:
             None if info.workers == 0 else Background(),
             self.adapter.fence,
             clock,
-            self.recording.keep,
+            self.recording,
         )
 
     def _stop_with_all_ranks(self, progress: Progress) -> None:
@@ -185,6 +193,7 @@ class Measurement:
                 "batches": settings.batches,
                 "precision": settings.precision,
                 "seed": settings.seed,
+                "annotate": settings.annotate,
             },
             environment=describe_environment(),
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),

@@ -5,11 +5,14 @@ from __future__ import annotations
 import os
 import threading
 import warnings
+from collections import deque
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
+from loadeval.measure.device import Starving, timing_events
 from loadeval.measure.flusher import Flusher
+from loadeval.measure.sampler import NO_PROBES, Sampler
 from loadeval.measure.track import Track
 from loadeval.record.model import Block, Event
 from loadeval.record.runlog import Assembly
@@ -17,6 +20,7 @@ from loadeval.record.runlog import Assembly
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from loadeval.measure.sampler import Probes
     from loadeval.record.lines import Line
     from loadeval.record.model import EpochEnd, Header, Pull, Run, Window
     from loadeval.record.runlog import RunLog
@@ -40,7 +44,13 @@ class Recording:
     its end: a loader that forks its workers when an epoch begins forks with no thread of ours.
     """
 
-    def __init__(self, header: Header, log: RunLog | None, clock: Callable[[], int]) -> None:
+    def __init__(
+        self,
+        header: Header,
+        log: RunLog | None,
+        clock: Callable[[], int],
+        probes: Probes = NO_PROBES,
+    ) -> None:
         self.header = header
         self.origin_ns = clock()
         self.closed = False
@@ -53,12 +63,19 @@ class Recording:
         self._kept: list[Line] = []
         self._lock = threading.RLock()
         self._flusher: Flusher | None = None
+        self._sampler = Sampler(probes, clock, self.origin_ns)
+        self._starving: list[Starving] = []
+        self._spare_events: deque[Any] = deque()
         self._process = os.getpid()
 
     def begin_epoch(self) -> Track:
         """A track for the next epoch."""
         self._stay_out_of_the_parents_log()
-        track = Track(self, self._epochs)
+        event = timing_events()
+        starving = None if event is None else Starving(self._epochs, event, self._spare_events)
+        if starving is not None:
+            self._starving.append(starving)
+        track = Track(self, self._epochs, starving)
         self._epochs += 1
         self._live.append(track)
         return track
@@ -67,6 +84,7 @@ class Recording:
         """From now on there is something to write."""
         if self._log is not None and self._flusher is None:
             self._flusher = Flusher(self.drain)
+        self._sampler.start()
 
     def chunk_filled(self, track: Track) -> None:
         """Keep what waits in memory small."""
@@ -85,8 +103,14 @@ class Recording:
             self._keep(end)
         if end.cause == "exhausted" and not track.has_batches:
             warnings.warn(EMPTY, LoadevalWarning, stacklevel=4)  # where a batch was asked for
+        if track.starving is not None:
+            track.starving.ended = True
         if not self._live:
-            self._stop_flusher()
+            self._stop_threads()
+
+    def mark(self) -> None:
+        """Have the probes read now, at the edge of a block."""
+        self._sampler.mark()
 
     def keep(self, fact: Pull | Window) -> None:
         """Record what happened at the edge of a block."""
@@ -103,6 +127,7 @@ class Recording:
                 for block in track.take():
                     self.batches += len(block)
                     self._keep(block)
+            self._drain_beside()
 
     def run(self) -> Run:
         """Everything measured so far; from the log where there is one."""
@@ -121,8 +146,11 @@ class Recording:
         """
         if os.getpid() != self._process:
             return
-        self._stop_flusher()
+        self._stop_threads()
+        self._sampler.close()
         with self._lock:
+            for starving in self._starving:
+                starving.wait()
             self.drain()
             self.closed = True
             self._live.clear()
@@ -155,10 +183,22 @@ class Recording:
                 stacklevel=2,
             )
 
-    def _stop_flusher(self) -> None:
+    def _drain_beside(self) -> None:
+        """What the probes have read, and the device has told."""
+        for line in self._sampler.take():
+            self._keep(line)
+        for starving in list(self._starving):
+            found = starving.take()
+            if found is not None:
+                self._keep(found)
+            if starving.done:
+                self._starving.remove(starving)
+
+    def _stop_threads(self) -> None:
         flusher, self._flusher = self._flusher, None
         if flusher is not None:
             flusher.stop()
+        self._sampler.stop()
 
     def _stay_out_of_the_parents_log(self) -> None:
         if os.getpid() == self._process:
@@ -167,5 +207,7 @@ class Recording:
         if self._log is not None:
             self._log.close()
         self._log = self._flusher = None
+        self._sampler = Sampler(NO_PROBES, self._clock, self.origin_ns)
+        self._starving = []
         self._live, self._kept = [], []
         self._lock = threading.RLock()

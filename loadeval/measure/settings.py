@@ -7,12 +7,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, cast, get_args
 
 from loadeval.errors import UsageError
+from loadeval.measure.annotate import Tool
 from loadeval.record.model import Mode
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+DEFAULT_PROBE_INTERVAL_S = 0.1
 DEFAULT_CACHE_BYTES = 4 * 2**30
 """Twenty batches of 256 images of 224 x 224 in float32 take 3.1 GB."""
 
@@ -37,11 +39,12 @@ class Settings:
     precision: float | None
     seed: int
     clock: Callable[[], int]
+    probes: tuple[Any, ...] = ()
+    probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S
+    annotate: Tool | None = None
 
     def __post_init__(self) -> None:
-        if self.mode not in get_args(Mode):
-            known = " or ".join(map(repr, get_args(Mode)))
-            raise UsageError(f"mode is {self.mode!r}; expected {known}")
+        _one_of(get_args(Mode), "mode", self.mode)
         _at_least(1, "num_cached_batches", self.num_cached_batches)
         _at_least(1, "max_cache_bytes", self.max_cache_bytes)
         if self.warmup is not None:
@@ -57,6 +60,12 @@ class Settings:
             raise UsageError(
                 f"precision is {self.precision!r}; expected a share of the speed-up, such as 0.05"
             )
+        if not self.probe_interval_s > 0:
+            raise UsageError(
+                f"probe_interval_s is {self.probe_interval_s!r}; expected seconds between two "
+                "readings, such as 0.1; pass probes=() for no readings"
+            )
+        _one_of((*get_args(Tool), None), "annotate", self.annotate)
         if self.samples is not None and not callable(self.samples):
             raise UsageError(
                 f"samples is {self.samples!r}; expected a callable from a batch to its number of "
@@ -73,6 +82,11 @@ class Settings:
         if self.warmup is not None:
             return self.warmup
         return (prefetch_depth or 0) + (2 if self.mode == "replay" else 1)
+
+
+def _one_of(known: tuple[object, ...], name: str, value: object) -> None:
+    if value not in known:
+        raise UsageError(f"{name} is {value!r}; expected {' or '.join(map(repr, known))}")
 
 
 def _at_least(lowest: int, name: str, value: object) -> None:

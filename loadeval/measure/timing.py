@@ -10,7 +10,7 @@ from loadeval.measure.ownership import changed
 from loadeval.measure.stage import CHUNK
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator
+    from collections.abc import Callable, Generator
 
     from loadeval.measure.cache import BatchCache
     from loadeval.measure.stage import Plan
@@ -41,7 +41,7 @@ def served(
             counts.append((0, NOTHING))
             current = NOTHING
             request = clock() if stage.since_ns is None else stage.since_ns
-            for batch in islice(stage.source, stage.size):
+            for batch in islice(track.watched(stage.source), stage.size):
                 deliver = clock()
                 if count is not None:
                     counted = count(batch)
@@ -92,7 +92,7 @@ def replayed(
     clock: Callable[[], int],
     note: Callable[[str], None],
     owner: object,  # noqa: ARG001 - as above
-) -> Iterator[Any]:
+) -> Generator[Any, None, None]:
     """Serve `batches` kept ones (math.inf: without end), in turn, noted as `logged` does.
 
     `note` is told when the step is found to change its batches in place.

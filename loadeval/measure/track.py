@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from collections import deque
 from itertools import islice
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
 from loadeval.record.model import UNKNOWN, Block, EpochEnd
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from loadeval.measure.counting import Count
+    from loadeval.measure.device import Starving
     from loadeval.record.model import Arm, Cause, Column
 
 
@@ -88,9 +91,10 @@ def constant(value: int, length: int) -> Column:
 class Track:
     """One epoch being served."""
 
-    def __init__(self, keeper: Keeper, epoch: int) -> None:
+    def __init__(self, keeper: Keeper, epoch: int, starving: Starving | None = None) -> None:
         self.keeper = keeper
         self.epoch = epoch
+        self.starving = starving
         self.chunks: deque[Chunk] = deque()
         self.has_batches = False
 
@@ -107,6 +111,10 @@ class Track:
         chunk = Chunk(arm, pair)
         self.chunks.append(chunk)
         return chunk.marks, chunk.counts
+
+    def watched(self, source: Iterator[Any]) -> Iterator[Any]:
+        """`source`, watched for the device's starving where there is a device to ask."""
+        return source if self.starving is None else self.starving.watched(source)
 
     def take(self) -> list[Block]:
         """Every row that was not taken before; forgets the chunks that are full and taken."""

@@ -16,6 +16,7 @@ from loadeval.measure.progress import Progress
 from loadeval.measure.pull import Puller
 from loadeval.measure.quiet import Background
 from loadeval.measure.recording import Recording
+from loadeval.measure.sampler import NO_PROBES
 from loadeval.measure.schedule import block_for, segments
 from loadeval.measure.timing import served
 from loadeval.record.environment import describe_environment
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from loadeval.measure.backend import Source
+    from loadeval.measure.sampler import Probes
     from loadeval.measure.schedule import Segment
     from loadeval.measure.settings import Settings
     from loadeval.record.model import LoaderInfo, Run
@@ -41,14 +43,19 @@ class Turns:
 
     `settings` are those of an alternating run, whose `pairs` are the rounds, and `batches` the
     real batches that count in all of them. What counts in a round is one pair, in as many
-    blocks as it takes. `comparison` is what the runs of one comparison have in common. `error`
-    is what the loader raised, after which there are no more turns.
+    blocks as it takes. `comparison` is what the runs of one comparison have in common. `probes`
+    are read in the turns. `error` is what the loader raised, after which there are no more turns.
 
     Raises RunLogError when the settings' log file exists, or cannot be written.
     """
 
     def __init__(
-        self, source: Source, info: LoaderInfo, settings: Settings, comparison: str
+        self,
+        source: Source,
+        info: LoaderInfo,
+        settings: Settings,
+        comparison: str,
+        probes: Probes = NO_PROBES,
     ) -> None:
         self.error: Exception | None = None
         self._source = source
@@ -59,7 +66,7 @@ class Turns:
         header = _header(info, settings, comparison)
         path, clock = settings.log_file, settings.clock
         log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
-        self._recording = Recording(header, log, clock)
+        self._recording = Recording(header, log, clock, probes)
         self._recording.expects_batches = False  # another backend may end the comparison first
         self._alternation = Alternation(
             Progress(iter(())),
@@ -67,7 +74,7 @@ class Turns:
             None if info.workers == 0 else Background(),
             source.fence,
             clock,
-            self._recording.keep,
+            self._recording,
         )
 
     def turn(self, number: int) -> Generator[Any, None, None]:

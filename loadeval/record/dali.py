@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.errors import RunLogError
-from loadeval.record.lines import unexpected
+from loadeval.record.columns import unexpected
 from loadeval.record.model import (
     NOT_RECORDED,
     UNKNOWN,
@@ -20,8 +20,8 @@ from loadeval.record.model import (
     Header,
     LoaderInfo,
     Run,
-    Steps,
 )
+from loadeval.record.steps import Steps
 
 if TYPE_CHECKING:
     from pathlib import Path

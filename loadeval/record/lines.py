@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+from collections.abc import Callable, Iterable, Mapping
 from functools import cache
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
@@ -11,17 +12,25 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from loadeval.errors import RunLogError
-from loadeval.record.model import UNKNOWN, Block, Column, EpochEnd, Event, Header, Pull, Window
+from loadeval.record.columns import (
+    WHOLE,
+    column_from_json,
+    column_to_json,
+    is_count,
+    unexpected,
+    values_from_json,
+    values_to_json,
+)
+from loadeval.record.model import UNKNOWN, Block, EpochEnd, Event, Header, Pull, Window
+from loadeval.record.readings import Readings, Starvation
 
 FORMAT = "loadeval-run"
 VERSION = 1
 COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
 OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes")
-"""Those that may be unknown throughout; all but the first may be so in part."""
-LARGEST = 2**62 - 1
-"""In nanoseconds 146 years; two of them still add up within 64 bits."""
-
-WHOLE = "a whole number, 0 or more"
+"""Those that may be unknown throughout."""
+WITH_GAPS = ("step_ns", "samples", "nbytes")
+"""Those that may be unknown in part."""
 TYPES_IN_WORDS = {int: WHOLE, str: "text", bool: "true or false", NoneType: "null"}
 
 
@@ -32,7 +41,7 @@ class RunEnd:
     batches: int
 
 
-Line = Header | Block | EpochEnd | Pull | Window | Event | RunEnd
+Line = Header | Block | EpochEnd | Pull | Window | Readings | Starvation | Event | RunEnd
 Fields = dict[str, Any]
 
 KINDS: dict[str, type[Line]] = {
@@ -41,6 +50,8 @@ KINDS: dict[str, type[Line]] = {
     "epoch": EpochEnd,
     "pull": Pull,
     "window": Window,
+    "readings": Readings,
+    "starvation": Starvation,
     "event": Event,
     "end": RunEnd,
 }
@@ -52,10 +63,18 @@ def encode(line: Line) -> Fields:
     fields: Fields = {"type": NAMES[type(line)]}
     if isinstance(line, Header):
         fields |= {"format": FORMAT, "version": VERSION}
-    if isinstance(line, Block):
-        columns = {name: _column_to_json(getattr(line, name)) for name in COLUMNS}
-        return {**fields, "epoch": line.epoch, "arm": line.arm, "pair": line.pair, **columns}
+    if isinstance(line, Block | Readings | Starvation):
+        names = [field.name for field in dataclasses.fields(line)]
+        return fields | {name: _to_json(getattr(line, name)) for name in names}
     return fields | dataclasses.asdict(line)
+
+
+def _to_json(value: Any) -> Any:
+    if isinstance(value, np.ndarray):
+        return column_to_json(value)
+    if isinstance(value, Mapping):
+        return {name: values_to_json(column) for name, column in value.items()}
+    return value
 
 
 def to_text(fields: Fields) -> str:
@@ -78,7 +97,7 @@ def decode(fields: Any) -> Line:
         raise unexpected("type", name, " or ".join(map(repr, KINDS)))
     if kind is Header:
         _check_version(fields.pop("format", None), fields.pop("version", None))
-    line: Line = _block(fields) if kind is Block else _record(kind, fields)
+    line: Line = TABLES[kind](fields) if kind in TABLES else _record(kind, fields)
     return line
 
 
@@ -133,7 +152,7 @@ def _fits(option: Any, value: Any) -> bool:
     if isinstance(option, str):
         return bool(value == option)
     if option is int:
-        return _is_count(value)
+        return is_count(value)
     return isinstance(value, option if option in (str, bool, NoneType) else dict)
 
 
@@ -142,56 +161,59 @@ def _in_words(option: Any) -> str:
 
 
 def _block(fields: Fields) -> Block:
-    expected = _options(Block)
-    _check_names(fields, expected)
-    columns = {name: _column_from_json(name, fields[name]) for name in COLUMNS}
+    plain = _plain(Block, fields, COLUMNS)
+    columns = {
+        name: column_from_json(
+            name, fields[name], gaps=name in WITH_GAPS, optional=name in OPTIONAL_COLUMNS
+        )
+        for name in COLUMNS
+    }
     length = len(columns["wait_ns"])
-    for name, column in columns.items():
+    for name in OPTIONAL_COLUMNS:
         if fields[name] is None:
-            columns[name] = np.array([UNKNOWN] * length, dtype=np.int64)
-        elif len(column) != length:
+            columns[name] = np.full(length, UNKNOWN)
+    _check_lengths(columns, "wait_ns")
+    return Block(**plain | columns)
+
+
+def _readings(fields: Fields) -> Readings:
+    plain = _plain(Readings, fields, ("time_ns", "values"))
+    time_ns = column_from_json("time_ns", fields["time_ns"], gaps=False, optional=False)
+    found = fields["values"]
+    if not isinstance(found, dict):
+        raise unexpected("values", found, "an object of lists")
+    values = {name: values_from_json(name, column) for name, column in found.items()}
+    _check_lengths({"time_ns": time_ns, **values}, "time_ns")
+    return Readings(**plain, time_ns=time_ns, values=values)
+
+
+def _starvation(fields: Fields) -> Starvation:
+    plain = _plain(Starvation, fields, ("starved_ns",))
+    starved_ns = column_from_json("starved_ns", fields["starved_ns"], gaps=True, optional=False)
+    return Starvation(**plain, starved_ns=starved_ns)
+
+
+TABLES: dict[Any, Callable[[Fields], Line]] = {
+    Block: _block,
+    Readings: _readings,
+    Starvation: _starvation,
+}
+"""Kinds of lines that hold columns."""
+
+
+def _plain(kind: Any, fields: Fields, columns: Iterable[str]) -> Fields:
+    """The fields that hold one value, checked; and that there are all, and no others."""
+    expected = _options(kind)
+    _check_names(fields, expected)
+    others = expected.keys() - set(columns)
+    return {name: _value(expected[name], name, fields[name]) for name in others}
+
+
+def _check_lengths(columns: Mapping[str, Any], first: str) -> None:
+    length = len(columns[first])
+    for name, column in columns.items():
+        if len(column) != length:
             raise RunLogError(
-                f"has {len(column)} values in {name!r} and {length} in 'wait_ns', where as many "
+                f"has {len(column)} values in {name!r} and {length} in {first!r}, where as many "
                 "were expected"
             )
-    others = set(expected) - set(COLUMNS)
-    values = {name: _value(expected[name], name, fields[name]) for name in others}
-    return Block(**values | columns)
-
-
-def _column_to_json(column: Column) -> list[int | None] | None:
-    unknown = column == UNKNOWN
-    if len(column) and unknown.all():
-        return None
-    values: list[int | None] = column.tolist()
-    return [None if value == UNKNOWN else value for value in values] if unknown.any() else values
-
-
-def _column_from_json(name: str, values: Any) -> Column:
-    if values is None and name in OPTIONAL_COLUMNS:
-        return np.empty(0, dtype=np.int64)
-    if not isinstance(values, list):
-        or_null = " or null" if name in OPTIONAL_COLUMNS else ""
-        raise unexpected(name, values, "a list of whole numbers" + or_null)
-    known = values
-    gaps = name in OPTIONAL_COLUMNS[1:]
-    if gaps and None in values:
-        known = [value for value in values if value is not None]
-        values = [UNKNOWN if value is None else value for value in values]
-    # Looking at the types and the extremes is quicker than at each value.
-    if set(map(type, known)) - {int} or (known and not 0 <= min(known) <= max(known) <= LARGEST):
-        wrong = next(value for value in known if not _is_count(value))
-        raise unexpected(name, wrong, WHOLE + (" or null" if gaps else ""))
-    return np.array(values, dtype=np.int64)
-
-
-def _is_count(value: Any) -> bool:
-    return type(value) is int and 0 <= value <= LARGEST
-
-
-def unexpected(name: str, value: Any, expected: str) -> RunLogError:
-    """The error that says what was found as `name` and what was expected there."""
-    shown = repr(value)
-    limit = 60
-    shown = shown if len(shown) <= limit else shown[:limit] + "…"
-    return RunLogError(f"has {shown} as {name!r}, where {expected} was expected")

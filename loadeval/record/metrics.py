@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from loadeval.record.dali import is_dali, run_from_dali
 from loadeval.record.lines import Line, RunEnd, encode, to_text
 from loadeval.record.model import UNKNOWN, Run
+from loadeval.record.readings import starvations
 from loadeval.record.runlog import Assembly, opened
 
 if TYPE_CHECKING:
@@ -78,7 +79,9 @@ def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
         *run.steps.blocks(),
         *run.pulls,
         *run.windows,
+        *starvations(run.steps),
         *run.ends,
+        *run.readings,
         *run.events,
     ]
     if run.closed:

@@ -1,18 +1,19 @@
-"""A run as plain data: columns of steps, how each epoch ended, what was wrapped and where."""
+"""A run as plain data: what was wrapped and where, blocks of batches, how each epoch ended."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - `lines` reads the annotations at run time
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
     from pathlib import Path
+
+    from loadeval.record.readings import Readings
+    from loadeval.record.steps import Steps
 
 Column = npt.NDArray[np.int64]
 Mode = Literal["log", "replay", "alternate"]
@@ -164,84 +165,6 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Steps:
-    """Every batch of a run, in columns of equal length; UNKNOWN is -1.
-
-    `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair. The last step of an
-    epoch that was broken off is UNKNOWN.
-    """
-
-    epoch: Column
-    arm: Column
-    pair: Column
-    request_ns: Column
-    wait_ns: Column
-    step_ns: Column
-    samples: Column
-    nbytes: Column
-
-    def __len__(self) -> int:
-        return len(self.request_ns)
-
-    @classmethod
-    def from_blocks(cls, blocks: Sequence[Block], ends: Iterable[EpochEnd]) -> Steps:
-        """Join `blocks`, epoch by epoch, and close each step that the next request closes."""
-        blocks = sorted(blocks, key=lambda block: block.epoch)
-        lengths = [len(block) for block in blocks]
-        steps = cls(
-            epoch=np.repeat(_column(block.epoch for block in blocks), lengths),
-            arm=np.repeat(_column(ARMS.index(block.arm) for block in blocks), lengths),
-            pair=np.repeat(
-                _column(UNKNOWN if block.pair is None else block.pair for block in blocks), lengths
-            ),
-            request_ns=_joined([block.request_ns for block in blocks]),
-            wait_ns=_joined([block.wait_ns for block in blocks]),
-            step_ns=_joined([block.step_ns for block in blocks]),
-            samples=_joined([block.samples for block in blocks]),
-            nbytes=_joined([block.nbytes for block in blocks]),
-        )
-        steps._close(ends)
-        return steps
-
-    def blocks(self) -> list[Block]:
-        """The same batches in as few blocks as can be: one for each stretch of one arm and pair."""
-        differences = np.diff(self.epoch) | np.diff(self.arm) | np.diff(self.pair)
-        changes = np.flatnonzero(differences) + 1
-        bounds = pairwise([0, *changes.tolist(), len(self)])
-        return [self._block(slice(*bound)) for bound in bounds] if len(self) else []
-
-    def _block(self, rows: slice) -> Block:
-        return Block(
-            epoch=int(self.epoch[rows][0]),
-            arm=ARMS[self.arm[rows][0]],
-            request_ns=self.request_ns[rows],
-            wait_ns=self.wait_ns[rows],
-            step_ns=self.step_ns[rows],
-            samples=self.samples[rows],
-            nbytes=self.nbytes[rows],
-            pair=None if self.pair[rows][0] == UNKNOWN else int(self.pair[rows][0]),
-        )
-
-    def _close(self, ends: Iterable[EpochEnd]) -> None:
-        if not len(self):
-            return
-        next_ns = np.append(self.request_ns[1:], UNKNOWN)
-        (last,) = np.nonzero(np.append(self.epoch[1:] != self.epoch[:-1], True))
-        found = {end.epoch: end.request_ns for end in ends if end.request_ns is not None}
-        next_ns[last] = [found.get(epoch, UNKNOWN) for epoch in self.epoch[last].tolist()]
-        still_open = (self.step_ns == UNKNOWN) & (next_ns != UNKNOWN) & (self.request_ns != UNKNOWN)
-        self.step_ns[still_open] = (next_ns - self.request_ns - self.wait_ns)[still_open]
-
-
-def _column(values: Iterable[int]) -> Column:
-    return np.fromiter(values, dtype=np.int64)
-
-
-def _joined(columns: list[Column]) -> Column:
-    return np.concatenate(columns) if columns else np.empty(0, dtype=np.int64)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Run:
     """One run, read from disk or just measured.
 
@@ -253,6 +176,7 @@ class Run:
     steps: Steps
     ends: tuple[EpochEnd, ...] = ()
     events: tuple[Event, ...] = ()
+    readings: tuple[Readings, ...] = ()
     pulls: tuple[Pull, ...] = ()
     windows: tuple[Window, ...] = ()
     closed: bool = False

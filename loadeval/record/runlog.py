@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 from loadeval.errors import RunLogError
 from loadeval.record.lines import Line, RunEnd, decode, encode, to_text
-from loadeval.record.model import Block, EpochEnd, Event, Header, Pull, Run, Steps, Window
+from loadeval.record.model import Block, EpochEnd, Event, Header, Pull, Run, Window
 from loadeval.record.order import Order
+from loadeval.record.readings import Readings, Starvation, joined
+from loadeval.record.steps import Steps
 
 if TYPE_CHECKING:
     import os
@@ -99,6 +101,8 @@ class Assembly:
         self.ends: list[EpochEnd] = []
         self.pulls: list[Pull] = []
         self.windows: list[Window] = []
+        self.readings: list[Readings] = []
+        self.starvations: list[Starvation] = []
         self.events: list[Event] = []
         self.notes: list[str] = []
         self.closed = False
@@ -155,6 +159,10 @@ class Assembly:
             self.pulls.append(line)
         elif isinstance(line, Window):
             self.windows.append(line)
+        elif isinstance(line, Readings):
+            self.readings.append(line)
+        elif isinstance(line, Starvation):
+            self.starvations.append(line)
         elif isinstance(line, Event):
             self.events.append(line)
         else:
@@ -168,10 +176,11 @@ class Assembly:
             )
         return Run(
             header=self.header,
-            steps=Steps.from_blocks(self.blocks, self.ends),
+            steps=Steps.from_blocks(self.blocks, self.ends, self.starvations),
             ends=tuple(self.ends),
             pulls=tuple(self.pulls),
             windows=tuple(self.windows),
+            readings=joined(self.readings),
             events=tuple(self.events),
             closed=self.closed,
             notes=tuple([*self.notes, NO_END] if self._stopped_short() else self.notes),

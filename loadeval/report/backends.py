@@ -18,6 +18,7 @@ from loadeval.measure.turns import in_words
 from loadeval.report.backends_figure import backends_figure
 from loadeval.report.backends_text import backends_text
 from loadeval.report.plots import figure_path, save_figure
+from loadeval.report.readings import readings_as_dict
 
 if TYPE_CHECKING:
     import os
@@ -98,6 +99,8 @@ class BackendComparison:
         found: dict[str, Any] = _plain(self)
         for told, difference in zip(found["differences"], self.differences, strict=True):
             told |= {"shown": difference.shown, "words": str(difference)}
+        for told, result in zip(found["backends"], self.backends, strict=True):
+            told["readings"] = None if result.run is None else readings_as_dict(result.run)
         return found
 
     def plot(self, output: str | os.PathLike[str] = "backends.png") -> Path:

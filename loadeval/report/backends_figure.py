@@ -11,6 +11,7 @@ from loadeval.report.backends_text import headline, measured_in_words
 from loadeval.report.bars import throughput_title
 from loadeval.report.fitting import POINTS_PER_INCH, clipped, drawable, width_of, wrapped
 from loadeval.report.page import MARGIN, TEXT_WIDTH, WIDTH, high, small, write
+from loadeval.report.readings import gpus_of_backends
 from loadeval.report.style import (
     FAINT,
     IDEAL,
@@ -107,6 +108,7 @@ def _footer(found: BackendComparison) -> list[str]:
         *([f"Real throughput: {'; '.join(said)}."] if said else []),
         *found.cautions,
         *found.not_measured,
+        *gpus_of_backends(found.backends),
         f"Verdicts: {THRESHOLDS}.",
     ]
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import of_one_comparison, ranked
+from loadeval.report.readings import gpus_of_backends
 from loadeval.report.wording import (
     LONGEST_NAME,
     counted,
@@ -37,6 +38,7 @@ def backends_text(found: BackendComparison) -> str:
     for title, said in (
         ("", failures),
         ("Differences in real throughput", found.differences),
+        ("Readings", gpus_of_backends(found.backends)),
         ("Not measured", found.not_measured),
         ("Cautions", found.cautions),
     ):

@@ -11,7 +11,8 @@ from loadeval.analysis import headroom as analysis
 from loadeval.analysis.arms import paired
 from loadeval.analysis.caution import same_unit
 from loadeval.analysis.summary import Summary, summarise
-from loadeval.record.model import ARMS, UNKNOWN, Run, Steps
+from loadeval.record.model import ARMS, UNKNOWN, Run
+from loadeval.record.steps import Steps
 
 if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom

@@ -16,7 +16,8 @@ from loadeval.report.wording import counted, duration
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from loadeval.record.model import Arm, Column, Run, Steps
+    from loadeval.record.model import Arm, Column, Run
+    from loadeval.record.steps import Steps
 
 COLORS: dict[Arm, str] = {"real": REAL, "ideal": IDEAL}
 SHORTEST = 0.5

@@ -36,6 +36,7 @@ def comparison_facts(headroom: Headroom) -> Rows:
         ("  interference", estimated(headroom.interference_ns, duration)),
         ("required", _required(headroom.required)),
         ("start-up, mean", duration(headroom.startup_ns)),
+        *_starved(headroom),
         ("measured", measured(headroom)),
         ("verdict", f"{headroom.verdict}: {printable(headroom.reason)}"),
         ("thresholds", THRESHOLDS),
@@ -64,6 +65,12 @@ def lost_in_words(headroom: Headroom) -> str:
         f"Lost per batch: {_lost(headroom)}, by waiting {estimated(headroom.waiting_ns, duration)}"
         f", by interference {estimated(headroom.interference_ns, duration)}."
     )
+
+
+def _starved(headroom: Headroom) -> Rows:
+    if headroom.starved_ns is None:  # said beside the other readings
+        return []
+    return [("device starved", f"{duration(headroom.starved_ns)} a batch, by its own clock")]
 
 
 def _pace(headroom: Headroom, pace_ns: float | None) -> str:

@@ -12,7 +12,9 @@ from loadeval.report.bars import draw_batch_time, draw_throughput, throughput_ti
 from loadeval.report.comparison import Comparison, compared
 from loadeval.report.cycles import draw_cycles
 from loadeval.report.facts import lost_in_words, measured
-from loadeval.report.fitting import POINTS_PER_INCH, drawable, wrapped
+from loadeval.report.fitting import drawable, wrapped
+from loadeval.report.page import MARGIN, TEXT_WIDTH, WIDTH, high, small, write
+from loadeval.report.readings import gpus_in_words
 from loadeval.report.style import FAINT, INK, PAPER, SMALL, TITLE, panel, take_text_literally
 from loadeval.report.waits import draw_waits
 from loadeval.report.wording import (
@@ -35,13 +37,8 @@ if TYPE_CHECKING:
 
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 100
-WIDTH = 14.0
-MARGIN = 0.4
-TEXT_WIDTH = WIDTH - 2 * MARGIN
 PANELS = 8.4
-"""Inches, the last what the three panels take of the height."""
-LINE = 1.45
-"""Of a line, in sizes of its type."""
+"""Inches: what the three panels take of the height."""
 
 
 def plot_comparison(
@@ -97,19 +94,20 @@ def comparison_figure(comparison: Comparison) -> Figure:
 
     headroom = comparison.headroom
     title = wrapped(drawable(headline(headroom)), TITLE, TEXT_WIDTH, 2, bold=True)
-    details = _small(_reasoned(headroom), *_described(comparison))
-    footer = _small(
+    details = small(_reasoned(headroom), *_described(comparison))
+    footer = small(
         headroom.caution,
         " ".join(headroom.not_measured),
+        *(sentence for run in comparison.runs for sentence in gpus_in_words(run)),
         f"Verdicts: {THRESHOLDS}.",
         *_notes(comparison.runs),
     )
-    top = MARGIN + _high(title, TITLE) + _high(details, SMALL)
-    bottom = MARGIN + _high(footer, SMALL)
+    top = MARGIN + high(title, TITLE) + high(details, SMALL)
+    bottom = MARGIN + high(footer, SMALL)
     figure = Figure(figsize=(WIDTH, top + PANELS + bottom), dpi=DPI, facecolor=PAPER)
-    _write(figure, title, MARGIN, TITLE, INK, bold=True)
-    _write(figure, details, MARGIN + _high(title, TITLE), SMALL, FAINT)
-    _write(figure, footer, top + PANELS, SMALL, FAINT)
+    write(figure, title, (MARGIN, MARGIN), TITLE, INK, bold=True)
+    write(figure, details, (MARGIN, MARGIN + high(title, TITLE)), SMALL, FAINT)
+    write(figure, footer, (MARGIN, top + PANELS), SMALL, FAINT)
     _draw_panels(figure, bottom, comparison)
     take_text_literally(figure)
     return figure
@@ -174,27 +172,3 @@ def _notes(runs: list[Run]) -> list[str]:
         return []
     also = f" (and {len(messages) - 1} more: see `loadeval show`)" if len(messages) > 1 else ""
     return [f"Note: {messages[0]}{also}"]
-
-
-def _small(*texts: str) -> list[str]:
-    return [line for text in texts for line in wrapped(drawable(text), SMALL, TEXT_WIDTH, 3)]
-
-
-def _high(lines: list[str], points: float) -> float:
-    return len(lines) * points * LINE / POINTS_PER_INCH
-
-
-def _write(
-    figure: Figure, lines: list[str], top: float, points: float, color: str, *, bold: bool = False
-) -> None:
-    wide, high = figure.get_size_inches()
-    for row, line in enumerate(lines):
-        figure.text(
-            MARGIN / wide,
-            1 - (top + _high(lines[:row], points)) / high,
-            line,
-            va="top",
-            fontsize=points,
-            fontweight="bold" if bold else "normal",
-            color=color,
-        )

@@ -16,6 +16,7 @@ from rich.text import Text
 
 from loadeval.record.model import ARMS
 from loadeval.report.facts import comparison_facts
+from loadeval.report.readings import growth_in_words, readings_rows
 from loadeval.report.wording import (
     LONGEST_NAME,
     class_name,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.summary import Summary
-    from loadeval.record.model import Run
+    from loadeval.record.model import Arm, Run
     from loadeval.report.facts import Rows
 
 GAP = 2
@@ -51,7 +52,11 @@ class RunsReport:
     """One column for each run, as many side by side as there is room for; their notes below."""
 
     def __init__(self, runs: Sequence[tuple[Run, Summary]]) -> None:
-        self.columns = [[*figures(run, summary), *loader_facts(run)] for run, summary in runs]
+        read = readings_rows([(run, arm_of(run)) for run, _ in runs])
+        self.columns = [
+            [*figures(run, summary), *rows, *loader_facts(run)]
+            for (run, summary), rows in zip(runs, read, strict=True)
+        ]
         # Two arms of one run have the same notes.
         told = dict.fromkeys(line for run, _ in runs for line in notes(run))
         self.notes = list(told)
@@ -134,7 +139,7 @@ def loader_facts(run: Run) -> Rows:
 
 
 def notes(run: Run) -> list[str]:
-    """What reading `run` brought up, what happened while it ran, and which epochs failed."""
+    """What reading `run` brought up, what happened while it ran, and what went wrong in it."""
     name = shortened(run.header.name, LONGEST_NAME)
     lines = [f"{name}: {note}" for note in run.notes]
     lines += [f"{name}, at {duration(event.time_ns)}: {event.message}" for event in run.events]
@@ -143,12 +148,18 @@ def notes(run: Run) -> list[str]:
         for end in run.ends
         if end.cause == "failed"
     ]
+    lines += [f"{name}: {growth}" for growth in growth_in_words(run)]
     return [printable(line) for line in lines]
 
 
+def arm_of(run: Run) -> Arm:
+    """The arm that the first batch of `run` is of."""
+    return ARMS[run.steps.arm[0]] if len(run.steps) else "real"
+
+
 def _mode(run: Run) -> str:
-    mode, arms = run.header.mode, run.steps.arm
-    return f"{mode}, {ARMS[arms[0]]} arm" if mode == "alternate" and len(arms) else mode
+    mode = run.header.mode
+    return f"{mode}, {arm_of(run)} arm" if mode == "alternate" and len(run.steps) else mode
 
 
 def _left_out(run: Run) -> str:

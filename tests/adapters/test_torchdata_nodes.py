@@ -61,8 +61,9 @@ def labels(batches: Any) -> list[list[int]]:
 
 
 def running() -> set[Any]:
-    """This process's threads, those at rest beside a queue to processes excepted; its children."""
-    threads = {each for each in threading.enumerate() if "QueueFeeder" not in each.name}
+    """This process's threads, ours and those at rest beside a queue excepted; its children."""
+    others = ("QueueFeeder", "loadeval")
+    threads = {each for each in threading.enumerate() if not each.name.startswith(others)}
     return {*threads, *psutil.Process().children()}
 
 

@@ -21,9 +21,9 @@ from loadeval.record.model import (
     LoaderInfo,
     Pull,
     Run,
-    Steps,
     Window,
 )
+from loadeval.record.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -35,8 +35,8 @@ from loadeval.record.model import (
     LoaderInfo,
     Pull,
     Run,
-    Steps,
 )
+from loadeval.record.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,8 @@ from loadeval.analysis.rounds import (
     throughput,
     throughput_ratio,
 )
-from loadeval.record.model import UNKNOWN, Block, Header, LoaderInfo, Pull, Run, Steps
+from loadeval.record.model import UNKNOWN, Block, Header, LoaderInfo, Pull, Run
+from loadeval.record.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

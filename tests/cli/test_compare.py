@@ -17,6 +17,7 @@ from loadeval.analysis.summary import summarise
 from loadeval.cli.main import app
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.record.metrics import read_run
+from loadeval.report.readings import readings_as_dict
 from loadeval.testing import FakeClock, ScriptedLoader
 
 MS = 1_000_000
@@ -77,12 +78,13 @@ def test_a_figure_is_written_where_asked(logs: Logs, tmp_path: Path) -> None:
 
 
 def test_json_has_the_fields_of_the_dataclasses(logs: Logs) -> None:
-    """One object: Headroom's fields, and both summaries as real and ideal."""
+    """One object: Headroom's fields, both summaries as real and ideal, and readings."""
     code, out, err = run(*logs, "--json")
     real, ideal = map(read_run, logs)
     expected = dataclasses.asdict(headroom.compare(real, ideal))
     expected |= {"real": dataclasses.asdict(summarise(real))}
     expected |= {"ideal": dataclasses.asdict(summarise(ideal))}
+    expected |= {"readings": [readings_as_dict(real), readings_as_dict(ideal)]}
     assert (code, err) == (0, "")
     assert json.loads(out) == json.loads(json.dumps(expected))
 

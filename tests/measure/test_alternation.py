@@ -24,7 +24,8 @@ from loadeval.testing import FakeClock, ScriptedLoader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.record.model import Run, Steps
+    from loadeval.record.model import Run
+    from loadeval.record.steps import Steps
 
 LOAD_NS, STEP_NS = 15, 10
 

@@ -11,8 +11,9 @@ import pytest
 from loadeval.errors import RunLogError
 from loadeval.record.lines import decode, encode, to_text
 from loadeval.record.metrics import metrics_of, read_run, write_metrics
-from loadeval.record.model import UNKNOWN, Arm, Block, EpochEnd, Header, Pull, Run, Steps, Window
+from loadeval.record.model import UNKNOWN, Arm, Block, EpochEnd, Header, Pull, Run, Window
 from loadeval.record.runlog import RunLog
+from loadeval.record.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable

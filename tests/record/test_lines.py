@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.record.lines import COLUMNS, KINDS, LARGEST, RunEnd, decode, encode, to_text
+from loadeval.record.columns import LARGEST
+from loadeval.record.lines import COLUMNS, KINDS, RunEnd, decode, encode, to_text
 from loadeval.record.model import UNKNOWN, Block, CacheInfo, EpochEnd, Event, Header, LoaderInfo
 
 if TYPE_CHECKING:

@@ -11,7 +11,8 @@ import pytest
 from loadeval.errors import RunLogError
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.record.metrics import metrics_of, read_run, summary_of, write_metrics
-from loadeval.record.model import UNKNOWN, Arm, Block, CacheInfo, Header, LoaderInfo, Run, Steps
+from loadeval.record.model import UNKNOWN, Arm, Block, CacheInfo, Header, LoaderInfo, Run
+from loadeval.record.steps import Steps
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadeval.record.model import UNKNOWN, Arm, Block, EpochEnd, Steps
+from loadeval.record.model import UNKNOWN, Arm, Block, EpochEnd
+from loadeval.record.steps import Steps
 
 
 def block(

@@ -12,8 +12,9 @@ import pytest
 
 from loadeval.errors import RunLogError
 from loadeval.record.metrics import read_run
-from loadeval.record.model import UNKNOWN, Block, EpochEnd, Event, Header, Run, Steps
+from loadeval.record.model import UNKNOWN, Block, EpochEnd, Event, Header, Run
 from loadeval.record.runlog import Assembly, RunLog
+from loadeval.record.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -77,6 +78,7 @@ def test_a_run_comes_back(written: Path, make_header: Callable[..., Header]) -> 
         "step_ns": [7, 13, 10, 7, 10, UNKNOWN],
         "samples": [4, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN],
         "nbytes": [UNKNOWN] * 6,
+        "starved_ns": [UNKNOWN] * 6,
     }
 
 

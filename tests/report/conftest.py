@@ -8,17 +8,8 @@ import numpy as np
 import pytest
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.model import (
-    ARMS,
-    UNKNOWN,
-    EpochEnd,
-    Header,
-    LoaderInfo,
-    Pull,
-    Run,
-    Steps,
-    Window,
-)
+from loadeval.record.model import ARMS, UNKNOWN, EpochEnd, Header, LoaderInfo, Pull, Run, Window
+from loadeval.record.steps import Steps
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -97,7 +88,9 @@ def alternating(  # noqa: PLR0913 - what a test changes, by keyword
     sizes = np.full(count, samples), np.full(count, each)
     return Run(
         Header("id", **{**ALTERNATING, **header}),
-        Steps(number, arm, counted, request_ns, wait_ns, step_ns, *sizes),
+        Steps(
+            number, arm, counted, request_ns, wait_ns, step_ns, *sizes, np.full(len(wait_ns), -1)
+        ),
         ends=tuple(EpochEnd(int(last), "exhausted", 10**18, 0) for last in np.unique(number)),
         pulls=tuple(
             _pull(one, block, cycles_ns[0], samples) for one in range(pairs if pulls else 0)

@@ -1,0 +1,90 @@
+"""What probes read while each arm was served: levels of each quantity, real beside ideal."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.summary import steady
+from loadeval.record.model import ARMS, UNKNOWN
+
+if TYPE_CHECKING:
+    from loadeval.record.model import Arm, Column, Run
+    from loadeval.record.readings import Readings, Values
+
+MOSTLY = 0.9
+"""Of the time that a reading is about: what an arm must have of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """Some readings of one quantity, in its own unit."""
+
+    count: int
+    mean: float
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True)
+class Quantity:
+    """One quantity of one subject, in each arm; None: not read there.
+
+    The name of the quantity ends in its unit.
+    """
+
+    probe: str
+    subject: str
+    name: str
+    real: Level | None
+    ideal: Level | None
+
+
+def quantities(run: Run) -> tuple[Quantity, ...]:
+    """Every quantity that was read while batches that count were served, in order.
+
+    A reading is a mean since the one before it, or, like a GPU's utilisation, over some time that
+    its driver chooses. So it counts for an arm that was served nearly all of the time since then.
+    """
+    stretches = {arm: _stretches(run, arm) for arm in ARMS}
+    return tuple(
+        Quantity(found.probe, found.subject, name, *levels)
+        for found in run.readings
+        for name, values in found.values.items()
+        if any(levels := [_level(found, values, stretches[arm]) for arm in ARMS])
+    )
+
+
+def missing(run: Run) -> tuple[tuple[str, str], ...]:
+    """The probes that read nothing, or no more from some time on, each with the reason."""
+    return tuple((found.probe, found.missing) for found in run.readings if found.missing)
+
+
+def _stretches(run: Run, arm: Arm) -> tuple[Column, Column]:
+    """When batches of `arm` that count were served: from and to, in the order of time."""
+    steps = run.steps
+    rows = steady(run, arm) & (steps.request_ns != UNKNOWN)
+    begin_ns = steps.request_ns[rows]
+    order = np.argsort(begin_ns, kind="stable")
+    return begin_ns[order], (begin_ns + steps.wait_ns[rows] + steps.step_ns[rows])[order]
+
+
+def _level(found: Readings, values: Values, stretches: tuple[Column, Column]) -> Level | None:
+    known = ~np.isnan(values)
+    chosen = values[known][_covered(found.time_ns[known], *stretches) >= MOSTLY]
+    if not len(chosen):
+        return None
+    p50, p95 = np.percentile(chosen, [50, 95]).tolist()
+    return Level(len(chosen), float(chosen.mean()), p50, p95)
+
+
+def _covered(time_ns: Column, begin_ns: Column, end_ns: Column) -> Values:
+    """Of the time from each reading's predecessor to it, the share that lies in the stretches."""
+    before = np.searchsorted(begin_ns, time_ns, side="right")
+    served_ns = np.append(0, np.cumsum(end_ns - begin_ns))[before]
+    still_to_come = np.append(0, end_ns)[before] - time_ns
+    served_ns -= np.where(before > 0, np.maximum(still_to_come, 0), 0)
+    elapsed_ns = np.maximum(np.diff(time_ns), 1)
+    return np.append(0.0, np.diff(served_ns) / elapsed_ns)[: len(time_ns)]

@@ -1,0 +1,198 @@
+"""Named ranges around waits and steps, where Nsight Systems and torch's profiler show them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+
+from loadeval.errors import UsageError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from loadeval.measure.stage import Plan, Stage
+    from loadeval.record.model import Arm
+
+Tool = Literal["nvtx", "torch"]
+
+
+class Range(Protocol):
+    """A range of one name, which begins and ends again and again."""
+
+    def begin(self) -> None:
+        """Begin, now."""
+
+    def end(self) -> None:
+        """End, now."""
+
+
+class NvtxRange:
+    """A range that NVTX knows by its number.
+
+    Not one on the stack that `push` and `pop` keep for each thread: a step often ends inside
+    another range than it began in, such as a framework's around `next()`, and a pop would end
+    that one.
+    """
+
+    def __init__(self, start: Callable[[Any], int], end: Callable[[int], None], what: Any) -> None:
+        self._start = start
+        self._end = end
+        self._what = what
+        self._number = 0
+
+    def begin(self) -> None:
+        """See Range."""
+        self._number = self._start(self._what)
+
+    def end(self) -> None:
+        """See Range."""
+        self._end(self._number)
+
+
+class TorchRange:
+    """A range of torch's profiler, recorded if the profiler was on when it began.
+
+    A guard of torch's ends its range when it is freed. Its `__exit__` is not used: that fails
+    when the profiler was switched on since.
+    """
+
+    def __init__(self, new_guard: Callable[[str], Any], name: str) -> None:
+        self._new_guard = new_guard
+        self._name = name
+
+    def begin(self) -> None:
+        """See Range."""
+        guard = _guards[self] = self._new_guard(self._name)
+        guard.__enter__()
+
+    def end(self) -> None:
+        """See Range."""
+        _guards.pop(self, None)
+
+
+_guards: dict[TorchRange, Any] = {}
+"""Of the ranges that are open."""
+
+
+class EndingRanges:
+    """Stands for the function by which torch's profiler stops, and ends what is open before.
+
+    A range that outlived its profiler would be written to freed memory when it ends while
+    another one is on: training would crash where a profiler is stopped and started in one step.
+    """
+
+    def __init__(self, stop: Callable[..., Any]) -> None:
+        self._stop = stop
+
+    def __call__(self, *args: Any) -> Any:
+        """End the ranges, and stop the profiler."""
+        _guards.clear()
+        return self._stop(*args)
+
+
+class Annotation:
+    """Puts ranges, made by `new(name)`, around what is served.
+
+    They are `loadeval.wait ARM` and `loadeval.step ARM`, and in an alternating run
+    `loadeval.switch` between stages: waiting for the device, taking batches ahead, letting the
+    loader go quiet.
+    """
+
+    def __init__(self, new: Callable[[str], Range]) -> None:
+        self._new = new
+
+    def batches(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
+        """The batches of `source`, which is not closed with them.
+
+        A step ends when the next batch is asked for, or when the generator is closed. The
+        request that finds `source` at its end has a wait, too.
+        """
+        step = self._new(f"loadeval.step {arm}")
+        for batch in _awaited(source, self._new(f"loadeval.wait {arm}")):
+            step.begin()
+            try:
+                yield batch
+            finally:
+                step.end()
+
+    def epoch(self, epoch: Generator[Any, None, None], arm: Arm) -> Iterator[Any]:
+        """The batches of `epoch`, which is closed with them."""
+        with closing(epoch), closing(self.batches(epoch, arm)) as batches:
+            yield from batches
+
+    def plan(self, plan: Plan, *, alternates: bool) -> Plan:
+        """`plan`, its stages and what is between them in ranges."""
+        return AnnotatedPlan(plan, self, self._new("loadeval.switch") if alternates else None)
+
+
+class AnnotatedPlan:
+    """A plan with ranges around the batches of each stage. What is left of it has none."""
+
+    def __init__(self, plan: Plan, annotation: Annotation, switch: Range | None) -> None:
+        self._plan = plan
+        self._annotation = annotation
+        self._switch = switch
+        self.rest: Iterator[Any] | None = None
+        self.asked_ns: int | None = None
+
+    def stages(self, epoch: int) -> Generator[Stage, None, None]:
+        """See Plan."""
+        with closing(self._plan.stages(epoch)) as stages:
+            for stage in stages if self._switch is None else _awaited(stages, self._switch):
+                with closing(self._annotation.batches(stage.source, stage.arm)) as batches:
+                    stage.source = batches
+                    yield stage
+        self.rest, self.asked_ns = self._plan.rest, self._plan.asked_ns
+
+
+def annotation_for(tool: Tool | None) -> Annotation | None:
+    """What puts ranges where `tool` shows them; None for None. Raises UsageError if it cannot."""
+    if tool is None:
+        return None
+    return Annotation(_torch_ranges() if tool == "torch" else _nvtx_ranges())
+
+
+def _awaited(source: Iterator[Any], waiting: Range) -> Iterator[Any]:
+    while True:
+        waiting.begin()
+        try:
+            found = next(source)
+        except StopIteration:
+            return
+        finally:
+            waiting.end()
+        yield found
+
+
+def _torch_ranges() -> Callable[[str], Range]:
+    # Frameworks are imported by name, and only when they are asked for.
+    try:
+        new_guard = import_module("torch")._C._profiler._RecordFunctionFast  # noqa: SLF001 - 40 times as fast as record_function
+        profiler = import_module("torch.autograd.profiler")
+        stop = profiler._disable_profiler  # noqa: SLF001 - see EndingRanges
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"annotate='torch' needs torch 2.1 or later, with its profiler, and there is none here "
+            f"({error}); install it, or leave annotate out"
+        ) from error
+    if not isinstance(stop, EndingRanges):
+        profiler._disable_profiler = EndingRanges(stop)  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+    return partial(TorchRange, new_guard)
+
+
+def _nvtx_ranges() -> Callable[[str], Range]:
+    torch = sys.modules.get("torch")
+    if torch is not None and (torch.version.cuda or torch.version.hip):
+        return partial(NvtxRange, torch.cuda.nvtx.range_start, torch.cuda.nvtx.range_end)
+    try:
+        domain = import_module("nvtx").get_domain()
+    except ImportError as error:
+        raise UsageError(
+            "annotate='nvtx' needs the package nvtx, or a torch that is built for CUDA and "
+            "imported by now, and found neither; install it with: pip install nvtx"
+        ) from error
+    start, end = domain.start_range, domain.end_range
+    return lambda name: NvtxRange(start, end, domain.get_event_attributes(message=name))

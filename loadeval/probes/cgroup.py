@@ -1,0 +1,130 @@
+"""The limits that control groups, of version 1 or 2, set to this process."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+PROC = Path("/proc")
+UNLIMITED_BYTES = 2**60
+"""Version 1 writes a number beyond any memory for "no limit"."""
+V1, V2 = "cgroup", "cgroup2"
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """One control group; None is "no limit", or not known."""
+
+    folder: Path
+
+    @property
+    def quota_cores(self) -> float | None:
+        """How many CPUs' worth of time its processes may take."""
+        quota, period = [*_words(self.folder / "cpu.max"), "", ""][:2]
+        if not quota:
+            quota, period = (
+                _text(self.folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
+            )
+        limited = quota.isdigit() and period.isdigit() and int(period) > 0
+        return int(quota) / int(period) if limited else None
+
+    @property
+    def periods(self) -> tuple[int, int] | None:
+        """In how many periods its processes were held back, and of how many."""
+        counts = _table(self.folder / "cpu.stat")
+        if "nr_throttled" not in counts or "nr_periods" not in counts:
+            return None
+        return counts["nr_throttled"], counts["nr_periods"]
+
+    @property
+    def memory_limit_bytes(self) -> int | None:
+        """How much memory its processes may take."""
+        for name in ("memory.max", "memory.limit_in_bytes"):
+            text = _text(self.folder / name).strip()
+            if text.isdigit() and int(text) < UNLIMITED_BYTES:
+                return int(text)
+        return None
+
+    @property
+    def memory_used_bytes(self) -> int | None:
+        """How much they take, without cached files, which the system may drop."""
+        for name, prefix in (("memory.current", ""), ("memory.usage_in_bytes", "total_")):
+            text = _text(self.folder / name).strip()
+            if text.isdigit():
+                found = _table(self.folder / "memory.stat")
+                cached = (found.get(f"{prefix}{age}_file", 0) for age in ("active", "inactive"))
+                return max(int(text) - sum(cached), 0)
+        return None
+
+
+def tightest_cpu(proc: Path = PROC) -> Group | None:
+    """The group that limits this process' CPU time most; None where none does."""
+    found = [
+        (cores, number, group)
+        for number, group in enumerate(groups("cpu", proc))
+        if (cores := group.quota_cores) is not None
+    ]
+    return min(found)[2] if found else None
+
+
+def tightest_memory(proc: Path = PROC) -> Group | None:
+    """The group that limits this process' memory most; None where none does."""
+    found = [
+        (limit, number, group)
+        for number, group in enumerate(groups("memory", proc))
+        if (limit := group.memory_limit_bytes) is not None
+    ]
+    return min(found)[2] if found else None
+
+
+def groups(controller: str, proc: Path = PROC) -> list[Group]:
+    """The groups that this process is in for `controller`, from the innermost outwards."""
+    paths = _paths(proc)
+    for kind, name in ((V1, controller), (V2, "")):
+        for found, root, point, options in _mounts(proc):
+            if found == kind and name in paths and (kind == V2 or controller in options):
+                return _upwards(paths[name], root, Path(point))
+    return []
+
+
+def _paths(proc: Path) -> dict[str, str]:
+    """The path of this process' group by controller; version 2 has one path, under ""."""
+    lines = _text(proc / "self" / "cgroup").splitlines()
+    parts = [line.split(":", 2) for line in lines]
+    return {name: path for _, names, path in parts for name in names.split(",")}
+
+
+def _mounts(proc: Path) -> list[tuple[str, str, str, list[str]]]:
+    """Each mounted hierarchy: its kind, which path of it is mounted, where, and its options."""
+    found = []
+    for line in _text(proc / "self" / "mountinfo").splitlines():
+        where, _, what = line.partition(" - ")
+        kind, *_, options = what.split() or [""]
+        if kind in (V1, V2):
+            root, point = where.split()[3:5]
+            found.append((kind, root, point, options.split(",")))
+    return found
+
+
+def _upwards(path: str, root: str, point: Path) -> list[Group]:
+    # A container may have its own group mounted as the root of all, yet be told its full path.
+    inside = path == root or path.startswith(f"{root.rstrip('/')}/")
+    names = [name for name in path[len(root) :].split("/") if name] if inside else []
+    return [Group(point.joinpath(*names[:count])) for count in range(len(names), -1, -1)]
+
+
+def _table(path: Path) -> dict[str, int]:
+    pairs = [line.split() for line in _text(path).splitlines()]
+    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}  # noqa: PLR2004 - a pair
+
+
+def _words(path: Path) -> list[str]:
+    return _text(path).split()
+
+
+def _text(path: Path) -> str:
+    """What stands in a file; nothing where there is none, or it may not be read."""
+    try:
+        return path.read_text()
+    except OSError:
+        return ""

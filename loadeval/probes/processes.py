@@ -1,0 +1,173 @@
+"""What a process and all that descend from it have used since they began.
+
+On Linux straight from /proc, where one file tells most of it for a few microseconds; elsewhere by
+psutil, which knows less.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+import psutil
+
+HAS_PROC = Path("/proc/self/stat").exists()
+MOST_BYTES = 65536
+"""Of one of the files that are read: none comes near."""
+ENDED = (b"Z", b"X")
+"""The states of a process that is over and was not waited for."""
+# What stands where in /proc/PID/stat, counted behind the name of the program: see proc(5).
+STATE, PARENT, MINOR, MAJOR, USER, SYSTEM, STARTED, RESIDENT = 0, 1, 7, 9, 11, 12, 19, 21
+
+
+class Usage(NamedTuple):
+    """What a process has used since it began; None is not known.
+
+    `started` tells two processes apart that have had the same pid. `read_bytes` counts what was
+    read by calls, not through mapped memory; `disk_read_bytes` what was fetched from the disk for
+    it, either way.
+    """
+
+    parent: int
+    started: float
+    cpu_s: float
+    rss_bytes: int
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    read_bytes: int | None = None
+    disk_read_bytes: int | None = None
+
+
+class Memory(NamedTuple):
+    """Memory of a process; None is not known.
+
+    In `pss_bytes` what it shares is divided among those who share it. `pss_file_bytes` of that
+    are of mapped files, which the system may drop. `anonymous_bytes` are of no file, those that
+    it shares with a process that it forked included in full.
+    """
+
+    pss_bytes: int
+    pss_file_bytes: int | None
+    anonymous_bytes: int | None
+
+
+def usage_of(pid: int) -> Usage | None:
+    """What process `pid` has used; None when it is over, or may not be asked."""
+    if not HAS_PROC:
+        return usage_by_psutil(pid)
+    fields = _stat(pid)
+    if fields is None:
+        return None
+    ticks_a_second = os.sysconf("SC_CLK_TCK")
+    io = _amounts(_content(f"/proc/{pid}/io"))
+    return Usage(
+        parent=int(fields[PARENT]),
+        started=float(fields[STARTED]),
+        cpu_s=(int(fields[USER]) + int(fields[SYSTEM])) / ticks_a_second,
+        rss_bytes=int(fields[RESIDENT]) * os.sysconf("SC_PAGE_SIZE"),
+        minor_faults=int(fields[MINOR]),
+        major_faults=int(fields[MAJOR]),
+        read_bytes=io.get(b"rchar"),
+        disk_read_bytes=io.get(b"read_bytes"),
+    )
+
+
+def usage_by_psutil(pid: int) -> Usage | None:
+    """The same, without what only Linux tells."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
+            return None
+        times = process.cpu_times()
+        return Usage(
+            parent=process.ppid(),
+            started=process.create_time(),
+            cpu_s=times.user + times.system,
+            rss_bytes=process.memory_info().rss,
+        )
+    except psutil.Error:
+        return None
+
+
+def memory_of(pid: int) -> Memory | None:
+    """The memory of process `pid`; None where the system does not tell.
+
+    The system walks all of the process' memory for it: some 5 ms a GB.
+    """
+    found = _amounts(_content(f"/proc/{pid}/smaps_rollup"))
+    if b"Pss" not in found:
+        return None
+    of_files, anonymous = (
+        found[name] * 1024 if name in found else None for name in (b"Pss_File", b"Anonymous")
+    )
+    return Memory(found[b"Pss"] * 1024, of_files, anonymous)
+
+
+class Family:
+    """The processes that descend from process `pid`.
+
+    Each time all pids are listed, and only those that are new are asked for their parents.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._asked: set[int] = set()
+        self._members: set[int] = set()
+
+    def usages(self) -> dict[int, Usage]:
+        """What each living descendant has used, by pid."""
+        pids = set(psutil.pids())
+        parents = {pid: parent_of(pid) for pid in pids - self._asked}
+        self._asked = pids
+        self._members &= pids
+        while joining := self._children_among(parents):
+            self._members |= joining
+        # One whose parent is over is nobody's here, and its pid may be another's by now.
+        found = {pid: usage for pid in self._members if (usage := usage_of(pid)) is not None}
+        self._members = {pid for pid in found if self._knows(found[pid].parent)}
+        return {pid: found[pid] for pid in sorted(self._members)}
+
+    def _children_among(self, parents: dict[int, int | None]) -> set[int]:
+        return {pid for pid, parent in parents.items() if self._knows(parent)} - self._members
+
+    def _knows(self, parent: int | None) -> bool:
+        return parent == self._pid or parent in self._members
+
+
+def parent_of(pid: int) -> int | None:
+    """The pid of the parent of process `pid`; None when it is over."""
+    if HAS_PROC:
+        fields = _stat(pid)
+        return None if fields is None else int(fields[PARENT])
+    found = usage_by_psutil(pid)
+    return None if found is None else found.parent
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    # The name of the program stands in brackets, and may hold any character.
+    fields = _content(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return None if not fields or fields[STATE] in ENDED else fields
+
+
+def _amounts(content: bytes) -> dict[bytes, int]:
+    """The whole numbers of lines like `rchar: 6976` or `Pss: 278 kB`, by name."""
+    found = {}
+    for line in content.splitlines():
+        name, _, amount = line.partition(b":")
+        number = amount.split()[:1]
+        if number and number[0].isdigit():
+            found[name] = int(number[0])
+    return found
+
+
+def _content(path: str) -> bytes:
+    """What stands in a file of /proc; nothing where it is gone, or may not be read."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+        try:
+            return os.read(file, MOST_BYTES)
+        finally:
+            os.close(file)
+    except OSError:
+        return b""

@@ -1,0 +1,250 @@
+"""Whether memory grows, on readings whose every value is given."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.analysis.growth import (
+    FORKED_WORKERS_GROW,
+    MOST_POINTS,
+    PROCESS_GROWS,
+    WORKERS_GROW,
+    Growth,
+    growth,
+    growths,
+)
+from loadeval.record.model import Header, LoaderInfo, Run
+from loadeval.record.readings import Readings
+from loadeval.record.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    import numpy.typing as npt
+
+    Values = npt.NDArray[np.float64]
+
+GB = 1e9
+LIMIT = 100e9
+EVERY_NS = 5_000_000_000
+HOUR = 720
+"""Readings in an hour."""
+
+
+def readings(subject: str, **values: Sequence[float] | Values) -> Readings:
+    columns = {name: np.array(column, dtype=np.float64) for name, column in values.items()}
+    count = len(next(iter(columns.values())))
+    return Readings("host", subject, np.arange(count, dtype=np.int64) * EVERY_NS, columns)
+
+
+def run_of(*found: Readings, limit: float | None = LIMIT, **loader: Any) -> Run:
+    machine = [] if limit is None else [readings("machine", memory_limit_bytes=[np.nan, limit])]
+    header = Header("id", "a run", "log", "", "images", 0, LoaderInfo("loader", **loader))
+    return Run(header, Steps.from_blocks([], []), readings=(*found, *machine))
+
+
+def workers(pss: Sequence[float] | Values, **values: Sequence[float] | Values) -> Growth:
+    return growth(run_of(readings("workers", pss_bytes=pss, **values)), "workers")
+
+
+def pace(found: Growth) -> float:
+    assert found.bytes_per_hour is not None
+    return found.bytes_per_hour.value
+
+
+def line(count: int, bytes_per_hour: float, start: float = 8 * GB) -> Values:
+    return start + bytes_per_hour * np.arange(count) / HOUR
+
+
+def noise(count: int, spread: float, seed: int = 0) -> Values:
+    return np.random.default_rng(seed).normal(0, spread, count)
+
+
+def test_growth_under_noise() -> None:
+    """The slope is found, and its interval lies above zero."""
+    found = workers(line(120, 6 * GB) + noise(120, 0.02 * GB))
+    assert found.grows
+    assert found.quantity == "pss_bytes"
+    assert found.limit_bytes == LIMIT
+    assert found.bytes_per_hour is not None
+    assert found.bytes_per_hour.low is not None
+    assert found.bytes_per_hour.high is not None
+    assert 0 < found.bytes_per_hour.low < 6 * GB < found.bytes_per_hour.high
+    assert found.reason.startswith("it grows by ")
+    assert found.reason.endswith("of the 100 GB there are")
+    assert found.advice == FORKED_WORKERS_GROW
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_noise_is_no_growth(seed: int) -> None:
+    """However large it is."""
+    found = workers(8 * GB + noise(60, GB, seed))
+    assert not found.grows
+    assert found.advice == ""
+
+
+def test_growth_that_does_not_matter() -> None:
+    """Under a hundredth of the memory in an hour, and told all the same."""
+    found = workers(line(120, 0.5 * GB))
+    assert not found.grows
+    assert found.reason == ("it grows by no more than 0.5 GB an hour, 0.5% of the 100 GB there are")
+
+
+@pytest.mark.parametrize("at", [6, 30, 60, 90, 114])
+def test_a_step_is_no_growth(at: int) -> None:
+    """At whatever time memory steps up, it is flat in one of the halves."""
+    values = 8 * GB + noise(120, 0.02 * GB)
+    values[at:] += 10 * GB
+    assert not workers(values).grows
+
+
+def test_starting_up_is_no_growth() -> None:
+    """Memory that levels off is flat in the second half."""
+    times = np.arange(200)
+    found = workers(8 * GB * (1 - np.exp(-times / 15)) + noise(200, 0.01 * GB))
+    assert not found.grows
+    assert found.reason == "it does not grow beyond chance"
+
+
+def test_shrinking_is_no_growth() -> None:
+    """The slope is told as it is."""
+    found = workers(line(120, -6 * GB))
+    assert not found.grows
+    assert pace(found) == pytest.approx(-6 * GB)
+
+
+def test_outliers_do_not_matter() -> None:
+    """A batch of another size now and then neither makes growth nor hides it."""
+    flat, grown = 8 * GB + noise(120, 0.01 * GB), line(120, 6 * GB) + noise(120, 0.01 * GB)
+    flat[::9] += 20 * GB
+    grown[::9] += 20 * GB
+    assert not workers(flat).grows
+    found = workers(grown)
+    assert found.grows
+    assert pace(found) == pytest.approx(6 * GB, rel=0.2)
+
+
+def test_workers_that_are_started_anew_do_not_shrink() -> None:
+    """Each epoch's workers begin with fresh memory: what lies between epochs counts nowhere."""
+    epochs = np.concatenate([line(240, 20 * GB) for _ in range(4)])
+    found = workers(epochs, started_workers=np.repeat([2, 4, 6, 8], 240))
+    assert found.grows
+    assert pace(found) == pytest.approx(20 * GB)
+
+
+def test_workers_that_are_started_anew_in_time() -> None:
+    """In epochs of a minute they grow by next to nothing, at whatever pace."""
+    epochs = np.concatenate([line(12, 20 * GB) for _ in range(4)])
+    found = workers(epochs, started_workers=np.repeat([2, 4, 6, 8], 12))
+    assert not found.grows
+    assert found.reason.endswith("but the workers are started anew before that matters")
+
+
+def test_each_start_is_no_growth() -> None:
+    """Workers that fill their memory when they start, and then rest, do not grow."""
+    epoch = 8 * GB * (1 - np.exp(-np.arange(400) / 15))
+    epochs = np.concatenate([epoch, epoch, epoch]) + noise(1200, 0.01 * GB)
+    assert not workers(epochs, started_workers=np.repeat([2, 4, 6], 400)).grows
+
+
+def test_a_worker_that_is_gone_begins_a_stretch() -> None:
+    """The others' memory is less than the sum before."""
+    values = np.concatenate([line(240, 20 * GB, 16 * GB), line(240, 20 * GB, 2 * GB)])
+    found = workers(values, alive_workers=np.repeat([8, 7], 240))
+    assert pace(found) == pytest.approx(20 * GB)
+
+
+def test_mapped_files_do_not_count() -> None:
+    """A dataset that is mapped bit by bit is memory that the system may drop."""
+    mapped = line(120, 20 * GB, 0)
+    found = workers(8 * GB + mapped, pss_file_bytes=mapped)
+    assert not found.grows
+    assert pace(found) == pytest.approx(0, abs=1e3)
+
+
+def test_readings_without_memory_are_left_out() -> None:
+    """It is read at some times only; the slope is over those."""
+    values = np.full(600, np.nan)
+    values[::10] = line(600, 6 * GB)[::10]
+    found = workers(values, started_workers=np.full(600, 2))
+    assert pace(found) == pytest.approx(6 * GB)
+
+
+def test_rss_where_there_is_no_pss() -> None:
+    """The quantity is told."""
+    found = growth(run_of(readings("workers", rss_bytes=line(60, 6 * GB))), "workers")
+    assert found.quantity == "rss_bytes"
+    assert found.grows
+
+
+def test_a_long_run_is_thinned() -> None:
+    """The slope of ten hours is that of the medians of neighbours."""
+    count = 20 * MOST_POINTS
+    found = workers(line(count, 6 * GB) + noise(count, 0.1 * GB))
+    assert pace(found) == pytest.approx(6 * GB, rel=0.02)
+
+
+def test_too_few_readings() -> None:
+    """Nothing is concluded from them, and why is told."""
+    found = workers(line(8, 6 * GB))
+    assert found.bytes_per_hour is None
+    assert not found.grows
+    assert found.reason.startswith("not measured: 8 readings of memory are too few for a trend")
+
+
+@pytest.mark.parametrize("values", [{"cpu_cores": [1.0, 2.0]}, {"rss_bytes": [np.nan] * 9}])
+def test_no_reading_of_memory(values: dict[str, list[float]]) -> None:
+    """Other readings do not tell."""
+    found = growth(run_of(readings("workers", **values)), "workers")
+    assert found.reason.startswith("not measured: 0 readings of memory")
+
+
+def test_no_readings() -> None:
+    """Of a loader without workers, say."""
+    found = growth(run_of(), "workers")
+    assert found.reason == "not measured: there are no readings of the workers"
+
+
+def test_a_probe_that_had_nothing_to_read() -> None:
+    """Its reason is told."""
+    nothing = Readings("host", "", np.empty(0, np.int64), {}, "no /proc here")
+    other = Readings("gpu", "", np.empty(0, np.int64), {}, "no driver")
+    assert growth(run_of(other, nothing), "process").reason == "not measured: no /proc here"
+
+
+def test_the_machine_of_the_header() -> None:
+    """Its memory is the limit where the probe told none; without one nothing is concluded."""
+    found = readings("workers", pss_bytes=line(120, 6 * GB))
+    run = run_of(found, limit=None)
+    assert growth(run, "workers").reason == (
+        "not measured: how much memory the machine has is not known"
+    )
+    run.header.environment["memory_bytes"] = int(LIMIT)  # type: ignore[index]  # a dictionary
+    assert growth(run, "workers").limit_bytes == LIMIT
+
+
+def test_the_process_too() -> None:
+    """Its memory grows for another reason."""
+    run = run_of(readings("process", pss_bytes=line(120, 6 * GB)), start_method="fork")
+    process, of_workers = growths(run)
+    assert (process.subject, of_workers.subject) == ("process", "workers")
+    assert process.grows
+    assert process.advice == PROCESS_GROWS
+    assert of_workers.bytes_per_hour is None
+
+
+def test_what_the_process_no_longer_shares_is_no_growth() -> None:
+    """Its PSS rises while its workers copy what they shared with it."""
+    values = {"pss_bytes": line(60, 6 * GB), "anonymous_bytes": np.full(60, 8 * GB)}
+    found = growth(run_of(readings("process", **values)), "process")
+    assert not found.grows
+    assert found.quantity == "anonymous_bytes"
+
+
+def test_workers_that_were_not_forked() -> None:
+    """They share nothing that could be copied."""
+    run = run_of(readings("workers", pss_bytes=line(120, 6 * GB)), start_method="spawn")
+    assert growth(run, "workers").advice == WORKERS_GROW

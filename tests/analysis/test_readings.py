@@ -1,0 +1,111 @@
+"""Readings fall to the arm that was served meanwhile."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.analysis.readings import Level, missing, quantities
+from loadeval.analysis.starving import hidden_waits, starved_ns
+from loadeval.record.model import Arm, Block, Header, LoaderInfo, Run
+from loadeval.record.readings import Readings, Starvation
+from loadeval.record.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.record.model import Mode
+
+
+def block(arm: Arm, begin_ns: int, pair: int | None = 0, batches: int = 10) -> Block:
+    """Batches of 100 ns each, from `begin_ns` on."""
+    request_ns = begin_ns + 100 * np.arange(batches)
+    unknown = np.full(batches, -1)
+    wait_ns, step_ns = np.full(batches, 20), np.full(batches, 80)
+    return Block(0, arm, request_ns, wait_ns, step_ns, unknown, unknown, pair)
+
+
+def run_of(
+    blocks: Sequence[Block],
+    times: Sequence[int],
+    values: Sequence[float],
+    mode: Mode = "alternate",
+    starved: Sequence[int] = (),
+) -> Run:
+    column: Any = np.array(values, dtype=np.float64)
+    readings = Readings("gpu", "GPU 0", np.array(times), {"kernel_busy_percent": column})
+    stopped = Readings("host", "", np.empty(0, np.int64), {}, "no such file")
+    starvation = [Starvation(0, 0, np.array(starved))] if starved else []
+    return Run(
+        Header("id", "run", mode, "", "images", 0, LoaderInfo("loader")),
+        Steps.from_blocks(blocks, [], starvation),
+        readings=(readings, stopped),
+    )
+
+
+def test_each_arm_has_its_own_levels() -> None:
+    """A reading counts for the arm whose batches were served when it was taken."""
+    blocks = [block("real", 1000), block("ideal", 3000)]
+    run = run_of(blocks, [1100, 1200, 1300, 3100, 3200, 3300], [40, 40, 44, 90, 90, 96])
+    (found,) = quantities(run)
+    assert (found.probe, found.subject, found.name) == ("gpu", "GPU 0", "kernel_busy_percent")
+    assert found.real == Level(2, 42.0, 42.0, 43.8)
+    assert found.ideal == Level(2, 93.0, 93.0, 95.7)
+
+
+def test_a_reading_at_an_edge_is_of_what_lies_before_it() -> None:
+    """Those at the beginning and the end of a block hold all of it between them."""
+    blocks = [block("real", 1000), block("ideal", 3000)]
+    (found,) = quantities(run_of(blocks, [990, 2010, 2990, 4010], [1, 2, 3, 4]))
+    assert (found.real, found.ideal) == (Level(1, 2.0, 2.0, 2.0), Level(1, 4.0, 4.0, 4.0))
+
+
+def test_a_reading_that_reaches_back_into_another_stretch_does_not_count() -> None:
+    """It may be a mean since the reading before, which was of another block, or between two."""
+    blocks = [block("real", 1000), block("real", 3000, pair=1)]
+    (found,) = quantities(run_of(blocks, [500, 1500, 2500, 3500, 3600], [1, 2, 3, 4, 5]))
+    assert found.real == Level(1, 5.0, 5.0, 5.0)
+    assert found.ideal is None
+
+
+def test_what_is_read_less_often_reaches_further_back() -> None:
+    """Rows in between that do not know the quantity are passed over."""
+    blocks = [block("real", 1000), block("ideal", 3000)]
+    times, nan = [1100, 1500, 3100, 3500], float("nan")
+    (found,) = quantities(run_of(blocks, times, [1, nan, 2, 3]))
+    assert found.real is None
+    assert found.ideal == Level(1, 3.0, 3.0, 3.0)
+
+
+def test_what_was_never_read_in_an_arm_is_left_out() -> None:
+    """No quantity, and no number that stands for none."""
+    assert quantities(run_of([block("real", 1000)], [10, 20], [1, 2])) == ()
+    assert quantities(run_of([], [10, 20], [1, 2])) == ()
+
+
+def test_a_logged_run_has_real_levels() -> None:
+    """All of its steady part is the real arm."""
+    (found,) = quantities(run_of([block("real", 0, None)], [100, 200], [7, 9], mode="log"))
+    assert (found.real, found.ideal) == (Level(1, 9.0, 9.0, 9.0), None)
+
+
+def test_why_a_probe_read_nothing_is_told() -> None:
+    """The probe, and its reason."""
+    assert missing(run_of([], [], [])) == (("host", "no such file"),)
+
+
+def test_starving_is_a_mean_over_the_batches_that_count() -> None:
+    """Those whose starving the device has told; None where it told none."""
+    blocks = [block("real", 1000, None, 1), block("real", 1100), block("ideal", 3000)]
+    run = run_of(blocks, [], [], starved=[5000, 10, 20, 30])
+    assert starved_ns(run, "real") == 20.0
+    assert starved_ns(run, "ideal") is None
+
+
+def test_waits_that_starved_nobody_are_told() -> None:
+    """Where the device had work for most of the time that was waited, they cost nothing."""
+    blocks = [block("real", 1000, None, 4)]
+    assert hidden_waits(run_of(blocks, [], [], "log", [2, 2, 2, 2])).startswith("Of the 2e-05 ms")
+    assert hidden_waits(run_of(blocks, [], [], "log", [20, 19, 18, 20])) == ""
+    assert hidden_waits(run_of(blocks, [], [], "log")) == ""

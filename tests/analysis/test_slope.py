@@ -1,0 +1,98 @@
+"""The slope of Theil and Sen, and its interval."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import numpy as np
+import pytest
+
+from loadeval.analysis.slope import Stretch, slope
+
+
+def points(*values: float) -> Stretch:
+    return np.arange(len(values), dtype=np.float64), np.array(values)
+
+
+def test_it_is_the_median_of_all_slopes() -> None:
+    """By its definition, at times that are not evenly spaced."""
+    times, values = np.array([0.0, 1, 3, 4, 9]), np.array([2.0, 2.5, 1, 7, 4])
+    slopes = [(values[b] - values[a]) / (times[b] - times[a]) for a, b in combinations(range(5), 2)]
+    found = slope([(times, values)])
+    assert found is not None
+    assert found.value == pytest.approx(np.median(slopes))
+
+
+def test_the_interval_has_the_ranks_of_sen() -> None:
+    """Of ten points: 45 slopes, Var(S) = 125, so those of rank 11 and 35."""
+    random = np.random.default_rng(0)
+    times, values = np.arange(10.0), random.normal(size=10)
+    slopes = sorted(
+        (values[b] - values[a]) / (times[b] - times[a]) for a, b in combinations(range(10), 2)
+    )
+    found = slope([(times, values)])
+    assert found is not None
+    assert found.low == pytest.approx(slopes[10])
+    assert found.high == pytest.approx(slopes[34])
+
+
+def test_the_interval_covers_what_it_says() -> None:
+    """The true slope is within it about 19 times in 20."""
+    random = np.random.default_rng(1)
+    times = np.arange(40.0)
+    within = 0
+    for _ in range(400):
+        found = slope([(times, 3 * times + random.standard_t(2, 40))])
+        assert found is not None
+        assert found.low is not None
+        assert found.high is not None
+        within += found.low <= 3 <= found.high
+    assert 0.92 < within / 400 < 0.98
+
+
+def test_outliers_do_not_move_it_far() -> None:
+    """A fifth of the points may be anywhere."""
+    values = 2 * np.arange(50.0)
+    values[::5] = 1e6
+    found = slope([points(*values)])
+    assert found is not None
+    assert found.value == pytest.approx(2)
+
+
+def test_stretches_have_a_slope_in_common() -> None:
+    """Whatever lies between one stretch and the next."""
+    stretches = [points(0, 2, 4, 6, 8), points(0, 2, 4, 6, 8), points(100)]
+    found = slope(stretches)
+    assert found is not None
+    assert (found.value, found.low, found.high) == (2, 2, 2)
+
+
+def test_the_same_value_throughout() -> None:
+    """No slope, for sure."""
+    found = slope([points(5, 5, 5, 5)])
+    assert found is not None
+    assert (found.value, found.low, found.high) == (0, 0, 0)
+
+
+def test_equal_values_make_the_interval_narrower() -> None:
+    """Ties take from the variance of S, as Kendall has it: here 45 slopes, Var(S) = 75."""
+    values = (1, 1, 1, 1, 1, 2, 2, 2, 2, 2)
+    slopes = sorted((values[b] - values[a]) / (b - a) for a, b in combinations(range(10), 2))
+    variance = (10 * 9 * 25 - 2 * 5 * 4 * 15) / 18
+    rank = int((45 - 1.96 * variance**0.5) / 2)
+    found = slope([points(*values)])
+    assert found is not None
+    assert found.low == pytest.approx(slopes[rank - 1])
+
+
+def test_too_few_points_for_an_interval() -> None:
+    """Four points in no order may have any slope."""
+    found = slope([points(1, 2, 3, 4)])
+    assert found is not None
+    assert (found.value, found.low, found.high) == (1, None, None)
+
+
+def test_no_two_points() -> None:
+    """There is no slope then."""
+    assert slope([]) is None
+    assert slope([points(1), points(2)]) is None

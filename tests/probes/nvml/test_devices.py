@@ -1,0 +1,192 @@
+"""Only the devices that the process uses, or may use, are read."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+import pynvml  # type: ignore[import-untyped]  # it ships no type information
+import pytest
+
+from loadeval.errors import ProbeError
+from loadeval.probes.gpm import BETWEEN_SAMPLES_NS
+
+if TYPE_CHECKING:
+    from loadeval.probes.nvml import GPUProbe
+    from loadeval.testing import FakeClock
+    from tests.probes.nvml.conftest import Driver
+
+UUIDS = ("GPU-8932f937-d72c", "GPU-8932aaaa-17b0", "GPU-c3f4be00-42a1")
+
+
+@pytest.fixture
+def three(driver: Driver) -> Driver:
+    """A driver of three GPUs of one kind."""
+    for uuid in UUIDS:
+        driver.add(uuid=uuid)
+    return driver
+
+
+@pytest.fixture
+def divided(driver: Driver) -> Driver:
+    """A GPU, and one that MIG has divided in two."""
+    driver.add("NVIDIA H100", uuid="GPU-whole")
+    driver.add("NVIDIA H100", uuid="GPU-cut", mig_mode=1, gpm=1)
+    for instance, power in ((5, 50_000), (9, 90_000)):
+        driver.add(
+            "NVIDIA H100 MIG 1g.10gb",
+            uuid=f"MIG-{instance}",
+            parent=1,
+            gpu_instance=instance,
+            memory_used=instance,
+            power_mw=power,
+        )
+    return driver
+
+
+def read_numbers(probe: GPUProbe) -> list[int]:
+    """The numbers of the GPUs that are read."""
+    probe.open()
+    return [int(subject.split()[1]) for subject in probe.read()]
+
+
+@pytest.mark.usefixtures("three")
+@pytest.mark.parametrize(
+    ("visible", "numbers"),
+    [
+        (None, [0, 1, 2]),
+        ("1", [1]),
+        ("2, 0", [2, 0]),
+        ("1,1", [1]),
+        (UUIDS[2], [2]),
+        ("GPU-8932f,GPU-c", [0, 2]),
+        ("1,GPU-c", [1, 2]),
+        ("2,7,0", [2]),
+        ("2,-1,0", [2]),
+        ("0,GPU-nowhere,1", [0]),
+        ("0,GPU-8932,1", [0]),
+    ],
+)
+def test_cuda_visible_devices_is_understood_as_cuda_does(
+    probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str | None, numbers: list[int]
+) -> None:
+    """Numbers, UUIDs and beginnings of UUIDs, up to the first that names no one GPU."""
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert read_numbers(probe) == numbers
+
+
+@pytest.mark.parametrize(
+    ("visible", "told"), [("", "empty"), ("-1", "'-1'"), ("GPU-x,0", "'GPU-x,0'")]
+)
+def test_no_visible_gpu_is_said(
+    three: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, told: str
+) -> None:
+    """The message shows the variable, and the driver is let go of."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(ProbeError) as caught:
+        probe.open()
+    assert str(caught.value) == f"no GPU is visible: CUDA_VISIBLE_DEVICES is {told}"
+    assert three.get("starts") == 0
+
+
+def test_only_gpus_on_which_the_process_computes_are_read(three: Driver, probe: GPUProbe) -> None:
+    """Of three that it may use, it is the one where the driver knows the process."""
+    three.devices[0].pid = os.getpid() + 1
+    three.devices[1].pid = os.getpid()
+    assert read_numbers(probe) == [1]
+
+
+def test_the_drivers_word_counts_more_than_numbers(
+    three: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where CUDA numbers GPUs otherwise than NVML, the one with the process is read."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    three.devices[2].pid = os.getpid()
+    assert read_numbers(probe) == [2]
+
+
+def test_processes_that_are_not_told_are_no_error(three: Driver, probe: GPUProbe) -> None:
+    """Where the driver does not tell the processes, all visible GPUs are read."""
+    three.devices[2].pid = os.getpid()
+    three.fail("nvmlDeviceGetComputeRunningProcesses_v3", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    assert read_numbers(probe) == [0, 1, 2]
+
+
+def test_numbers_of_gpus_that_differ_are_not_guessed(
+    driver: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """CUDA puts the fastest first unless told otherwise; then its numbers are NVML's."""
+    driver.add("NVIDIA T4")
+    driver.add("NVIDIA H100", uuid="GPU-fast")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(ProbeError, match="set CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"):
+        probe.open()
+    monkeypatch.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    assert read_numbers(probe) == [0]
+    probe.close()
+    monkeypatch.delenv("CUDA_DEVICE_ORDER")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-fast")
+    assert read_numbers(probe) == [1]
+
+
+@pytest.mark.usefixtures("divided")
+@pytest.mark.parametrize(
+    ("visible", "subjects"),
+    [
+        (None, ["GPU 0 (", "GPU 1 MIG 1 (", "GPU 1 MIG 2 ("]),
+        ("1", ["GPU 1 MIG 1 (", "GPU 1 MIG 2 ("]),
+        ("MIG-9", ["GPU 1 MIG 2 ("]),
+        ("GPU-cut", ["GPU 1 MIG 1 (", "GPU 1 MIG 2 ("]),
+        ("GPU-whole,MIG-5", ["GPU 0 (", "GPU 1 MIG 1 ("]),
+    ],
+)
+def test_the_instances_of_a_divided_gpu_are_devices(
+    probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str | None, subjects: list[str]
+) -> None:
+    """A GPU that MIG has divided is its instances, each with a UUID of its own."""
+    if visible is not None:
+        monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    probe.open()
+    read = [subject.partition("NVIDIA")[0] for subject in probe.read()]
+    assert read == subjects
+
+
+def test_an_instance_has_its_own_readings_and_not_its_gpus(
+    divided: Driver, probe: GPUProbe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the driver knows of the whole GPU alone is not known of a part of it."""
+    sm = pynvml.NVML_GPM_METRIC_SM_UTIL
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-9")
+    for function in ("UtilizationRates", "PowerUsage", "ClockInfo", "Temperature", "TemperatureV"):
+        divided.fail(f"nvmlDeviceGet{function}", pynvml.NVML_ERROR_INVALID_ARGUMENT, device=3)
+    divided.devices[3].counted[sm] = 1000
+    probe.open()
+    divided.devices[1].counted[sm] += 99
+    divided.devices[3].counted[sm] += 11
+    clock.advance(BETWEEN_SAMPLES_NS)
+    found: Any = probe.read()["GPU 1 MIG 2 (NVIDIA H100 MIG 1g.10gb)"]
+    assert found == {
+        "memory_used_bytes": 9,
+        "power_slowdown_flag": 0,
+        "thermal_slowdown_flag": 0,
+        "hardware_slowdown_flag": 0,
+        "sm_busy_percent": 11,
+    }
+
+
+def test_an_instance_where_the_process_computes_is_the_one_that_is_read(
+    divided: Driver, probe: GPUProbe
+) -> None:
+    """The driver tells the processes of each instance."""
+    divided.devices[3].pid = os.getpid()
+    probe.open()
+    assert list(probe.read()) == ["GPU 1 MIG 2 (NVIDIA H100 MIG 1g.10gb)"]
+
+
+def test_a_gpu_that_cannot_be_divided_is_whole(driver: Driver, probe: GPUProbe) -> None:
+    """GPUs before Ampere know no MIG."""
+    driver.add("Tesla V100")
+    driver.fail("nvmlDeviceGetMigMode", pynvml.NVML_ERROR_NOT_SUPPORTED)
+    probe.open()
+    assert list(probe.read()) == ["GPU 0 (Tesla V100)"]

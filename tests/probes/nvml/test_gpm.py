@@ -1,0 +1,170 @@
+"""The counters of Hopper and later GPUs: means between two samples."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pynvml  # type: ignore[import-untyped]  # it ships no type information
+import pytest
+
+from loadeval.probes.gpm import BETWEEN_SAMPLES_NS, METRICS
+
+if TYPE_CHECKING:
+    from loadeval.probes.nvml import GPUProbe
+    from loadeval.testing import FakeClock
+    from tests.probes.nvml.conftest import Driver
+
+SM, OCCUPANCY, DRAM = (
+    pynvml.NVML_GPM_METRIC_SM_UTIL,
+    pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,
+    pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
+)
+RECEIVE, TRANSMIT = pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC
+
+
+def hopper(driver: Driver, **fields: Any) -> Any:
+    """A GPU that has counted something already."""
+    device = driver.add("NVIDIA H100 80GB HBM3", gpm=1, **fields)
+    count(device, sm=1000, occupancy=1000, dram=1000, receive=1000, transmit=1000)
+    return device
+
+
+def count(device: Any, **percents: float) -> None:
+    """Let the counters go on."""
+    numbers = {"sm": SM, "occupancy": OCCUPANCY, "dram": DRAM}
+    numbers |= {"receive": RECEIVE, "transmit": TRANSMIT}
+    for name, more in percents.items():
+        device.counted[numbers[name]] += more
+
+
+def counted(found: Any) -> dict[str, float]:
+    """What of the one GPU's quantities its counters told."""
+    (quantities,) = found.values()
+    return {name: value for name, value in quantities.items() if name in METRICS}
+
+
+def test_the_mean_between_two_readings_is_told(
+    driver: Driver, probe: GPUProbe, clock: FakeClock
+) -> None:
+    """Each reading has what was counted since the one before, MiB per second as bytes."""
+    device = hopper(driver)
+    probe.open()
+    found = []
+    for sm, receive in ((40.5, 3), (7, 5)):
+        count(device, sm=sm, occupancy=20, dram=30, receive=receive, transmit=1)
+        clock.advance(BETWEEN_SAMPLES_NS)
+        found.append(counted(probe.read()))
+    assert found == [
+        {
+            "sm_busy_percent": sm,
+            "sm_occupancy_percent": 20,
+            "dram_bandwidth_percent": 30,
+            "pcie_receive_bytes_per_s": receive * 2**20,
+            "pcie_transmit_bytes_per_s": 2**20,
+        }
+        for sm, receive in ((40.5, 3), (7, 5))
+    ]
+
+
+def test_samples_are_not_taken_too_soon(driver: Driver, probe: GPUProbe, clock: FakeClock) -> None:
+    """Before the counters are new for certain nothing is told, and nothing is lost."""
+    device = hopper(driver)
+    probe.open()
+    count(device, sm=10)
+    clock.advance(BETWEEN_SAMPLES_NS - 1)
+    assert counted(probe.read()) == {}
+    count(device, sm=10)
+    clock.advance(1)
+    assert counted(probe.read())["sm_busy_percent"] == 20
+
+
+def test_a_gpu_that_counts_is_not_asked_for_pcie_in_the_slow_way(
+    driver: Driver, probe: GPUProbe, clock: FakeClock
+) -> None:
+    """Its counters tell PCIe without 20 ms of watching; an older GPU beside it is watched."""
+    hopper(driver)
+    driver.add()
+    probe.open()
+    for _ in range(20):
+        clock.advance(BETWEEN_SAMPLES_NS)
+        probe.read()
+    assert set(driver.calls("nvmlDeviceGetPcieThroughput")) == {1}
+    assert set(driver.calls("nvmlGpmSampleGet")) == {0}
+
+
+def test_a_metric_that_is_not_supported_is_not_known(
+    driver: Driver, probe: GPUProbe, clock: FakeClock
+) -> None:
+    """A metric with an error of its own is left out, and so is one that is no number."""
+    device = hopper(driver)
+    probe.open()
+    clock.advance(BETWEEN_SAMPLES_NS)
+    device.counted[OCCUPANCY] = 0
+    device.counted[DRAM] = float("nan")
+    assert set(counted(probe.read())) == set(METRICS) - {
+        "sm_occupancy_percent",
+        "dram_bandwidth_percent",
+    }
+
+
+@pytest.mark.parametrize(
+    "function", ["nvmlGpmQueryDeviceSupport", "nvmlGpmSampleAlloc", "nvmlGpmSampleGet"]
+)
+def test_a_driver_without_the_counters_is_asked_in_the_old_way(
+    driver: Driver, probe: GPUProbe, function: str
+) -> None:
+    """Where counters cannot be had from the start, all else is read, PCIe too."""
+    hopper(driver, receive_kb=8)
+    driver.fail(function, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    probe.open()
+    assert counted(probe.read()) == {"pcie_receive_bytes_per_s": 8000}
+    assert driver.get("live_samples") == 0
+
+
+@pytest.mark.parametrize("function", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"])
+def test_counters_that_are_refused_later_are_not_asked_again(
+    driver: Driver, probe: GPUProbe, clock: FakeClock, function: str
+) -> None:
+    """They are given back, and the rest is read."""
+    hopper(driver, power_mw=1000)
+    probe.open()
+    driver.fail(function, pynvml.NVML_ERROR_NO_PERMISSION)
+    before = len(driver.calls(function))
+    for _ in range(3):
+        clock.advance(BETWEEN_SAMPLES_NS)
+        (found,) = probe.read().values()
+        assert isinstance(found, dict)
+        assert found["power_watts"] == 1
+        assert set(found) & set(METRICS) == set()
+    assert len(driver.calls(function)) == before + 1
+    assert driver.get("live_samples") == 0
+
+
+@pytest.mark.parametrize("function", ["nvmlGpmSampleGet", "nvmlGpmMetricsGet"])
+def test_counters_that_fail_for_a_moment_go_on_where_they_were(
+    driver: Driver, probe: GPUProbe, clock: FakeClock, function: str
+) -> None:
+    """The next mean covers the time that was missed."""
+    device = hopper(driver)
+    probe.open()
+    count(device, sm=10)
+    clock.advance(BETWEEN_SAMPLES_NS)
+    driver.fail(function, pynvml.NVML_ERROR_NO_DATA)
+    assert counted(probe.read()) == {}
+    driver.heal()
+    count(device, sm=10)
+    clock.advance(BETWEEN_SAMPLES_NS)
+    assert counted(probe.read())["sm_busy_percent"] == 20
+
+
+def test_a_gpu_that_is_lost_while_it_is_sampled_is_lost(
+    driver: Driver, probe: GPUProbe, clock: FakeClock
+) -> None:
+    """The reason stands in the place of its quantities."""
+    hopper(driver)
+    driver.add()
+    probe.open()
+    driver.fail("nvmlGpmSampleGet", pynvml.NVML_ERROR_GPU_IS_LOST)
+    clock.advance(BETWEEN_SAMPLES_NS)
+    assert probe.read()["GPU 0 (NVIDIA H100 80GB HBM3)"] == "GPU is lost"
+    assert driver.get("live_samples") == 0

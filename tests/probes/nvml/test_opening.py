@@ -1,0 +1,181 @@
+"""How a GPU probe begins and ends: without a driver, with one that goes away, and with a run."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pynvml  # type: ignore[import-untyped]  # it ships no type information
+import pytest
+
+from loadeval.errors import ProbeError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loadeval.probes.nvml import GPUProbe
+    from tests.probes.nvml.conftest import Driver
+
+LOST = pynvml.NVML_ERROR_GPU_IS_LOST
+A100 = "GPU {} (NVIDIA A100-SXM4-80GB)"
+
+
+def refused(probe: GPUProbe) -> str:
+    """Why it does not open."""
+    with pytest.raises(ProbeError) as caught:
+        probe.open()
+    return str(caught.value)
+
+
+def test_without_a_driver_that_is_said(probe: GPUProbe, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no library of NVIDIA's, there is no driver."""
+
+    def missing(name: str) -> None:
+        raise OSError(f"{name}: cannot open shared object file")
+
+    monkeypatch.setattr(pynvml, "nvmlLib", None)
+    monkeypatch.setattr(pynvml, "CDLL", missing)
+    assert refused(probe) == "no NVIDIA driver found"
+
+
+def test_a_driver_that_does_not_start_is_said(driver: Driver, probe: GPUProbe) -> None:
+    """A driver that is installed and not loaded says so."""
+    driver.fail("nvmlInitWithFlags", pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+    assert refused(probe) == "the NVIDIA driver cannot be asked: Driver Not Loaded"
+
+
+def test_a_machine_without_gpus_is_said(driver: Driver, probe: GPUProbe) -> None:
+    """A driver with nothing to drive has no GPU, and is let go of."""
+    assert refused(probe) == "no NVIDIA GPU found"
+    assert driver.get("starts") == 0
+
+
+def test_gpus_that_cannot_be_counted_are_said(driver: Driver, probe: GPUProbe) -> None:
+    """An error that the driver alone knows is told in its words."""
+    driver.fail("nvmlDeviceGetCount_v2", 21)
+    assert refused(probe) == "the GPUs cannot be counted: No data"
+
+
+def test_a_gpu_of_somebody_else_is_left_out(driver: Driver, probe: GPUProbe) -> None:
+    """A GPU that may not be asked does not keep the others from being read."""
+    driver.add()
+    driver.add()
+    driver.fail("*", pynvml.NVML_ERROR_NO_PERMISSION, device=0)
+    probe.open()
+    assert list(probe.read()) == [A100.format(1)]
+
+
+def test_gpus_that_all_refuse_are_said(driver: Driver, probe: GPUProbe) -> None:
+    """The reason is that of the GPUs."""
+    driver.add()
+    driver.fail("nvmlDeviceGetHandleByIndex_v2", LOST)
+    assert refused(probe) == "GPU 0 cannot be asked: GPU is lost"
+
+
+def test_one_lost_gpu_does_not_end_the_others(driver: Driver, probe: GPUProbe) -> None:
+    """The reason stands in its place once, and the others go on."""
+    driver.add()
+    driver.add(power_mw=5000)
+    probe.open()
+    driver.fail("*", LOST, device=0)
+    found = probe.read()
+    assert found[A100.format(0)] == "GPU is lost"
+    assert list(probe.read()) == [A100.format(1)]
+
+
+@pytest.mark.parametrize(
+    "code", [LOST, pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_RESET_REQUIRED]
+)
+def test_once_all_are_gone_the_probe_ends(driver: Driver, probe: GPUProbe, code: int) -> None:
+    """When the last GPUs are lost, or their driver is unloaded, the reasons are raised."""
+    driver.add()
+    driver.add()
+    probe.open()
+    probe.read()
+    driver.fail("*", code)
+    with pytest.raises(ProbeError) as caught:
+        probe.read()
+    why = str(pynvml.NVMLError(code))
+    assert str(caught.value) == f"{A100.format(0)}: {why}; {A100.format(1)}: {why}"
+    probe.close()
+
+
+def test_a_gpu_that_is_lost_while_pcie_is_watched_is_found_at_the_next_reading(
+    driver: Driver, probe: GPUProbe
+) -> None:
+    """What was read of it before is kept."""
+    driver.add(kernel_busy=9)
+    probe.open()
+    driver.fail("nvmlDeviceGetPcieThroughput", LOST)
+    (found,) = probe.read().values()
+    assert isinstance(found, dict)
+    assert found["kernel_busy_percent"] == 9
+
+
+def test_pcie_of_a_lost_gpu_is_not_asked(driver: Driver, probe: GPUProbe) -> None:
+    """Its turn is passed over."""
+    driver.add()
+    driver.add()
+    probe.open()
+    driver.fail("*", LOST, device=0)
+    probe.read()
+    assert driver.calls("nvmlDeviceGetPcieThroughput") == []
+
+
+def test_closing_lets_go_of_everything(driver: Driver, probe: GPUProbe) -> None:
+    """After close() the driver holds nothing for the probe, and it can be opened again."""
+    for _ in range(2):
+        driver.add(gpm=1)
+        probe.open()
+        probe.read()
+        assert (driver.get("starts"), driver.get("live_samples")) == (1, 2 * driver.gpus)
+        probe.close()
+        assert (driver.get("starts"), driver.get("live_samples")) == (0, 0)
+
+
+def test_closing_without_a_driver_is_no_error(driver: Driver, probe: GPUProbe) -> None:
+    """A driver that was unloaded needs no letting go of."""
+    driver.add(gpm=1)
+    probe.open()
+    driver.fail("*", pynvml.NVML_ERROR_UNINITIALIZED)
+    probe.close()
+
+
+SCRIPT = """
+from itertools import count
+from loadeval import LoaderEvaluator
+with LoaderEvaluator(count(), log_file="run.jsonl", probes=("gpu",), probe_interval_s=0.001) as it:
+    for _ in it:
+        if it.recorded().readings:
+            break
+"""
+
+
+def readings_with(library: Path, folder: Path) -> dict[str, Any]:
+    """The first readings in the log of a training process that finds the driver in `library`."""
+    environment = {**os.environ, "LD_LIBRARY_PATH": str(library.parent)}
+    environment.pop("CUDA_VISIBLE_DEVICES", None)
+    command = [sys.executable, "-c", SCRIPT]
+    subprocess.run(command, cwd=folder, env=environment, check=True, timeout=60)
+    with (folder / "run.jsonl").open() as log:
+        lines = [json.loads(line) for line in log]
+    found: dict[str, Any] = next(line for line in lines if line["type"] == "readings")
+    return found
+
+
+def test_a_run_reads_the_gpus_of_the_drivers_library(stub_library: Path, tmp_path: Path) -> None:
+    """The library is found as a driver's is, and what it says is in the log."""
+    found = readings_with(stub_library, tmp_path)
+    assert (found["probe"], found["subject"], found["missing"]) == ("gpu", "GPU 0 (Stub)", None)
+    assert set(found["values"]["kernel_busy_percent"]) == {70}
+
+
+def test_a_run_says_why_there_are_no_readings(tmp_path: Path) -> None:
+    """A library that is none stands for no driver."""
+    library = tmp_path / "libnvidia-ml.so.1"
+    library.write_text("not a library")
+    found = readings_with(library, tmp_path)
+    assert (found["subject"], found["missing"]) == ("", "no NVIDIA driver found")

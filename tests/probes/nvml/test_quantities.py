@@ -1,0 +1,202 @@
+"""What is read of a GPU, in which units, and what is not known of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pynvml  # type: ignore[import-untyped]  # it ships no type information
+import pytest
+
+from loadeval.probes.gpm import METRICS
+
+if TYPE_CHECKING:
+    from loadeval.probes.nvml import GPUProbe
+    from loadeval.testing import FakeClock
+    from tests.probes.nvml.conftest import Driver
+
+SUBJECT = "GPU 0 (NVIDIA A100-SXM4-80GB)"
+FIELDS: dict[str, Any] = {
+    "kernel_busy": 87,
+    "memory_used": 3 * 2**30,
+    "power_mw": 312_500,
+    "sm_mhz": 1410,
+    "celsius": 61,
+    "receive_kb": 12_000,
+    "transmit_kb": 450,
+}
+QUANTITIES = {
+    "kernel_busy_percent": 87,
+    "memory_used_bytes": 3 * 2**30,
+    "power_watts": 312.5,
+    "sm_clock_hz": 1_410_000_000,
+    "temperature_celsius": 61,
+    "power_slowdown_flag": 0,
+    "thermal_slowdown_flag": 0,
+    "hardware_slowdown_flag": 0,
+}
+MS = 1_000_000
+
+
+def only(found: Any) -> dict[str, float]:
+    """The quantities of the one GPU."""
+    (quantities,) = found.values()
+    return dict(quantities)
+
+
+def test_every_quantity_is_in_the_unit_of_its_name(driver: Driver, probe: GPUProbe) -> None:
+    """Milliwatts become watts, MHz become Hz, KB/s become bytes per second."""
+    driver.add(**FIELDS)
+    probe.open()
+    assert probe.read() == {SUBJECT: {**QUANTITIES, "pcie_receive_bytes_per_s": 12_000_000}}
+
+
+def test_each_gpu_is_a_subject_with_its_own_readings(driver: Driver, probe: GPUProbe) -> None:
+    """Two GPUs of one kind are told apart by their number."""
+    driver.add(power_mw=100_000)
+    driver.add(power_mw=200_000)
+    probe.open()
+    found: Any = probe.read()
+    assert {subject: read["power_watts"] for subject, read in found.items()} == {
+        "GPU 0 (NVIDIA A100-SXM4-80GB)": 100,
+        "GPU 1 (NVIDIA A100-SXM4-80GB)": 200,
+    }
+
+
+@pytest.mark.parametrize(
+    ("reasons", "expected"),
+    [
+        (pynvml.nvmlClocksEventReasonGpuIdle, (0, 0, 0)),
+        (pynvml.nvmlClocksEventReasonApplicationsClocksSetting, (0, 0, 0)),
+        (pynvml.nvmlClocksEventReasonSwPowerCap, (1, 0, 0)),
+        (pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown, (1, 0, 0)),
+        (pynvml.nvmlClocksEventReasonSwThermalSlowdown, (0, 1, 0)),
+        (pynvml.nvmlClocksEventReasonHwThermalSlowdown, (0, 1, 0)),
+        (pynvml.nvmlClocksEventReasonHwSlowdown, (0, 0, 1)),
+        (pynvml.nvmlClocksEventReasonAll, (1, 1, 1)),
+    ],
+)
+def test_what_holds_the_clock_down_is_told(
+    driver: Driver, probe: GPUProbe, reasons: int, expected: tuple[int, ...]
+) -> None:
+    """Power, heat and the hardware are told, each as 0 or 1; idling is no slowdown."""
+    driver.add(reasons=reasons)
+    probe.open()
+    found = only(probe.read())
+    names = ("power_slowdown_flag", "thermal_slowdown_flag", "hardware_slowdown_flag")
+    assert tuple(found[name] for name in names) == expected
+
+
+@pytest.mark.parametrize("code", [pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_NO_PERMISSION])
+@pytest.mark.parametrize(
+    ("function", "name"),
+    [
+        ("nvmlDeviceGetUtilizationRates", "kernel_busy_percent"),
+        ("nvmlDeviceGetPowerUsage", "power_watts"),
+        ("nvmlDeviceGetClockInfo", "sm_clock_hz"),
+        ("nvmlDeviceGetPcieThroughput", "pcie_receive_bytes_per_s"),
+    ],
+)
+def test_what_a_gpu_does_not_support_is_asked_once(
+    driver: Driver, probe: GPUProbe, clock: FakeClock, function: str, name: str, code: int
+) -> None:
+    """A quantity that the one GPU refuses is not known of it; the other has it all the same."""
+    driver.add(**FIELDS)
+    driver.add(**FIELDS)
+    driver.fail(function, code, device=0)
+    probe.open()
+    names: list[set[str]] = [set(), set()]
+    for _ in range(30):
+        for number, read in enumerate(probe.read().values()):
+            names[number] |= set(read)
+        clock.advance(100 * MS)
+    assert names[1] - names[0] >= {name}
+    refused = 2 if name.startswith("pcie") else 1  # each direction is a question
+    assert driver.calls(function).count(0) == refused
+    assert driver.calls(function).count(1) > refused
+
+
+def test_what_is_not_known_for_a_moment_is_asked_again(driver: Driver, probe: GPUProbe) -> None:
+    """After a time-out the quantity is missing once, and no error."""
+    driver.add(**FIELDS)
+    probe.open()
+    driver.fail("nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_TIMEOUT)
+    assert "power_watts" not in only(probe.read())
+    driver.heal()
+    assert only(probe.read())["power_watts"] == 312.5
+
+
+@pytest.mark.parametrize(
+    ("function", "name", "value"),
+    [
+        ("nvmlDeviceGetMemoryInfo_v2", "memory_used_bytes", 3 * 2**30 + 1000),
+        ("nvmlDeviceGetTemperature", "temperature_celsius", 161),
+        ("nvmlDeviceGetCurrentClocksEventReasons", "hardware_slowdown_flag", 0),
+    ],
+)
+def test_a_function_that_the_driver_lacks_has_a_stand_in(
+    driver: Driver, probe: GPUProbe, function: str, name: str, value: float
+) -> None:
+    """Drivers older or newer than nvidia-ml-py are asked in the words they know."""
+    driver.add(**FIELDS)
+    driver.fail(function, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    probe.open()
+    probe.read()
+    assert only(probe.read())[name] == value
+    assert len(driver.calls(function)) == 1
+
+
+def test_a_function_that_nvidia_ml_py_lacks_is_a_quantity_that_is_not_known(
+    driver: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older nvidia-ml-py ends no reading."""
+    driver.add(**FIELDS)
+    driver.fail("nvmlDeviceGetTemperature", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+    monkeypatch.delattr(pynvml, "nvmlDeviceGetTemperatureV", raising=False)
+    probe.open()
+    assert "temperature_celsius" not in only(probe.read())
+
+
+def test_pcie_is_asked_seldom_and_one_direction_at_a_time(
+    driver: Driver, probe: GPUProbe, clock: FakeClock
+) -> None:
+    """Each direction of each GPU is asked once a second at most, no two in one reading."""
+    driver.add()
+    driver.add()
+    probe.open()
+    asked = 0
+    for _ in range(100):
+        probe.read()
+        now = len(driver.calls("nvmlDeviceGetPcieThroughput"))
+        assert now - asked <= 1
+        asked = now
+        clock.advance(100 * MS)
+    made = driver.calls("nvmlDeviceGetPcieThroughput")
+    assert (made.count(0), made.count(1)) == (18, 16)
+
+
+def test_both_directions_of_pcie_come_in_turn(
+    driver: Driver, probe: GPUProbe, clock: FakeClock
+) -> None:
+    """Receiving is read first, transmitting half a second later."""
+    driver.add(**FIELDS)
+    probe.open()
+    seen = []
+    for _ in range(4):
+        read = only(probe.read())
+        seen.append({name: read[name] for name in read if name.startswith("pcie")})
+        clock.advance(250 * MS)
+    assert seen == [
+        {"pcie_receive_bytes_per_s": 12_000_000},
+        {},
+        {"pcie_transmit_bytes_per_s": 450_000},
+        {},
+    ]
+
+
+def test_every_quantity_is_described() -> None:
+    """docs/run-log.md has a row for each."""
+    page = (Path(__file__).parents[3] / "docs" / "run-log.md").read_text()
+    pcie = {"pcie_receive_bytes_per_s", "pcie_transmit_bytes_per_s"}
+    for name in {*QUANTITIES, *METRICS, *pcie}:
+        assert f"| `{name}` | " in page

@@ -1,0 +1,191 @@
+"""What the host probe reads of real processes."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import DataLoader
+
+from loadeval import LoaderEvaluator
+from loadeval.probes.host import RATES, HostProbe, Paced, _grown
+from loadeval.probes.processes import Memory, Usage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    import pytest
+
+    from tests.probes.conftest import Child
+
+MEGABYTE = 2**20
+
+
+def opened() -> HostProbe:
+    probe = HostProbe()
+    probe.open()
+    return probe
+
+
+def until(found: Callable[[], Any]) -> Any:
+    """The first answer that is something; each asks the system anew."""
+    deadline = time.monotonic() + 20
+    while not (answer := found()):
+        assert time.monotonic() < deadline
+    return answer
+
+
+def test_a_first_reading_has_no_rates() -> None:
+    """They are means since the reading before, and there was none."""
+    found = opened().read()
+    assert [found["process"][name] for name in RATES] == [None] * len(RATES)
+    assert found["machine"]["cpu_cores"] is None
+
+
+def test_the_cpu_of_a_worker(make_child: Callable[[], Child]) -> None:
+    """A child that computes takes part of a CPU, of the machine's too."""
+    probe = opened()
+    make_child().tell("burn")
+    probe.read()
+    assert until(lambda: probe.read()["workers"]["cpu_cores"])
+    assert until(lambda: probe.read().get("machine", {}).get("cpu_cores"))
+
+
+def test_the_cpu_of_the_process() -> None:
+    """Asking again and again is work."""
+    probe = opened()
+    assert until(lambda: probe.read()["process"]["cpu_cores"])
+
+
+def test_without_children_there_are_no_workers() -> None:
+    """The subject has no reading then, rather than zeros."""
+    assert "workers" not in opened().read()
+
+
+def test_memory_of_workers(make_child: Callable[[], Child]) -> None:
+    """What a child has written to is in the sum, and is not of files."""
+    child = make_child()
+    before = opened().read()["workers"]
+    child.ask(f"hold {64 * MEGABYTE}")
+    after = opened().read()["workers"]
+    assert (after["pss_bytes"] or 0) - (before["pss_bytes"] or 0) > 60 * MEGABYTE
+    assert (after["anonymous_bytes"] or 0) - (before["anonymous_bytes"] or 0) > 60 * MEGABYTE
+    assert (after["pss_file_bytes"] or 0) - (before["pss_file_bytes"] or 0) < 30 * MEGABYTE
+
+
+def test_memory_without_pss(
+    make_child: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quantity's name tells that shared memory counts more than once."""
+    make_child().ask(f"hold {64 * MEGABYTE}")
+    monkeypatch.setattr("loadeval.probes.host.memory_of", lambda pid: None)  # noqa: ARG005 - its name
+    found = opened().read()["workers"]
+    assert "pss_bytes" not in found
+    assert (found["rss_bytes"] or 0) > 64 * MEGABYTE
+
+
+def test_memory_of_which_a_part_is_not_told(
+    make_child: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An older system does not tell how much of it is of files."""
+    make_child()
+    old = Memory(pss_bytes=5, pss_file_bytes=None, anonymous_bytes=3)
+    monkeypatch.setattr("loadeval.probes.host.memory_of", lambda pid: old)  # noqa: ARG005 - its name
+    found = opened().read()["workers"]
+    assert [found[name] for name in old._asdict()] == [5, None, 3]
+
+
+def test_memory_is_read_now_and_then() -> None:
+    """It is costly, so the reading that follows at once is without."""
+    probe = opened()
+    assert "pss_bytes" in probe.read()["process"]
+    assert "pss_bytes" not in probe.read()["process"]
+
+
+def test_page_faults_of_a_worker(make_child: Callable[[], Child]) -> None:
+    """Memory that is written to for the first time faults without a disk."""
+    probe = opened()
+    child = make_child()
+    probe.read()
+    child.ask(f"hold {8 * MEGABYTE}")
+    found = probe.read()["workers"]
+    assert (found["minor_faults_per_s"] or 0) > 0
+    assert found["major_faults_per_s"] is not None
+
+
+def test_workers_are_counted(make_child: Callable[[], Child]) -> None:
+    """How many live, and how many there have been."""
+    probe = opened()
+    first, _ = make_child(), make_child()
+    assert probe.read()["workers"]["started_workers"] == 2
+    first.end()
+    make_child()
+    found = probe.read()["workers"]
+    assert (found["alive_workers"], found["started_workers"]) == (2, 3)
+
+
+def test_a_worker_that_ends_makes_no_negative_rate(make_child: Callable[[], Child]) -> None:
+    """Its counters leave the sum before and after."""
+    probe = opened()
+    worker, _ = make_child(), make_child()
+    worker.ask(f"hold {8 * MEGABYTE}")
+    probe.read()
+    worker.end()
+    found = probe.read()["workers"]
+    assert all(found[name] is None or (found[name] or 0) >= 0 for name in RATES)
+
+
+def used(started: float, cpu_s: float, read: int | None = 0) -> Usage:
+    return Usage(1, started, cpu_s, 0, 0, 0, read, read)
+
+
+def test_one_that_has_begun_since_counts_from_zero() -> None:
+    """So does another process that was given the pid of one that ended."""
+    before = {7: used(started=1, cpu_s=100)}
+    now = {7: used(started=2, cpu_s=5), 8: used(started=2, cpu_s=3)}
+    assert _grown(now, before, "cpu_s") == 8
+
+
+def test_one_that_has_ended_leaves_the_sum() -> None:
+    """What is left grows as it would without it."""
+    before = {7: used(1, 100), 8: used(1, 50)}
+    assert _grown({8: used(1, 52)}, before, "cpu_s") == 2
+
+
+def test_a_sum_is_unknown_when_a_part_is() -> None:
+    """What one worker read may be hidden, before or now, and the others are not all."""
+    told = {7: used(1, 0), 8: used(1, 0)}
+    hidden = {7: used(1, 0), 8: used(1, 0, read=None)}
+    assert _grown(told, hidden, "read_bytes") is None
+    assert _grown(hidden, told, "read_bytes") is None
+    assert _grown(hidden, told, "cpu_s") == 0
+
+
+def test_what_is_costly_is_not_due_again_soon() -> None:
+    """Even where it may be done at any time: the cost decides."""
+    paced = Paced(0.0)
+
+    def cost() -> str:
+        return "done" if sum(range(100_000)) else ""
+
+    assert paced.of(cost) == "done"
+    assert paced.of(cost) is None
+
+
+def test_a_run_with_workers_has_readings() -> None:
+    """The subjects of a real run, with as many rows as there were times."""
+    loader: DataLoader[int] = DataLoader(range(10**9), num_workers=2)  # type: ignore[arg-type]  # torch takes any sequence
+    evaluator = LoaderEvaluator(loader, probes=("host",), probe_interval_s=0.01)
+    deadline = time.monotonic() + 60
+    readings: dict[str, Any] = {}
+    for _ in evaluator:
+        readings = {one.subject: one for one in evaluator.recorded().readings}
+        if "workers" in readings and len(readings["workers"]) > 1:
+            break
+        assert time.monotonic() < deadline
+    evaluator.close()
+    assert set(readings) == {"process", "workers", "machine"}
+    workers = readings["workers"]
+    assert workers.missing is None
+    assert workers.values["alive_workers"].max() == 2
+    assert (workers.values["read_bytes_per_s"][1:] >= 0).all()

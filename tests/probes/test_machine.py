@@ -1,0 +1,117 @@
+"""Facts about this machine, and about data on it."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import psutil
+import pytest
+
+from loadeval.errors import UsageError
+from loadeval.probes.machine import (
+    SHM,
+    WITHOUT_LIMIT,
+    DataSize,
+    _sizes_of,
+    _threads,
+    read_machine,
+    size_of,
+)
+
+
+def facts_after(setting: str) -> str:
+    """What a process of its own tells of itself, after `setting`: start method, limits."""
+    script = (
+        "import multiprocessing, resource\n"
+        f"{setting}\n"
+        "from loadeval.probes.machine import read_machine\n"
+        "found = read_machine()\n"
+        "print(found.start_method, found.open_files, found.cpus_usable)"
+    )
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_this_machine() -> None:
+    """As the system tells it by other ways."""
+    found = read_machine()
+    assert found.cpus == psutil.cpu_count()
+    assert found.cpus_usable == len(os.sched_getaffinity(0))
+    assert found.memory_bytes <= psutil.virtual_memory().total
+    assert 0 < found.memory_available_bytes <= found.memory_bytes
+    shared = shutil.disk_usage(SHM)
+    assert found.shm_bytes == shared.total
+    assert found.shm_free_bytes is not None
+    assert {"torch", "nvidia-ml-py"} <= set(found.packages)
+
+
+def test_limits_of_the_process() -> None:
+    """The lower of the two limits on open files, and the CPUs that it was left with."""
+    setting = (
+        "import os\n"
+        "resource.setrlimit(resource.RLIMIT_NOFILE, (512, 1024))\n"
+        "os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})"
+    )
+    assert facts_after(setting).split()[1:] == ["512", "1"]
+
+
+def test_no_limit_on_open_files() -> None:
+    """Is a number that no process reaches."""
+    assert WITHOUT_LIMIT > 2**40
+
+
+def test_the_start_method_that_was_chosen() -> None:
+    """Or the one that would be, without choosing it."""
+    assert facts_after("multiprocessing.set_start_method('spawn')").startswith("spawn ")
+    assert facts_after("").split()[0] == _default_start_method()
+
+
+def _default_start_method() -> str:
+    command = [sys.executable, "-c", "import multiprocessing as m; print(m.get_start_method())"]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+
+
+def test_variables_for_threads() -> None:
+    """The first that holds a number; of nested numbers the first."""
+    assert _threads({}) == (None, None)
+    assert _threads({"OMP_NUM_THREADS": "8,2", "MKL_NUM_THREADS": "4"}) == ("OMP_NUM_THREADS", 8)
+    assert _threads({"OMP_NUM_THREADS": "", "MKL_NUM_THREADS": "4"}) == ("MKL_NUM_THREADS", 4)
+    assert _threads({"OMP_NUM_THREADS": "0"}) == (None, None)
+
+
+def test_no_file_system_there() -> None:
+    """Its size is not known."""
+    assert _sizes_of(Path("/no/such/folder")) == (None, None)
+
+
+def test_data_in_a_file(tmp_path: Path) -> None:
+    """Its length."""
+    path = tmp_path / "data"
+    path.write_bytes(bytes(1000))
+    assert size_of(path) == DataSize(1000)
+
+
+def test_data_in_folders(tmp_path: Path) -> None:
+    """All files below, those behind links to files too, and folders behind links not twice."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "one").write_bytes(bytes(1000))
+    (tmp_path / "a" / "b" / "two").write_bytes(bytes(200))
+    (tmp_path / "a" / "b" / "linked").symlink_to(tmp_path / "a" / "one")
+    (tmp_path / "again").symlink_to(tmp_path / "a")
+    assert size_of(tmp_path) == DataSize(2200)
+
+
+def test_data_that_takes_too_long(tmp_path: Path) -> None:
+    """What was found is a part of it."""
+    (tmp_path / "one").write_bytes(bytes(1000))
+    assert size_of(tmp_path, limit_s=0) == DataSize(0, whole=False)
+
+
+def test_no_data(tmp_path: Path) -> None:
+    """The path is told, and what would do instead."""
+    with pytest.raises(UsageError, match=r"cannot read .*missing.*give its size"):
+        size_of(tmp_path / "missing")

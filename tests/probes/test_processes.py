@@ -1,0 +1,144 @@
+"""What is told of single processes, and which of them descend from one."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval.probes import processes
+from loadeval.probes.processes import Family, memory_of, usage_by_psutil, usage_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from tests.probes.conftest import Child
+
+MEGABYTE = 2**20
+HIGHEST_PID = 2**22
+
+
+@pytest.fixture(params=[True, False], ids=["proc", "psutil"])
+def family(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Family:
+    """Our own, as Linux tells it, and as psutil does."""
+    monkeypatch.setattr(processes, "HAS_PROC", request.param and processes.HAS_PROC)
+    return Family(os.getpid())
+
+
+def test_children_are_found_when_they_come(family: Family, make_child: Callable[[], Child]) -> None:
+    """One by one, and not before."""
+    assert not family.usages()
+    first = make_child()
+    assert list(family.usages()) == [first.pid]
+    second = make_child()
+    assert set(family.usages()) == {first.pid, second.pid}
+
+
+def test_children_are_forgotten_when_they_end(
+    family: Family, make_child: Callable[[], Child]
+) -> None:
+    """Whether or not they were waited for."""
+    child, killed = make_child(), make_child()
+    assert set(family.usages()) == {child.pid, killed.pid}
+    child.end()
+    os.kill(killed.pid, signal.SIGKILL)
+    os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+    assert not family.usages()
+
+
+def test_grandchildren_belong(family: Family, make_child: Callable[[], Child]) -> None:
+    """Workers may have processes of their own."""
+    child = make_child()
+    grandchild = int(child.ask("bear"))
+    assert set(family.usages()) == {child.pid, grandchild}
+
+
+def test_a_grandchild_of_a_child_that_ended_is_gone(make_child: Callable[[], Child]) -> None:
+    """The system gives it another parent."""
+    family = Family(os.getpid())
+    child = make_child()
+    child.ask("bear")
+    assert len(family.usages()) == 2
+    child.end()
+    assert not family.usages()
+
+
+def test_bytes_that_were_read(make_child: Callable[[], Child], tmp_path: Path) -> None:
+    """Counted once each, wherever they came from."""
+    path = tmp_path / "file"
+    path.write_bytes(bytes(4 * MEGABYTE))
+    child = make_child()
+    before = usage_of(child.pid)
+    child.ask(f"read {path}")
+    after = usage_of(child.pid)
+    assert before is not None
+    assert after is not None
+    assert (after.read_bytes or 0) - (before.read_bytes or 0) == pytest.approx(
+        4 * MEGABYTE, abs=MEGABYTE / 2
+    )
+
+
+def test_bytes_from_the_disk(make_child: Callable[[], Child], tmp_path: Path) -> None:
+    """Only what was not in the page cache is counted as read from the disk."""
+    path = tmp_path / "file"
+    path.write_bytes(os.urandom(4 * MEGABYTE))
+    with path.open("rb") as file:
+        os.fsync(file.fileno())
+        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+    child = make_child()
+    from_disk = []
+    for _ in range(3):
+        usage = usage_of(child.pid)
+        assert usage is not None
+        from_disk.append(usage.disk_read_bytes or 0)
+        child.ask(f"read {path}")
+    if from_disk[0] == from_disk[1]:
+        pytest.skip("this file system counts no reads from a disk")
+    assert from_disk[1] - from_disk[0] == pytest.approx(4 * MEGABYTE, abs=MEGABYTE)
+    assert from_disk[2] == from_disk[1]
+
+
+def test_both_ways_agree(make_child: Callable[[], Child]) -> None:
+    """On what psutil tells: parent, CPU time and memory."""
+    child = make_child()
+    os.kill(child.pid, signal.SIGSTOP)  # so that nothing changes between the two
+    os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+    ours, theirs = usage_of(child.pid), usage_by_psutil(child.pid)
+    assert ours is not None
+    assert theirs is not None
+    assert (ours.parent, ours.cpu_s) == (theirs.parent, theirs.cpu_s)
+    assert ours.rss_bytes == pytest.approx(theirs.rss_bytes, rel=0.05)  # Linux counts in batches
+    assert theirs.major_faults is None
+
+
+def test_a_process_that_is_not_there() -> None:
+    """Nothing is known of it."""
+    assert usage_of(HIGHEST_PID) is None
+    assert usage_by_psutil(HIGHEST_PID) is None
+    assert memory_of(HIGHEST_PID) is None
+
+
+def test_what_is_shared_counts_for_less(make_child: Callable[[], Child]) -> None:
+    """The interpreter's code is in the memory of both, and in the sum once."""
+    child = make_child()
+    usage, memory = usage_of(child.pid), memory_of(child.pid)
+    assert usage is not None
+    assert memory is not None
+    assert 0 < memory.pss_bytes < usage.rss_bytes
+    assert 0 < (memory.pss_file_bytes or 0) < memory.pss_bytes
+
+
+def test_forking_shares_memory(make_child: Callable[[], Child]) -> None:
+    """One that is forked takes half of it into its PSS, and none of what is anonymous."""
+    child = make_child()
+    child.ask(f"hold {64 * MEGABYTE}")
+    before = memory_of(child.pid)
+    child.ask("fork")
+    after = memory_of(child.pid)
+    assert before is not None
+    assert after is not None
+    assert before.pss_bytes - after.pss_bytes > 25 * MEGABYTE
+    assert after.anonymous_bytes == pytest.approx(before.anonymous_bytes, rel=0.1)

@@ -1,0 +1,246 @@
+"""What probes read and how long the device starved, as lines, in a log and in a run."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.errors import RunLogError
+from loadeval.record.columns import LARGEST
+from loadeval.record.lines import decode, encode, to_text
+from loadeval.record.metrics import read_run, write_metrics
+from loadeval.record.model import UNKNOWN, Block, Header
+from loadeval.record.readings import Readings, Starvation, joined, starvations
+from loadeval.record.runlog import RunLog
+from loadeval.record.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from loadeval.record.lines import Line
+
+NAN = float("nan")
+READINGS: dict[str, Any] = {
+    "type": "readings",
+    "probe": "gpu",
+    "subject": "GPU 0 (NVIDIA H100)",
+    "time_ns": [10, 20],
+    "values": {"power_watts": [350.5, 351], "sm_clock_hz": [None, 1.98e9]},
+    "missing": None,
+}
+STARVATION: dict[str, Any] = {
+    "type": "starvation",
+    "epoch": 2,
+    "first": 7,
+    "starved_ns": [0, None, 3000],
+}
+
+
+def readings(
+    *times: int, subject: str = "GPU 0", missing: str | None = None, **values: list[float]
+) -> Readings:
+    """Readings of the probe "gpu"."""
+    columns = {name: np.array(column, np.float64) for name, column in values.items()}
+    return Readings("gpu", subject, np.array(times, np.int64), columns, missing)
+
+
+def starvation(epoch: int, first: int, *starved_ns: int) -> Starvation:
+    return Starvation(epoch, first, np.array(starved_ns, np.int64))
+
+
+def block(epoch: int, start: int, count: int) -> Block:
+    """Batches that wait 1 and work 9."""
+    requests = np.arange(start, start + 10 * count, 10)
+    unknown = np.full(count, UNKNOWN)
+    return Block(epoch, "real", requests, np.ones(count, np.int64), unknown, unknown, unknown)
+
+
+def there_and_back(line: Line) -> Any:
+    """What reading makes of `line` once it was written."""
+    return decode(json.loads(to_text(encode(line))))
+
+
+def plain(one: Readings) -> tuple[Any, ...]:
+    """All of it as plain values, which compare; NaN as None."""
+    values = {
+        name: [None if np.isnan(value) else value for value in column]
+        for name, column in one.values.items()
+    }
+    return one.probe, one.subject, one.time_ns.tolist(), values, one.missing
+
+
+def wrong(line: dict[str, Any], **changes: Any) -> str:
+    """What is said of `line` with `changes`."""
+    with pytest.raises(RunLogError) as caught:
+        decode({**line, **changes})
+    return str(caught.value)
+
+
+def test_readings_come_back() -> None:
+    """Times, values and what is not known are read back equal."""
+    one = readings(10, 20, power_watts=[350.5, NAN], sm_clock_hz=[1.98e9, 0.1 + 0.2])
+    assert plain(there_and_back(one)) == plain(one)
+
+
+@pytest.mark.parametrize("value", [NAN, float("inf"), -float("inf")])
+def test_what_is_not_finite_is_not_known(value: float) -> None:
+    """JSON has no such numbers: they are null, and come back as NaN."""
+    line = encode(readings(10, 20, power_watts=[value, 1.0]))
+    assert line["values"] == {"power_watts": [None, 1.0]}
+    assert np.isnan(there_and_back(readings(10, power_watts=[value])).values["power_watts"][0])
+
+
+def test_readings_that_are_missing_come_back() -> None:
+    """A probe that has nothing to read is a line with the reason and no rows."""
+    one = readings(subject="", missing="no NVIDIA driver found")
+    assert encode(one)["time_ns"] == []
+    assert plain(there_and_back(one)) == ("gpu", "", [], {}, "no NVIDIA driver found")
+    assert len(one) == 0
+
+
+def test_a_starvation_comes_back() -> None:
+    """What is known in part is read back equal."""
+    found = there_and_back(starvation(2, 7, 0, UNKNOWN, 3000))
+    assert (found.epoch, found.first, found.starved_ns.tolist()) == (2, 7, [0, UNKNOWN, 3000])
+    assert len(found) == 3
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("probe", None, "text"),
+        ("subject", 3, "text"),
+        ("missing", 3, "text or null"),
+        ("time_ns", None, "a list of whole numbers"),
+        ("time_ns", [1.5, 2], "a whole number, 0 or more"),
+        ("time_ns", [None, 2], "a whole number, 0 or more"),
+        ("values", None, "an object of lists"),
+        ("values", [[1, 2]], "an object of lists"),
+    ],
+)
+def test_fields_of_readings_are_of_their_type(name: str, value: Any, expected: str) -> None:
+    """A field of another type shows what it has and what was expected."""
+    said = wrong(READINGS, **{name: value})
+    assert said.startswith("has ")
+    assert said.endswith(f" as {name!r}, where {expected} was expected")
+
+
+@pytest.mark.parametrize("value", ["1", True, [1], NAN, float("inf"), 10**400], ids=type)
+def test_values_are_finite_numbers(value: Any) -> None:
+    """Anything else in the column of a quantity shows what it is, and the quantity."""
+    said = wrong(READINGS, values={"power_watts": [1, value]})
+    assert said.startswith("has ")
+    assert said.endswith(" as 'power_watts', where a finite number or null was expected")
+
+
+@pytest.mark.parametrize("column", [None, 3, {}])
+def test_values_are_lists(column: Any) -> None:
+    """The column of a quantity that is no list is shown."""
+    said = wrong(READINGS, values={"power_watts": column})
+    assert said == f"has {column!r} as 'power_watts', where a list of numbers or null was expected"
+
+
+def test_values_are_as_many_as_times() -> None:
+    """A column that is too short names both lengths."""
+    said = wrong(READINGS, values={"power_watts": [1]})
+    assert said == "has 1 values in 'power_watts' and 2 in 'time_ns', where as many were expected"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "expected"),
+    [
+        ("epoch", None, "a whole number, 0 or more"),
+        ("first", -1, "a whole number, 0 or more"),
+        ("starved_ns", None, "a list of whole numbers"),
+        ("starved_ns", [1, -2], "a whole number, 0 or more or null"),
+        ("starved_ns", [LARGEST + 1], "a whole number, 0 or more or null"),
+    ],
+)
+def test_fields_of_a_starvation_are_of_their_type(name: str, value: Any, expected: str) -> None:
+    """So do its fields."""
+    assert wrong(STARVATION, **{name: value}).endswith(
+        f" as {name!r}, where {expected} was expected"
+    )
+
+
+@pytest.mark.parametrize("line", [READINGS, STARVATION], ids=["readings", "starvation"])
+def test_fields_too_few_or_too_many_are_named(line: dict[str, Any]) -> None:
+    """A line has all of its fields, and no others."""
+    assert "has 'color', which version 1" in wrong(line, color="red")
+    for name in line.keys() - {"type"}:
+        with pytest.raises(RunLogError, match=f"has no '{name}'"):
+            decode({key: value for key, value in line.items() if key != name})
+
+
+def test_readings_are_joined_by_probe_and_subject() -> None:
+    """Parts follow one another; a quantity that one part lacks is not known there."""
+    parts = [
+        readings(1, 2, power_watts=[10, 20]),
+        readings(2, subject="GPU 1", power_watts=[5]),
+        readings(3, sm_clock_hz=[7]),
+        readings(missing="GPU is lost"),
+    ]
+    assert [plain(one) for one in joined(parts)] == [
+        (
+            "gpu",
+            "GPU 0",
+            [1, 2, 3],
+            {"power_watts": [10, 20, None], "sm_clock_hz": [None, None, 7]},
+            "GPU is lost",
+        ),
+        ("gpu", "GPU 1", [2], {"power_watts": [5]}, None),
+    ]
+    assert joined([]) == ()
+
+
+def test_a_log_keeps_readings_and_starving(
+    tmp_path: Path, make_header: Callable[..., Header]
+) -> None:
+    """Lines of both kinds may stand anywhere, after the end of their epoch too; none is lost."""
+    log = RunLog(tmp_path / "run.jsonl", make_header())
+    lines: list[Line] = [
+        readings(1, power_watts=[10]),
+        block(0, 0, 3),
+        starvation(0, 0, 5),
+        readings(2, power_watts=[20]),
+        block(1, 100, 2),
+        starvation(1, 0, 6, 7),
+        starvation(0, 1, 8, 9),
+    ]
+    for line in lines:
+        log.write(line)
+    log.end(5)
+    run = read_run(tmp_path / "run.jsonl")
+    assert [plain(one) for one in run.readings] == [
+        ("gpu", "GPU 0", [1, 2], {"power_watts": [10, 20]}, None)
+    ]
+    assert run.steps.starved_ns.tolist() == [5, 8, 9, 6, 7]
+    write_metrics(run, tmp_path / "metrics.json")
+    again = read_run(tmp_path / "metrics.json")
+    assert again.steps.starved_ns.tolist() == [5, 8, 9, 6, 7]
+    assert [plain(one) for one in again.readings] == [plain(one) for one in run.readings]
+
+
+def test_starving_of_batches_that_were_lost_is_left_out() -> None:
+    """A killed process may have told of batches whose own line was never written."""
+    told = [starvation(0, 0, 1, 2), starvation(0, 2, 3, 4, 5), starvation(0, 9, 6)]
+    steps = Steps.from_blocks([block(0, 0, 3)], (), told)
+    assert steps.starved_ns.tolist() == [1, 2, 3]
+
+
+def test_starving_that_is_not_known_stays_so() -> None:
+    """A batch that no line tells of is UNKNOWN, not 0."""
+    steps = Steps.from_blocks([block(0, 0, 4)], (), [starvation(0, 1, 0, 2)])
+    assert steps.starved_ns.tolist() == [UNKNOWN, 0, 2, UNKNOWN]
+
+
+def test_steps_tell_their_starving_epoch_by_epoch() -> None:
+    """An epoch of which nothing is known has no line."""
+    told = [starvation(0, 1, 5), starvation(2, 0, 6, 7)]
+    steps = Steps.from_blocks([block(n, 100 * n, 2) for n in range(3)], (), told)
+    lines = [(one.epoch, one.first, one.starved_ns.tolist()) for one in starvations(steps)]
+    assert lines == [(0, 0, [UNKNOWN, 5]), (2, 0, [6, 7])]
