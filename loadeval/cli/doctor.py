@@ -1,0 +1,110 @@
+"""`loadeval doctor`: is this machine in order for loading data?"""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from loadeval.analysis.doctor import checkup
+from loadeval.analysis.doctor_check import BATCH_BYTES, PREFETCH, Plan
+from loadeval.cli.console import FAILED, print_json, print_report
+from loadeval.errors import UsageError
+from loadeval.probes.machine import DataSize, read_machine, size_of
+from loadeval.report.wording import printable
+
+if TYPE_CHECKING:
+    from loadeval.analysis.doctor_check import Check
+
+Row = tuple[str, ...]
+STYLES = {"ok": "green", "change": "bold red", "not measured": "dim"}
+GAP = 2
+"""Columns of characters between two columns of the table."""
+FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
+BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+SIZE = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", re.IGNORECASE)
+
+
+def doctor(
+    workers: Annotated[
+        int | None,
+        typer.Option(min=0, help="Workers of the loader; by default one for each CPU."),
+    ] = None,
+    prefetch: Annotated[
+        int, typer.Option(min=1, help="Batches that each worker prefetches.")
+    ] = PREFETCH,
+    batch_bytes: Annotated[
+        str, typer.Option(metavar="SIZE", help="Size of a batch: 32MB, 1.5GiB.")
+    ] = f"{BATCH_BYTES // 10**6}MB",
+    data: Annotated[
+        Path | None, typer.Option(metavar="PATH", help="File or folder of the data set.")
+    ] = None,
+    data_bytes: Annotated[
+        str | None, typer.Option(metavar="SIZE", help="Size of the data set instead: 140GB.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+) -> None:
+    """Tell whether this machine is in order for loading data, and what to change.
+
+    CPUs, threads, shared memory, limits, the NVIDIA driver, room in the page cache. Exits with 1
+    when something is to be changed.
+    """
+    plan = Plan(workers, prefetch, _bytes(batch_bytes, "--batch-bytes"), _data(data, data_bytes))
+    machine = read_machine()
+    checks = checkup(machine, plan)
+    in_order = all(check.status != "change" for check in checks)
+    if as_json:
+        told = [dataclasses.asdict(check) for check in checks]
+        print_json({"ok": in_order, "checks": told, "machine": dataclasses.asdict(machine)})
+    elif Console().is_terminal:
+        print_report(_table(checks))
+    else:
+        typer.echo("\n".join(_lines(list(map(_row, checks)))))
+    if not in_order:
+        raise typer.Exit(FAILED)
+
+
+def _data(path: Path | None, size: str | None) -> DataSize | None:
+    if path is not None and size is not None:
+        raise typer.BadParameter("both --data and --data-bytes were given, where one is enough")
+    if size is not None:
+        return DataSize(_bytes(size, "--data-bytes"))
+    try:
+        return None if path is None else size_of(path)
+    except UsageError as error:
+        raise typer.BadParameter(printable(error)) from None
+
+
+def _bytes(text: str, option: str) -> int:
+    found = SIZE.fullmatch(text.strip())
+    factor = found and (FACTORS | BINARY).get(found[2].lower())
+    if not found or not factor:
+        raise typer.BadParameter(
+            f"{option} is {printable(text)!r}; expected a size such as 32MB, 1.5GiB or 4000000"
+        )
+    return round(float(found[1]) * factor)
+
+
+def _row(check: Check) -> Row:
+    return tuple(map(printable, (check.status, check.name, check.text)))
+
+
+def _table(checks: tuple[Check, ...]) -> Table:
+    """For a terminal: as wide as it is, what is too long folded."""
+    table = Table.grid(padding=(0, GAP, 0, 0))
+    for check in checks:
+        status, name, text = _row(check)
+        table.add_row(Text(status, STYLES[status]), Text(name), Text(text))
+    return table
+
+
+def _lines(rows: list[Row]) -> list[str]:
+    """For a file or another program: a line for each check, however long."""
+    widths = [max(map(len, column)) + GAP for column in zip(*rows, strict=True)]
+    return ["".join(map(str.ljust, row, widths)).rstrip() for row in rows]

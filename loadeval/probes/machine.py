@@ -1,0 +1,168 @@
+"""Facts about the machine that bear on loading data; read at once, without a framework."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+import time
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadeval.errors import UsageError
+from loadeval.probes.cgroup import tightest_cpu
+from loadeval.probes.driver import Driver, driver
+from loadeval.probes.machine_load import MachineLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS")
+"""By which torch counts its threads, the first that is set."""
+SHM = Path("/dev/shm")  # noqa: S108 - where loaders share batches, not a file of ours
+NVML = "nvidia-ml-py"
+DALI = "nvidia-dali-cuda"
+WALK_S = 0.5
+"""How long files of a data set may be looked up."""
+WITHOUT_LIMIT = sys.maxsize
+
+
+@dataclass(frozen=True, slots=True)
+class Machine:
+    """What one process finds; None is not known, and WITHOUT_LIMIT is no limit.
+
+    `threads` is what `threads_from`, a variable of the environment, allows torch; None where
+    none is set. `packages` are the installed versions that matter.
+    """
+
+    cpus: int | None
+    cpus_usable: int
+    quota_cores: float | None
+    threads: int | None
+    threads_from: str | None
+    shm_bytes: int | None
+    shm_free_bytes: int | None
+    open_files: int | None
+    open_files_at_most: int | None
+    start_method: str
+    memory_bytes: int
+    memory_available_bytes: int
+    driver: Driver
+    packages: Mapping[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSize:
+    """The size of a data set in bytes; that of a part of it where it is not `whole`."""
+
+    nbytes: int
+    whole: bool = True
+
+
+def read_machine() -> Machine:
+    """The facts now."""
+    threads_from, threads = _threads(os.environ)
+    shm_bytes, shm_free_bytes = _sizes_of(SHM)
+    open_files, open_files_at_most = _open_files()
+    group = tightest_cpu()
+    memory = MachineLoad().read()
+    return Machine(
+        cpus=os.cpu_count(),
+        cpus_usable=_cpus_usable(),
+        quota_cores=None if group is None else group.quota_cores,
+        threads=threads,
+        threads_from=threads_from,
+        shm_bytes=shm_bytes,
+        shm_free_bytes=shm_free_bytes,
+        open_files=open_files,
+        open_files_at_most=open_files_at_most,
+        start_method=_start_method(),
+        memory_bytes=int(memory["memory_limit_bytes"] or 0),
+        memory_available_bytes=int(memory["memory_available_bytes"] or 0),
+        driver=driver(),
+        packages=_packages(),
+    )
+
+
+def size_of(path: Path, limit_s: float = WALK_S) -> DataSize:
+    """The bytes of a file, or of all files below a folder that are found in `limit_s` seconds.
+
+    Raises UsageError where there is no such path, or it cannot be read.
+    """
+    deadline_s = time.monotonic() + limit_s
+    try:
+        if path.is_file():
+            return DataSize(path.stat().st_size)
+        total, folders = 0, [str(path)]
+        while folders:
+            with os.scandir(folders.pop()) as entries:
+                for entry in entries:
+                    if time.monotonic() >= deadline_s:
+                        return DataSize(total, whole=False)
+                    if entry.is_dir(follow_symlinks=False):
+                        folders.append(entry.path)
+                    elif entry.is_file():
+                        total += entry.stat().st_size
+    except OSError as error:
+        raise UsageError(
+            f"cannot read {error.filename}: {error.strerror}; expected a file or a folder with "
+            "the data, or give its size"
+        ) from error
+    return DataSize(total)
+
+
+def _threads(environment: Mapping[str, str]) -> tuple[str | None, int | None]:
+    for name in THREAD_VARIABLES:
+        first = environment.get(name, "").split(",")[0].strip()  # "8,2": 2 in nested regions
+        if first.isdigit() and int(first) > 0:
+            return name, int(first)
+    return None, None
+
+
+def _cpus_usable() -> int:
+    # macOS and Windows have no affinity call.
+    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return found or 1
+
+
+def _start_method() -> str:
+    # What a process would use, without deciding it for this one.
+    chosen = multiprocessing.get_start_method(allow_none=True)
+    return chosen or multiprocessing.get_all_start_methods()[0]
+
+
+def _sizes_of(path: Path) -> tuple[int | None, int | None]:
+    """All bytes of a file system, and those that are free."""
+    try:
+        found = os.statvfs(path)
+    except (OSError, AttributeError):  # Windows has no such call
+        return None, None
+    return found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize
+
+
+def _open_files() -> tuple[int | None, int | None]:
+    try:
+        import resource  # noqa: PLC0415 - Windows has none
+    except ImportError:
+        return None, None
+    soft, hard = (
+        WITHOUT_LIMIT if limit == resource.RLIM_INFINITY else limit
+        for limit in resource.getrlimit(resource.RLIMIT_NOFILE)
+    )
+    return soft, hard
+
+
+def _packages() -> dict[str, str]:
+    """The installed versions of torch, of NVML's binding and of DALI, in all its builds."""
+    names = ("torch", NVML, *(f"{DALI}{major}0" for major in (11, 12, 13)))
+    found = {name: _version(name) for name in names}
+    return {name: version for name, version in found.items() if version is not None}
+
+
+def _version(package: str) -> str | None:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return None

@@ -1,0 +1,176 @@
+"""`loadeval doctor`."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+import re
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner
+
+from loadeval.analysis.doctor import CHECKS
+from loadeval.cli import doctor as command
+from loadeval.cli.main import app
+from loadeval.probes.driver import Driver
+from loadeval.probes.machine import read_machine
+
+COMMAND = Path(sys.executable).with_name("loadeval")
+IN_ORDER = replace(
+    read_machine(),
+    cpus=4,
+    cpus_usable=4,
+    quota_cores=None,
+    threads=None,
+    threads_from=None,
+    shm_bytes=10**9,
+    shm_free_bytes=10**9,
+    open_files=65_536,
+    memory_bytes=10**9,
+    memory_available_bytes=10**9,
+    driver=Driver("550.54.15", (13, 0), ("NVIDIA H100",), (True,)),
+)
+
+
+@pytest.fixture(autouse=True)
+def _on_a_given_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(command, "read_machine", lambda: IN_ORDER)
+
+
+def run(*arguments: str) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command, run in this process."""
+    done = CliRunner().invoke(app, ["doctor", *arguments])
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_a_machine_in_order() -> None:
+    """A line for each check, and exit code 0 though not all could be measured."""
+    code, out, err = run()
+    assert (code, err) == (0, "")
+    statuses = [re.split(" {2,}", line)[0] for line in out.splitlines()]
+    assert len(statuses) == len(CHECKS)
+    assert set(statuses) == {"ok", "not measured"}
+
+
+def test_something_to_change() -> None:
+    """Exit code 1, and the line says what."""
+    code, out, err = run("--workers", "8")
+    assert (code, err) == (1, "")
+    (line,) = (line for line in out.splitlines() if line.startswith("change"))
+    assert line.endswith("use 4 or fewer")
+
+
+def test_sizes_are_read() -> None:
+    """Decimal and binary units, in either case, or none."""
+    for text in ("200MB", "200mb", "200 M", "0.2G", "200000000", "2e8"):
+        assert (
+            "2 batches of 200 MB ahead take 1 GB" in run("--workers=2", f"--batch-bytes={text}")[1]
+        )
+    assert "batches of 1.05 MB ahead" in run("--batch-bytes", "1MiB")[1]
+
+
+@pytest.mark.parametrize("text", ["", "many", "-3MB", "3XB", "3i"])
+def test_sizes_that_cannot_be_read(text: str) -> None:
+    """Wrong usage, with an example."""
+    code, out, err = run(f"--batch-bytes={text}")
+    assert (code, out) == (2, "")
+    assert "32MB" in err
+
+
+def test_prefetch_counts() -> None:
+    """Four workers and sixteen batches each do not fit."""
+    assert run("--prefetch", "16")[0] == 1
+
+
+def test_data_on_this_machine(tmp_path: Path) -> None:
+    """Its size is looked up."""
+    (tmp_path / "data").write_bytes(bytes(1000))
+    assert "and 1 kB of data" in run("--data", str(tmp_path))[1]
+
+
+def test_data_elsewhere() -> None:
+    """Its size is enough."""
+    code, out, _ = run("--data-bytes", "140GB")
+    assert code == 1
+    assert "and 140 GB of data: each epoch reads from the disk" in out
+
+
+def test_data_that_is_not_there(tmp_path: Path) -> None:
+    """Wrong usage; so is a size beside a path."""
+    code, out, err = run("--data", str(tmp_path / "missing"))
+    assert (code, out) == (2, "")
+    assert "missing" in err
+    assert run("--data", str(tmp_path), "--data-bytes", "1GB")[0] == 2
+
+
+def test_json() -> None:
+    """The checks, the facts that they are of, and whether all is in order."""
+    code, out, err = run("--json")
+    assert (code, err) == (0, "")
+    found = json.loads(out)
+    assert found["ok"] is True
+    assert [set(check) for check in found["checks"]] == [{"name", "status", "text"}] * len(CHECKS)
+    assert found["machine"]["driver"]["gpus"] == ["NVIDIA H100"]
+    code, out, _ = run("--json", "--workers", "8")
+    assert (code, json.loads(out)["ok"]) == (1, False)
+
+
+def test_a_name_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Escape sequences of a driver are text."""
+    steering = replace(IN_ORDER, driver=Driver("\x1b[2J"))
+    monkeypatch.setattr(command, "read_machine", lambda: steering)
+    assert r"\x1b[2J" in run()[1]
+
+
+def test_the_installed_command_into_a_pipe() -> None:
+    """On this machine, whatever is wrong with it: a plain line for each check."""
+    done = subprocess.run([COMMAND, "doctor"], capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1)
+    assert done.stderr == ""
+    assert len(done.stdout.splitlines()) == len(CHECKS)
+    assert "\x1b" not in done.stdout
+
+
+def test_no_framework_is_imported() -> None:
+    """It would take longer than all the rest."""
+    script = (
+        "import sys\n"
+        "from typer.testing import CliRunner\n"
+        "from loadeval.cli.main import app\n"
+        "CliRunner().invoke(app, ['doctor'])\n"
+        "print([name for name in ('torch', 'matplotlib', 'nvidia.dali') if name in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"
+
+
+def test_the_installed_command_in_a_terminal() -> None:
+    """As wide as the terminal, a status in colour."""
+    ours, theirs = pty.openpty()
+    environment = os.environ | {"COLUMNS": "70", "TERM": "xterm"}
+    shown = b""
+    with subprocess.Popen([COMMAND, "doctor"], stdout=theirs, env=environment):
+        os.close(theirs)
+        while chunk := _read(ours):
+            shown += chunk
+    os.close(ours)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).splitlines()
+    assert len(lines) > len(CHECKS)
+    assert max(map(len, lines)) <= 70
+    assert "\x1b[32m" in shown.decode()
+
+
+def _read(terminal: int) -> bytes:
+    try:
+        return os.read(terminal, 65536)
+    except OSError:  # Linux' way to say that the other end is closed
+        return b""
