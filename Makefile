@@ -22,8 +22,9 @@ lint: .venv/.dev  ## style and layers
 types: .venv/.dev  ## mypy, strict
 	.venv/bin/mypy
 
-bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'
+bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what probes cost (some minutes)
 	.venv/bin/python tests/benchmarks/overhead.py
+	.venv/bin/python tests/benchmarks/probes.py
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python tests/benchmarks/truth.py

@@ -26,9 +26,9 @@ COMMANDS = [
 LOADEVAL = Path(sys.executable).with_name("loadeval")
 
 
-def run(*command: str | Path, cwd: Path) -> str:
+def run(*command: str | Path, cwd: Path, codes: tuple[int, ...] = (0,)) -> str:
     done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.returncode in codes, done.stdout + done.stderr
     return done.stdout
 
 
@@ -75,11 +75,12 @@ def test_the_python_blocks_write_what_they_name(folder: Path) -> None:
 def test_the_commands_work(command: str, folder: Path) -> None:
     """Each `loadeval` command of the README runs in the folder of its first block."""
     _, *arguments = command.replace("DIR", "demo").split()
-    output = run(LOADEVAL, *arguments, cwd=folder)
+    codes = (0, 1) if "doctor" in arguments else (0,)  # a machine may have something to change
+    output = run(LOADEVAL, *arguments, cwd=folder, codes=codes)
     if "--output" in arguments or "-o" in arguments:
         assert (folder / arguments[-1]).exists()
     if "--json" in arguments:
-        assert json.loads(output)["verdict"]
+        assert json.loads(output).keys() & {"verdict", "checks"}
     if "demo" in arguments:
         assert {path.name for path in (folder / "demo").iterdir()} == {
             "photographs",

@@ -11,6 +11,8 @@ from loadeval.cli.adapters import adapters
 from loadeval.cli.compare import compare
 from loadeval.cli.console import EXIT_CODES, escape_what_cannot_be_encoded
 from loadeval.cli.demo import demo
+from loadeval.cli.doctor import doctor
+from loadeval.cli.export import export
 from loadeval.cli.show import show
 
 app = typer.Typer(
@@ -39,5 +41,5 @@ def main(
     escape_what_cannot_be_encoded()
 
 
-for command in (demo, show, compare, adapters):
+for command in (demo, show, compare, export, doctor, adapters):
     app.command(epilog=EXIT_CODES)(command)

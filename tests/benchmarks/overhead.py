@@ -73,6 +73,11 @@ def logged_to_file(loader: Batches) -> LoaderEvaluator:
     return LoaderEvaluator(loader, log_file=path, overwrite=True)
 
 
+def annotated(loader: Batches) -> LoaderEvaluator:
+    """Ours, with ranges of torch's profiler, which is off."""
+    return LoaderEvaluator(loader, annotate="torch")
+
+
 @dataclass(frozen=True)
 class Subject:
     """Something to time: `make(loader)` is iterated once in each round."""
@@ -102,6 +107,7 @@ def subjects() -> list[Subject]:
         Subject("loadeval log", TENSORS, LoaderEvaluator, 3.0),
         Subject("loadeval replay", TENSORS, replayed, 3.0),
         Subject("loadeval log, to a file", TENSORS, logged_to_file),
+        Subject('loadeval log, annotate="torch"', TENSORS, annotated),
     ]
     if dali is not None:
         found.append(Subject("DALI LoaderEvaluator log", TENSORS, dali))

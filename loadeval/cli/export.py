@@ -1,0 +1,38 @@
+"""`loadeval export`: a run for other tools."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
+from typing import Annotated
+
+import typer
+
+from loadeval.cli.console import errors_told
+from loadeval.export.formats import Format, default_path, export_run
+from loadeval.record.metrics import read_run
+from loadeval.report.wording import printable
+
+RUN = "A run log, or a file of save_metrics(); for csv and parquet also one of DALI's."
+FORMAT = (
+    "chrome: a timeline for ui.perfetto.dev and chrome://tracing; csv, parquet: a table of batches "
+    "and one of readings; tensorboard: scalars in a folder."
+)
+OUTPUT = "The file, or for tensorboard the folder; by default beside the run's file."
+OVERWRITE = "Replace an earlier export."
+
+
+def export(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
+    form: Annotated[Format, typer.Option("--format", "-f", help=FORMAT)],
+    output: Annotated[Path | None, typer.Option("--output", "-o", help=OUTPUT)] = None,
+    overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
+) -> None:
+    """Write a run in a form that another tool opens.
+
+    parquet and tensorboard need packages of their own: pip install "loadeval[export]".
+    """
+    with errors_told():
+        path = default_path(run, form) if output is None else output
+        written = export_run(read_run(run), form, path, overwrite=overwrite)
+    for file in written:
+        typer.echo(f"Written to {printable(file)}")

@@ -1,0 +1,90 @@
+"""The forms in which a run can be exported, and where it goes by default."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from loadeval.errors import UsageError
+from loadeval.export.delimited import write_csv
+from loadeval.export.files import NewFiles, new_files
+from loadeval.export.timeline import write_timeline
+from loadeval.record.model import UNKNOWN, Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    Writer = Callable[[Run, Path, NewFiles], None]
+
+PACKAGES = {"pyarrow", "tensorboard"}
+"""What the extra `export` installs."""
+
+
+class Format(str, Enum):
+    """A form that another tool opens."""
+
+    CHROME = "chrome"
+    CSV = "csv"
+    PARQUET = "parquet"
+    TENSORBOARD = "tensorboard"
+
+
+ENDINGS = {
+    Format.CHROME: ".trace.json",
+    Format.CSV: ".csv",
+    Format.PARQUET: ".parquet",
+    Format.TENSORBOARD: "-tensorboard",
+}
+TIMELINES = (Format.CHROME, Format.TENSORBOARD)
+
+
+def default_path(run_path: Path, form: Format) -> Path:
+    """Where the run at `run_path` is exported to: beside it."""
+    return run_path.with_name(run_path.stem + ENDINGS[form])
+
+
+def export_run(run: Run, form: Format, path: Path, *, overwrite: bool = False) -> list[Path]:
+    """Write `run` to `path`: a file, of tables the first of two, of TensorBoard's a folder.
+
+    Returns the files that were written. Raises UsageError when one of them exists and
+    `overwrite` is not set, when they cannot be written, when a package is missing, and when the
+    run has no times to put on a timeline.
+    """
+    if form in TIMELINES:
+        _check_times(run)
+    write = _writer(form)
+    with new_files(path, overwrite=overwrite) as files:
+        write(run, path, files)
+    return files.paths
+
+
+def _check_times(run: Run) -> None:
+    requests = run.steps.request_ns
+    if len(requests) and (requests == UNKNOWN).all():
+        raise UsageError(
+            f"{run.path} has no times at which batches were asked for, as the files of DALI's "
+            "LoaderEvaluator have none, so there is no timeline; export its waits as csv or "
+            "parquet"
+        )
+
+
+def _writer(form: Format) -> Writer:
+    # Each package is imported only for the format that needs it.
+    try:
+        if form is Format.PARQUET:
+            from loadeval.export.parquet import write_parquet  # noqa: PLC0415 - see above
+
+            return write_parquet
+        if form is Format.TENSORBOARD:
+            from loadeval.export.scalars import write_scalars  # noqa: PLC0415 - see above
+
+            return write_scalars
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES:
+            raise
+        raise UsageError(
+            f"the format {form.value} needs the package {error.name}, which is not installed; "
+            'install it with: pip install "loadeval[export]"'
+        ) from error
+    return write_csv if form is Format.CSV else write_timeline

@@ -1,0 +1,115 @@
+"""The scalars of a run as event files of TensorBoard. Imports tensorboard."""
+
+from __future__ import annotations
+
+from datetime import datetime, timezone
+from itertools import chain
+from math import isfinite
+from typing import TYPE_CHECKING
+
+import numpy as np
+from tensorboard.compat.proto.event_pb2 import Event
+from tensorboard.compat.proto.summary_pb2 import Summary
+from tensorboard.summary.writer.record_writer import RecordWriter
+
+from loadeval.errors import UsageError
+from loadeval.export.files import exists
+from loadeval.record.model import ARMS, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping
+    from pathlib import Path
+
+    from loadeval.export.files import NewFiles
+    from loadeval.record.model import Column, Run
+    from loadeval.record.readings import Readings, Values
+    from loadeval.record.steps import Steps
+
+Moment = tuple[float, int, list[tuple[str, float]]]
+"""When, in seconds since 1970; at which step; what is known then, by tag."""
+EVENTS = "events.out.tfevents.{}.loadeval"
+VERSION = "brain.Event:2"
+CHUNK = 50_000
+"""Batches that are Python's numbers at a time."""
+SECOND_NS = 1e9
+MS_NS = 1e6
+
+
+def write_scalars(run: Run, folder: Path, files: NewFiles) -> None:
+    """Event files in `folder`; of an alternating run those of each arm in a folder below.
+
+    Raises UsageError if there are some of loadeval's already, or the run's start is not known.
+    """
+    steps, created_s = run.steps, _created_s(run)
+    alternates = run.header.mode == "alternate"
+    places = {arm: folder / arm if alternates else folder for arm in ARMS}
+    for place in [folder, *(folder / arm for arm in ARMS)]:
+        files.superseded.update(place.glob(EVENTS.format("*")))
+    if files.superseded and not files.overwrite:
+        raise exists(next(iter(files.superseded)))
+    found: dict[Path, list[Iterator[Moment]]] = {}
+    for code, arm in enumerate(ARMS):
+        (rows,) = np.nonzero((steps.arm == code) & (steps.request_ns != UNKNOWN))
+        found.setdefault(places[arm], []).append(_batches(steps, rows, created_s))
+    requests = np.sort(steps.request_ns)
+    for one in run.readings:
+        found.setdefault(folder, []).append(_readings(one, requests, created_s))
+    for place, moments in found.items():
+        place.mkdir(parents=True, exist_ok=True)
+        part = files.part(place / EVENTS.format(f"{created_s:010.0f}"))
+        _write(part, created_s, chain.from_iterable(moments))
+
+
+def _batches(steps: Steps, rows: Column, created_s: float) -> Iterator[Moment]:
+    for start in range(0, len(rows), CHUNK):
+        part = rows[start : start + CHUNK]
+        wait_ns, step_ns, samples = steps.wait_ns[part], steps.step_ns[part], steps.samples[part]
+        cycle_ns = wait_ns + step_ns
+        paced = (step_ns != UNKNOWN) & (samples != UNKNOWN) & (cycle_ns > 0)
+        values = {
+            "loadeval/wait_ms": wait_ns / MS_NS,
+            "loadeval/step_ms": np.where(step_ns != UNKNOWN, step_ns / MS_NS, np.nan),
+            "loadeval/samples_per_s": np.where(
+                paced, samples / np.maximum(cycle_ns, 1) * SECOND_NS, np.nan
+            ),
+        }
+        yield from _moments(created_s + steps.request_ns[part] / SECOND_NS, part, values)
+
+
+def _readings(one: Readings, requests: Column, created_s: float) -> Iterator[Moment]:
+    """At the step whose batch was the last to be asked for by then."""
+    numbers = np.maximum(np.searchsorted(requests, one.time_ns, side="right") - 1, 0)
+    values = {f"{one.probe}/{one.subject}/{name}": column for name, column in one.values.items()}
+    return _moments(created_s + one.time_ns / SECOND_NS, numbers, values)
+
+
+def _moments(times_s: Values, numbers: Column, values: Mapping[str, Values]) -> Iterator[Moment]:
+    columns = (column.tolist() for column in values.values())
+    for time_s, number, *found in zip(times_s.tolist(), numbers.tolist(), *columns, strict=True):
+        yield (
+            time_s,
+            number,
+            [pair for pair in zip(values, found, strict=True) if isfinite(pair[1])],
+        )
+
+
+def _write(path: Path, created_s: float, moments: Iterable[Moment]) -> None:
+    with path.open("wb") as file:
+        writer = RecordWriter(file)
+        writer.write(Event(wall_time=created_s, file_version=VERSION).SerializeToString())
+        for time_s, number, found in moments:
+            values = [Summary.Value(tag=tag, simple_value=value) for tag, value in found]
+            event = Event(wall_time=time_s, step=number, summary=Summary(value=values))
+            writer.write(event.SerializeToString())
+
+
+def _created_s(run: Run) -> float:
+    try:
+        created = datetime.fromisoformat(run.header.created)
+    except ValueError:
+        raise UsageError(
+            f"{run.path} was created at {run.header.created!r}, where a time in ISO 8601 was "
+            "expected: TensorBoard shows scalars by the time of day; export the run as csv or "
+            "parquet"
+        ) from None
+    return (created if created.tzinfo else created.replace(tzinfo=timezone.utc)).timestamp()

@@ -1,0 +1,175 @@
+"""A run as a timeline in the Trace Event Format, which Perfetto and chrome://tracing open."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from dataclasses import asdict
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.export.stretches import pull_times, stretches_of
+from loadeval.export.tables import numbers_in_epoch, series
+from loadeval.export.trace_events import PROCESS, enclosing, event, length, moment
+from loadeval.record.model import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from loadeval.export.files import NewFiles
+    from loadeval.export.stretches import Stretch
+    from loadeval.record.model import Column, EpochEnd, Pull, Run, Window
+
+Fields = dict[str, Any]
+
+CHUNK = 20_000
+"""Batches that are text in memory at a time."""
+OPTIONAL = ("samples", "nbytes", "starved_ns")
+
+
+def write_timeline(run: Run, path: Path, files: NewFiles) -> None:
+    """One JSON object at `path`; times are in microseconds from the run's start."""
+    other = {**_about(run), "missing readings": _missing(run), "notes": list(run.notes)}
+    with files.part(path).open("w", encoding="ascii") as file:
+        before = '{"traceEvents":[\n'
+        for text in Timeline(run).events():
+            file.write(before)
+            file.write(text)
+            before = ",\n"
+        file.write(f'\n],"displayTimeUnit":"ms","otherData":{json.dumps(other)}}}\n')
+
+
+class Timeline:
+    """The events of a run: for each epoch a track of its arms, and one of its batches."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.numbers = numbers_in_epoch(run.steps)
+        self.ends = {end.epoch: end for end in run.ends}
+        self.windows = {(one.epoch, one.pair, one.arm): one for one in run.windows}
+        self.pulls: dict[int, list[Pull]] = defaultdict(list)
+        for pull in run.pulls:
+            self.pulls[pull.epoch].append(pull)
+
+    def events(self) -> Iterator[str]:
+        """JSON objects, or several with commas between them."""
+        name = f"{self.run.header.name} ({self.run.header.mode})"
+        yield event("M", "process_name", args={"name": name})
+        epochs = self.run.steps.epoch
+        for epoch in sorted({*np.unique(epochs).tolist(), *self.ends}):
+            first, stop = np.searchsorted(epochs, [epoch, epoch + 1])
+            known = self.run.steps.request_ns[first:stop] != UNKNOWN
+            yield from self._epoch(epoch, first + np.flatnonzero(known))
+        yield from _counters(self.run)
+        for one in self.run.events:
+            yield event("i", one.message, ts=moment(one.time_ns), s="p")
+
+    def _epoch(self, epoch: int, rows: Column) -> Iterator[str]:
+        arms, batches = 2 * epoch + 2, 2 * epoch + 3
+        end = self.ends.get(epoch)
+        stretches = stretches_of(self.run.steps, rows)
+        span = _span(stretches, end)
+        if span is None:
+            return
+        yield from _named(arms, f"epoch {epoch}: arms")
+        yield from _named(batches, f"epoch {epoch}: batches")
+        for one in stretches:
+            yield self._stretch(arms, epoch, one)
+        for pull, time_ns in pull_times(self.pulls[epoch], stretches, span[1]):
+            yield event("i", "pull", arms, moment(time_ns), s="t", args=_known(pull))
+        args = {"batches": len(rows), **({} if end is None else _known(end))}
+        dur = enclosing(span[1] - span[0])
+        yield event("X", f"epoch {epoch}", batches, moment(span[0]), dur, args=args)
+        yield from self._batches(batches, rows)
+        if end is not None and end.request_ns is not None and end.cause != "unmeasured":
+            dur = length(end.wait_ns or 0)
+            yield event("X", f"wait, {end.cause}", batches, moment(end.request_ns), dur)
+
+    def _stretch(self, track: int, epoch: int, one: Stretch) -> str:
+        args: Fields = {"batches": one.batches}
+        name: str = one.arm
+        if one.pair is not None:
+            window: Window | None = self.windows.get((epoch, one.pair, one.arm))
+            name = f"{one.arm}, pair {one.pair}"
+            args |= {} if window is None else _known(window)
+        elif self.run.header.mode == "alternate":
+            name = f"{one.arm}, not counted"
+        dur = length(one.end_ns - one.start_ns)
+        return event("X", name, track, moment(one.start_ns), dur, args=args)
+
+    def _batches(self, track: int, rows: Column) -> Iterator[str]:
+        for start in range(0, len(rows), CHUNK):
+            yield ",\n".join(self._waits_and_steps(track, rows[start : start + CHUNK]))
+
+    def _waits_and_steps(self, track: int, rows: Column) -> Iterator[str]:
+        steps = self.run.steps
+        request_ns, wait_ns = steps.request_ns[rows], steps.wait_ns[rows]
+        start = f'{{"ph":"X","pid":{PROCESS},"tid":{track},"name":'
+        columns = zip(
+            self.numbers[rows].tolist(),
+            request_ns.tolist(),
+            wait_ns.tolist(),
+            (request_ns + wait_ns).tolist(),
+            steps.step_ns[rows].tolist(),
+            self._facts(rows),
+            strict=True,
+        )
+        for number, request, wait, delivery, step, facts in columns:
+            yield (
+                f'{start}"wait","ts":{moment(request)},"dur":{length(wait)},'
+                f'"args":{{"batch":{number}{facts}}}}}'
+            )
+            if step != UNKNOWN:
+                yield (
+                    f'{start}"step","ts":{moment(delivery)},"dur":{length(step)},'
+                    f'"args":{{"batch":{number}}}}}'
+                )
+
+    def _facts(self, rows: Column) -> Sequence[str]:
+        found = [""] * len(rows)
+        for name in OPTIONAL:
+            column: Column = getattr(self.run.steps, name)[rows]
+            if (column != UNKNOWN).any():
+                found = [
+                    text if value == UNKNOWN else f'{text},"{name}":{value}'
+                    for text, value in zip(found, column.tolist(), strict=True)
+                ]
+        return found
+
+
+def _counters(run: Run) -> Iterator[str]:
+    for one in series(run):
+        name = f"{one.probe} {one.subject}: {one.quantity}"
+        for time_ns, value in zip(one.time_ns.tolist(), one.values.tolist(), strict=True):
+            if isfinite(value):
+                yield event("C", name, ts=moment(time_ns), args={"value": value})
+
+
+def _named(track: int, name: str) -> Iterator[str]:
+    yield event("M", "thread_name", track, args={"name": name})
+    yield event("M", "thread_sort_index", track, args={"sort_index": track})
+
+
+def _span(stretches: Sequence[Stretch], end: EpochEnd | None) -> tuple[int, int] | None:
+    """From the first request of an epoch to the last that is known of it; None: nothing is."""
+    times = [time for one in stretches for time in (one.start_ns, one.end_ns)]
+    if end is not None and end.request_ns is not None:
+        times += [end.request_ns, end.request_ns + (end.wait_ns or 0)]
+    return (min(times), max(times)) if times else None
+
+
+def _about(run: Run) -> Fields:
+    header = run.header
+    names = ("run_id", "name", "mode", "created", "unit")
+    return {"tool": "loadeval", **{name: getattr(header, name) for name in names}}
+
+
+def _missing(run: Run) -> dict[str, str]:
+    return {one.probe: one.missing for one in run.readings if one.missing is not None}
+
+
+def _known(fact: EpochEnd | Pull | Window) -> Fields:
+    return {name: value for name, value in asdict(fact).items() if value is not None}

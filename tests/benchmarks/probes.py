@@ -1,0 +1,112 @@
+"""What all probes together cost the demo's training, as a ratio of throughputs with its interval.
+
+One training run with real loading, in pairs of blocks, one with probes and one without, in random
+order, so that drift of the machine hits both alike. The CPU time of the readings themselves is
+told too: it is what the training process cannot get while Python holds its lock.
+"""
+
+from __future__ import annotations
+
+import random
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+
+from loadeval import LoaderEvaluator
+from loadeval.analysis.intervals import Pace, over_pairs, ratio
+from loadeval.demo.photographs import make_photographs
+from loadeval.demo.training import Training
+from loadeval.probes.named import NAMES, probes_named
+from loadeval.record.model import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from loadeval.record.steps import Steps
+
+PHOTOGRAPHS = 1024
+BLOCK = 16
+"""Batches: half an epoch. A pair is an epoch."""
+WASHOUT = 6
+PAIRS = 60
+
+
+class Timed:
+    """A probe, and the CPU time that its readings take."""
+
+    def __init__(self, probe: Any) -> None:
+        self.name, self.every = probe.name, probe.every
+        self.open, self.close = probe.open, probe.close
+        self.probe = probe
+        self.cpu_ns = 0
+
+    def read(self) -> Mapping[str, Mapping[str, float | None] | str]:
+        """What the probe reads."""
+        began_ns = time.thread_time_ns()
+        found: Mapping[str, Mapping[str, float | None] | str] = self.probe.read()
+        self.cpu_ns += time.thread_time_ns() - began_ns
+        return found
+
+
+def switch_of(evaluator: LoaderEvaluator, on: list[bool]) -> Callable[[], None]:
+    """What to call after each step: it starts or stops the readings when a block begins."""
+    sampler: Any = evaluator._measurement.recording._sampler
+    done = 0
+
+    def after_step() -> None:
+        nonlocal done
+        if done % BLOCK == 0:
+            sampler.start() if on[done // BLOCK] else sampler.stop()
+        done += 1
+
+    return after_step
+
+
+def trained(probes: list[Timed], on: list[bool]) -> Steps:
+    """The demo's training over as many blocks as there are in `on`."""
+    with tempfile.TemporaryDirectory() as folder:
+        training = Training(make_photographs(Path(folder), PHOTOGRAPHS))
+        with LoaderEvaluator(training.dataloader, probes=probes) as evaluator:
+            after_step = switch_of(evaluator, on)
+            for _ in track(range(len(on) // 2), "Training", transient=True):
+                training.train_one_epoch(evaluator, after_step)
+            return evaluator.recorded().steps
+
+
+def pace(steps: Steps, on: list[bool], wanted: bool) -> Pace:
+    """The cycles of the blocks with probes, or without, an entry for each pair."""
+    row = np.arange(len(steps))
+    counts = (row % BLOCK >= WASHOUT) & (steps.step_ns != UNKNOWN)
+    counts &= np.array(on)[row // BLOCK] == wanted
+    pair, cycle_ns = row[counts] // (2 * BLOCK), (steps.wait_ns + steps.step_ns)[counts]
+    total_ns, batches = np.bincount(pair, cycle_ns), np.bincount(pair)
+    return Pace(total_ns.astype(np.float64), batches.astype(np.float64))
+
+
+def main() -> None:
+    """Train, and print what the probes cost."""
+    torch.set_num_threads(1)
+    order = random.Random(0)  # noqa: S311 - no secret
+    on = [first for _ in range(PAIRS) for first in order.sample([True, False], 2)]
+    probes = [Timed(probe) for probe in probes_named(NAMES)]
+    steps = trained(probes, on)
+    without, with_probes = pace(steps, on, wanted=False), pace(steps, on, wanted=True)
+    found = ratio(without, with_probes, over_pairs)
+    elapsed_ns = (steps.wait_ns + steps.step_ns)[np.repeat(on, BLOCK)[: len(steps)]].sum()
+    console = Console()
+    console.print(
+        f"Throughput with all probes over that without: {found.value:.4f} "
+        f"[{found.low or 0:.4f}, {found.high or 0:.4f}] (95% interval over {PAIRS} pairs)"
+    )
+    for probe in probes:
+        console.print(f"CPU time of reading the {probe.name}: {probe.cpu_ns / elapsed_ns:.4%}")
+
+
+if __name__ == "__main__":
+    main()

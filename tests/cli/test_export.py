@@ -1,0 +1,172 @@
+"""`loadeval export`."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from loadeval import LoaderEvaluator
+from loadeval.cli.main import app
+from loadeval.export import formats
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+WRITTEN = {
+    "chrome": ["run.trace.json"],
+    "csv": ["run.csv", "run-readings.csv"],
+    "parquet": ["run.parquet", "run-readings.parquet"],
+    "tensorboard": ["run-tensorboard/events.out.tfevents.*.loadeval"],
+}
+all_formats = pytest.mark.parametrize("form", WRITTEN)
+
+
+@pytest.fixture(name="log")
+def _log(tmp_path: Path) -> Path:
+    clock = FakeClock()
+    loader = ScriptedLoader([np.zeros((4, 2))] * 5, [30] * 5, clock)
+    with LoaderEvaluator(loader, log_file=tmp_path / "run.jsonl", clock=clock) as evaluator:
+        for _ in evaluator:
+            clock.advance(10)
+    return tmp_path / "run.jsonl"
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command, run in this process."""
+    done = CliRunner().invoke(app, ["export", *map(str, arguments)], env={"COLUMNS": "80"})
+    return done.exit_code, done.stdout, done.stderr
+
+
+def files_in(folder: Path) -> set[Path]:
+    return {path for path in folder.rglob("*") if path.is_file()}
+
+
+@all_formats
+def test_it_goes_beside_the_run(form: str, log: Path) -> None:
+    """Under the run's name, and every file that was written is told."""
+    code, out, err = run(log, "--format", form)
+    assert (code, err) == (0, "")
+    written = [found for name in WRITTEN[form] for found in log.parent.glob(name)]
+    assert out.splitlines() == [f"Written to {path}" for path in written]
+    assert files_in(log.parent) == {log, *written}
+
+
+@all_formats
+def test_nothing_is_overwritten_unasked(form: str, log: Path) -> None:
+    """The error says what to do, and with that it is replaced."""
+    run(log, "--format", form)
+    before = {path: path.read_bytes() for path in files_in(log.parent)}
+    code, out, err = run(log, "--format", form)
+    assert (code, out) == (1, "")
+    assert len(err.splitlines()) == 1
+    assert "already exists" in err
+    assert "--overwrite" in err
+    assert {path: path.read_bytes() for path in files_in(log.parent)} == before
+    assert run(log, "--format", form, "--overwrite")[0] == 0
+    assert files_in(log.parent) == set(before)
+
+
+@all_formats
+def test_another_place_can_be_named(form: str, log: Path, tmp_path: Path) -> None:
+    """With --output, in a folder that exists."""
+    (tmp_path / "there").mkdir()
+    assert run(log, "-f", form, "-o", tmp_path / "there" / "it")[0] == 0
+    assert files_in(tmp_path) == {log, *files_in(tmp_path / "there")}
+
+
+@pytest.mark.parametrize("form", ["chrome", "csv", "parquet"])
+def test_a_folder_that_is_not_there_is_told(form: str, log: Path, tmp_path: Path) -> None:
+    """One error, and nothing is left behind."""
+    code, _, err = run(log, "-f", form, "-o", tmp_path / "none" / "it")
+    assert code == 1
+    assert err.startswith(f"Error: cannot write {tmp_path / 'none' / 'it'}: No such file")
+    assert files_in(tmp_path) == {log}
+
+
+def test_what_fails_half_way_leaves_nothing(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is what an earlier export wrote touched."""
+    run(log, "-f", "csv")
+    before = {path: path.read_bytes() for path in files_in(tmp_path)}
+
+    def failing(*arguments: Any) -> Any:
+        _, path, files = arguments
+        files.part(path).write_text("half")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(formats, "write_csv", failing)
+    code, _, err = run(log, "-f", "csv", "--overwrite")
+    assert (code, "No space left" in err) == (1, True)
+    assert {path: path.read_bytes() for path in files_in(tmp_path)} == before
+
+
+@pytest.mark.parametrize(
+    ("form", "package"), [("parquet", "pyarrow"), ("tensorboard", "tensorboard")]
+)
+def test_a_missing_package_is_told(
+    form: str, package: str, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the extra that installs it."""
+    without(package, monkeypatch)
+    code, out, err = run(log, "-f", form)
+    assert (code, out) == (1, "")
+    assert f"needs the package {package}, which is not installed" in err
+    assert 'pip install "loadeval[export]"' in err
+
+
+def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the modules of `package` not be found, as when it is not installed."""
+    loaded = [name for name in sys.modules if name.split(".")[0] == package]
+    for name in [*loaded, "loadeval.export.parquet", "loadeval.export.scalars"]:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    monkeypatch.setattr(sys, "meta_path", [Absent(package), *sys.meta_path])
+
+
+class Absent:
+    """Says of a package that it is not there."""
+
+    def __init__(self, package: str) -> None:
+        self.package = package
+
+    def find_spec(self, name: str, *_: Any) -> None:
+        if name.split(".", maxsplit=1)[0] == self.package:
+            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+
+def test_another_missing_module_is_no_usage(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A package that is there but broken says so itself."""
+    without("google", monkeypatch)
+    loaded = [name for name in sys.modules if name.split(".")[0] == "tensorboard"]
+    for name in loaded:
+        monkeypatch.delitem(sys.modules, name)
+    done = CliRunner().invoke(app, ["export", str(log), "-f", "tensorboard"])
+    assert isinstance(done.exception, ModuleNotFoundError)
+
+
+def test_an_unknown_format_is_wrong_usage(log: Path) -> None:
+    """The four there are named."""
+    code, _, err = run(log, "--format", "excel")
+    assert code == 2
+    assert all(form in err for form in WRITTEN)
+
+
+@pytest.mark.parametrize("form", ["chrome", "csv"])
+def test_no_package_is_imported_unasked(form: str, log: Path) -> None:
+    """Neither those of the other formats nor any that draws or trains."""
+    script = (
+        "import sys\n"
+        "from loadeval.cli.main import app\n"
+        "app(standalone_mode=False)\n"
+        "heavy = {'pyarrow', 'tensorboard', 'pandas', 'matplotlib', 'torch'}\n"
+        "print(heavy & {name.partition('.')[0] for name in sys.modules})"
+    )
+    command = [sys.executable, "-c", script, "export", str(log), "-f", form]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == "set()"

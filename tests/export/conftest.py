@@ -1,0 +1,135 @@
+"""Runs of each kind, their every time known."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo, read_run
+from loadeval.measure import registry
+from loadeval.record.model import Block, EpochEnd, Event, Header
+from loadeval.record.readings import Readings, Starvation
+from loadeval.record.runlog import RunLog
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loadeval import Run
+
+CREATED = "2026-01-31T12:00:00+00:00"
+WAIT_NS, STEP_NS = 30_001, 10_003
+
+
+def column(*values: int) -> Any:
+    return np.array(values, dtype=np.int64)
+
+
+@pytest.fixture
+def log_file(tmp_path: Path) -> Path:
+    """Two epochs, the second broken off, much of it not known; readings, an event, no end."""
+    header = Header("1a2b", 'a "run"', "log", CREATED, "images", 1, LoaderInfo("a.Loader"))
+    log = RunLog(tmp_path / "run.jsonl", header)
+    for line in (
+        Block(
+            epoch=0,
+            arm="real",
+            request_ns=column(1_001, 51_001, 90_000),
+            wait_ns=column(40_000, 0, 2_500),
+            step_ns=column(10_000, 38_999, -1),
+            samples=column(4, -1, 4),
+            nbytes=column(64, 64, 64),
+        ),
+        EpochEnd(0, "exhausted", 100_000, 7_000),
+        Starvation(0, 0, column(0, 500)),
+        Block(
+            epoch=1,
+            arm="real",
+            request_ns=column(200_000),
+            wait_ns=column(1_000),
+            step_ns=column(-1),
+            samples=column(-1),
+            nbytes=column(-1),
+        ),
+        EpochEnd(1, "broken off"),
+        Readings("host", "", column(), {}, "there is no /proc"),
+        Readings(
+            "gpu",
+            "0",
+            column(60_000, 150_000),
+            {"busy_percent": np.array([97.5, 30.0]), "memory_bytes": np.array([np.nan, 2e9])},
+        ),
+        Event(120_000, "the step changes its batch"),
+    ):
+        log.write(line)
+    log.close()
+    return log.path
+
+
+@pytest.fixture
+def empty_file(tmp_path: Path) -> Path:
+    """A log of two epochs that had no batch, and one that was broken off before the first."""
+    header = Header("1a2b", "empty", "log", CREATED, "images", 1, LoaderInfo("a.Loader"))
+    log = RunLog(tmp_path / "empty.jsonl", header)
+    log.write(EpochEnd(0, "exhausted", 5_000, 2_000))
+    log.write(EpochEnd(1, "failed", 9_000, 2_000, "OSError: no disk"))
+    log.write(EpochEnd(2, "broken off"))
+    log.end(0)
+    return log.path
+
+
+@pytest.fixture
+def dali_file(tmp_path: Path) -> Path:
+    """What DALI's class saves."""
+    path = tmp_path / "dali.json"
+    metrics = {
+        "mode": "log",
+        "total_batches": 2,
+        "total_time": 5.0,
+        "batch_times": [1.0, 2.0],
+        "cached_batches": 0,
+    }
+    path.write_text(json.dumps(metrics))
+    return path
+
+
+class Prefetching(ScriptedLoader):
+    """A loader that may have two batches ready; without workers, so nobody naps for them."""
+
+
+class PrefetchingAdapter(IterableAdapter):
+    def describe(self, loader: Any) -> LoaderInfo:
+        return replace(super().describe(loader), workers=0, prefetch_depth=2)
+
+
+@pytest.fixture
+def alternating(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Three epochs of an alternating run, the last one broken off."""
+    point = EntryPoint(__name__, f"{__name__}:PrefetchingAdapter", registry.GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda _: PrefetchingAdapter)
+    monkeypatch.setattr(registry, "registered", lambda: {__name__: point})
+    return measured(tmp_path / "alternate.jsonl", "alternate", Prefetching)
+
+
+@pytest.fixture
+def replayed(tmp_path: Path) -> Run:
+    """Three epochs of kept batches, the last one broken off."""
+    return measured(tmp_path / "replay.jsonl", "replay", ScriptedLoader)
+
+
+def measured(path: Path, mode: str, kind: type[ScriptedLoader]) -> Run:
+    clock = FakeClock(5_000)
+    loader = kind([np.zeros((4, 2))] * 90, [WAIT_NS] * 90, clock)
+    options: dict[str, Any] = {"log_file": path, "clock": clock, "probes": ()}
+    with LoaderEvaluator(loader, mode, **options) as evaluator:
+        for epoch in range(3):
+            for number, _ in enumerate(evaluator):
+                clock.advance(STEP_NS)
+                if (epoch, number) == (2, 50):
+                    break
+    return read_run(path)

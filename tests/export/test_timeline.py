@@ -1,0 +1,209 @@
+"""The timeline of a run, by the rules of the Trace Event Format."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval import UsageError, read_run
+from loadeval.export import timeline
+from loadeval.export.formats import Format, export_run
+from loadeval.record.model import UNKNOWN
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loadeval import Run
+
+Events = list[dict[str, Any]]
+
+
+def exported(run: Run, folder: Path) -> dict[str, Any]:
+    (path,) = export_run(run, Format.CHROME, folder / "exported.json")
+    found: dict[str, Any] = json.loads(path.read_text(encoding="ascii"))
+    return found
+
+
+def events_of(run: Run, folder: Path) -> Events:
+    """The events, their times in nanoseconds, found to be by the rules."""
+    events: Events = exported(run, folder)["traceEvents"]
+    check(events)
+    for event in events:
+        if "ts" in event:
+            event["ts"] = round(event["ts"] * 1000)
+        if "dur" in event:
+            event["dur"] = round(event["dur"] * 1000)
+    return events
+
+
+def check(events: Events) -> None:
+    """What every reader asks for, for times that are rounded and for times that are cut off."""
+    named = {event["tid"] for event in events if event["name"] == "thread_name"}
+    for event in events:
+        assert {"ph", "pid", "tid", "name"} <= event.keys()
+        assert event["ph"] in {"M", "X", "C", "i"}
+        if event["ph"] != "M":
+            assert event["ts"] >= 0
+        if event["ph"] == "C":
+            assert {type(value) for value in event["args"].values()} <= {int, float}
+        if event["ph"] == "i":
+            assert event["s"] in {"t", "p", "g"}
+    slices = [event for event in events if event["ph"] == "X"]
+    assert {event["tid"] for event in slices} <= named
+    for whole in (round, int):
+        for track in named:
+            check_nesting([event for event in slices if event["tid"] == track], whole)
+
+
+def check_nesting(slices: Events, whole: Any) -> None:
+    """Of one track: each slice is within another one, or begins when that is over."""
+    times = [(whole(one["ts"] * 1000), whole(one["dur"] * 1000)) for one in slices]
+    around: list[int] = []
+    for begin, length in sorted(times, key=lambda time: (time[0], -time[1])):
+        assert length >= 0
+        while around and around[-1] <= begin:
+            around.pop()
+        assert not around or begin + length <= around[-1]
+        around.append(begin + length)
+
+
+def named(events: Events, name: str) -> Events:
+    return [event for event in events if event["name"] == name]
+
+
+def thread(events: Events, name: str) -> int:
+    (found,) = [e["tid"] for e in named(events, "thread_name") if e["args"]["name"] == name]
+    return int(found)
+
+
+def test_waits_and_steps_are_where_they_were(log_file: Path, tmp_path: Path) -> None:
+    """To the nanosecond, in microseconds from the run's start; a step not known is not drawn."""
+    events = events_of(read_run(log_file), tmp_path)
+    waits = [(event["ts"], event["dur"]) for event in named(events, "wait")]
+    assert waits == [(1_001, 40_000), (51_001, 0), (90_000, 2_500), (200_000, 1_000)]
+    steps = [(event["ts"], event["dur"]) for event in named(events, "step")]
+    assert steps == [(41_001, 10_000), (51_001, 38_999), (92_500, 7_500)]
+
+
+def test_what_is_known_of_a_batch_is_with_its_wait(log_file: Path, tmp_path: Path) -> None:
+    """And nothing else."""
+    events = events_of(read_run(log_file), tmp_path)
+    assert [event["args"] for event in named(events, "wait")] == [
+        {"batch": 0, "samples": 4, "nbytes": 64, "starved_ns": 0},
+        {"batch": 1, "nbytes": 64, "starved_ns": 500},
+        {"batch": 2, "samples": 4, "nbytes": 64},
+        {"batch": 0},
+    ]
+
+
+def test_an_epoch_is_around_its_batches_and_its_end(log_file: Path, tmp_path: Path) -> None:
+    """It goes to the end of the request that got no batch, which has a wait of its own."""
+    events = events_of(read_run(log_file), tmp_path)
+    ((first,), (second,)) = named(events, "epoch 0"), named(events, "epoch 1")
+    assert (first["ts"], first["dur"]) == (1_001, 105_999)
+    assert first["args"]["cause"] == "exhausted"
+    assert (second["ts"], second["dur"], second["args"]["cause"]) == (200_000, 1_000, "broken off")
+    (end,) = named(events, "wait, exhausted")
+    assert (end["ts"], end["dur"], end["tid"]) == (100_000, 7_000, first["tid"])
+    assert first["tid"] == thread(events, "epoch 0: batches")
+
+
+def test_readings_are_counters(log_file: Path, tmp_path: Path) -> None:
+    """One for each quantity, with a gap where the value is not known."""
+    counters = [e for e in events_of(read_run(log_file), tmp_path) if e["ph"] == "C"]
+    assert [(e["name"], e["ts"], e["args"]["value"]) for e in counters] == [
+        ("gpu 0: busy_percent", 60_000, 97.5),
+        ("gpu 0: busy_percent", 150_000, 30.0),
+        ("gpu 0: memory_bytes", 150_000, 2e9),
+    ]
+
+
+def test_events_are_instants(log_file: Path, tmp_path: Path) -> None:
+    """With their message, over all tracks."""
+    (event,) = named(events_of(read_run(log_file), tmp_path), "the step changes its batch")
+    assert (event["ph"], event["s"], event["ts"]) == ("i", "p", 120_000)
+
+
+def test_the_process_is_the_run(log_file: Path, tmp_path: Path) -> None:
+    """It has its name and mode; what has no time is told beside the events."""
+    found = exported(read_run(log_file), tmp_path)
+    (process,) = named(found["traceEvents"], "process_name")
+    assert process["args"]["name"] == 'a "run" (log)'
+    assert found["otherData"]["missing readings"] == {"host": "there is no /proc"}
+    assert found["otherData"]["created"] == "2026-01-31T12:00:00+00:00"
+
+
+def test_a_replayed_run_has_the_ideal_arm_alone(replayed: Run, tmp_path: Path) -> None:
+    """An open step at the end of the epoch that was broken off is not drawn."""
+    events = events_of(replayed, tmp_path)
+    arms = [event for event in events if event["ph"] == "X" and "arms" in track(events, event)]
+    assert [event["name"] for event in arms] == ["ideal"] * 3
+    assert len(named(events, "wait")) == 231
+    assert len(named(events, "step")) == 230
+
+
+def track(events: Events, event: dict[str, Any]) -> str:
+    names = {one["tid"]: one["args"]["name"] for one in named(events, "thread_name")}
+    return str(names[event["tid"]])
+
+
+def test_pairs_and_arms_are_on_a_track_of_their_own(alternating: Run, tmp_path: Path) -> None:
+    """One slice for each window, with what the window holds; the rest is not counted."""
+    events = events_of(alternating, tmp_path)
+    arms = [event for event in events if event["ph"] == "X" and "arms" in track(events, event)]
+    counted = [event["name"] for event in arms if "pair" in event["name"]]
+    expected = [f"{window.arm}, pair {window.pair}" for window in alternating.windows]
+    assert Counter(counted) - Counter(expected) <= Counter(counted[-1:])  # broken off in one
+    assert not Counter(expected) - Counter(counted)
+    (first, *_) = alternating.windows
+    (slice_,) = [one for one in arms if one["name"] == f"{first.arm}, pair {first.pair}"]
+    assert slice_["args"]["elapsed_ns"] == first.elapsed_ns == slice_["dur"]
+    batches = alternating.steps.pair != UNKNOWN
+    assert sum(e["args"]["batches"] for e in arms if "pair" in e["name"]) == batches.sum()
+
+
+def test_a_pull_is_where_training_waited_for_it(alternating: Run, tmp_path: Path) -> None:
+    """At the request of a batch whose wait is as long as the pull at least, or at the end."""
+    events = events_of(alternating, tmp_path)
+    waits = {event["ts"]: event["dur"] for event in named(events, "wait")}
+    ends = {e["ts"] + e["dur"] for e in events if e["name"].startswith("epoch ")}
+    pulls = named(events, "pull")
+    assert len(pulls) == len(alternating.pulls)
+    assert any(not pull["args"]["timed"] for pull in pulls)  # of the queue
+    for pull in pulls:
+        longest_ns = pull["args"].get("longest_ns", 0)
+        taken_ns = longest_ns * pull["args"]["batches"]
+        assert waits.get(pull["ts"], 0) >= taken_ns or pull["ts"] in ends
+    assert sum(pull["ts"] in waits for pull in pulls) >= len(pulls) - 3
+
+
+def test_an_epoch_without_batches_has_its_end(empty_file: Path, tmp_path: Path) -> None:
+    """Where that is known: the request that got none."""
+    events = events_of(read_run(empty_file), tmp_path)
+    assert [event["name"] for event in events if event["ph"] == "X"] == [
+        "epoch 0",
+        "wait, exhausted",
+        "epoch 1",
+        "wait, failed",
+    ]
+    (failed,) = named(events, "epoch 1")
+    assert failed["args"]["error"] == "OSError: no disk"
+
+
+def test_pieces_are_joined(
+    alternating: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many batches are written at a time."""
+    whole = exported(alternating, tmp_path)
+    monkeypatch.setattr(timeline, "CHUNK", 7)
+    (tmp_path / "exported.json").unlink()
+    assert exported(alternating, tmp_path) == whole
+
+
+def test_a_file_of_dali_has_no_timeline(dali_file: Path, tmp_path: Path) -> None:
+    """The error says why, and what to export instead."""
+    with pytest.raises(UsageError, match=r"no times .* no timeline; export its waits as csv"):
+        exported(read_run(dali_file), tmp_path)

@@ -1,0 +1,92 @@
+"""What docs/export.md says is so."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from loadeval import LoaderEvaluator
+from loadeval.testing import FakeClock, ScriptedLoader
+
+PAGE = Path(__file__).parents[1] / "docs" / "export.md"
+COMMAND = Path(sys.executable).with_name("loadeval")
+
+
+def code_blocks(language: str) -> list[str]:
+    """The fenced blocks in `language`."""
+    pattern = rf"^```{language}\n(.*?)^```$"
+    return re.findall(pattern, PAGE.read_text(), re.MULTILINE | re.DOTALL)
+
+
+def rows() -> list[list[str]]:
+    """The rows of all tables, the cells of each."""
+    found = re.findall(r"^\| (.*) \|$", PAGE.read_text(), re.MULTILINE)
+    return [[cell.strip() for cell in row.split("|")] for row in found]
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The working folder, with a run in run.jsonl."""
+    monkeypatch.chdir(tmp_path)
+    clock = FakeClock()
+    batches = [np.zeros((4, 2), dtype=np.uint8) for _ in range(5)]
+    loader = ScriptedLoader(batches, [30, 10, 20, 10, 10], clock)
+    with LoaderEvaluator(loader, log_file="run.jsonl", clock=clock, probes=()) as evaluator:
+        for _ in evaluator:
+            clock.advance(7)
+    return tmp_path
+
+
+@pytest.fixture(name="exported")
+def _exported(folder: Path) -> Path:
+    """The same, after the page's commands."""
+    for line in "".join(code_blocks("sh")).splitlines():
+        command, *arguments = shlex.split(line)
+        if command == "loadeval":
+            subprocess.run([COMMAND, *arguments], check=True)
+    return folder
+
+
+def test_the_commands_write_what_the_page_says(exported: Path) -> None:
+    """Each file in the table is there, the run itself too, and no other."""
+    named = [re.findall(r"`(run[-.][\w.-]+)/?`", row[1]) for row in rows() if len(row) == 3]
+    files = {name for names in named for name in names}
+    assert len(files) == 1 + 6
+    assert {path.name for path in exported.iterdir()} == files
+
+
+def test_the_columns_are_those_of_the_tables(exported: Path) -> None:
+    """Both tables, column by column, in order."""
+    columns = [*pd.read_csv(exported / "run.csv"), *pd.read_csv(exported / "run-readings.csv")]
+    begin = rows().index(["column", "value", "may be missing"])
+    named = [row[0].strip("`") for row in rows()[begin:] if re.fullmatch(r"`\w+`", row[0])]
+    assert named[: len(columns)] == columns
+
+
+@pytest.mark.usefixtures("exported")
+def test_the_code_for_pandas_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    """As it stands."""
+    scope: dict[str, Any] = {}
+    exec(code_blocks("python")[0], scope)  # noqa: S102 - the document is ours
+    assert scope["per_epoch"]["wait_ns"].tolist() == [80e-9]
+    assert "wait_ns" in capsys.readouterr().out
+
+
+def test_the_code_for_torchs_profiler_runs(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its table and its trace have the ranges."""
+    exec(code_blocks("python")[1], {})  # noqa: S102 - the document is ours
+    out = capsys.readouterr().out
+    trace = (folder / "profile.json").read_text()
+    for name in ("loadeval.wait real", "loadeval.step real"):
+        assert name in out
+        assert name in trace
