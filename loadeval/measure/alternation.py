@@ -157,8 +157,11 @@ class AlternatingEpoch:
         ended_ns = began_ns
         try:
             yield stage
+            reached_ns = shared.clock()
             shared.fence()
-            ended_ns = shared.clock()
+            # An epoch's end takes its time, to stop workers for one: no step's, nor a block's.
+            over_ns = stage.asked_ns if stage.fell_short else reached_ns
+            ended_ns = over_ns + shared.clock() - reached_ns
         finally:
             shared.progress.advance(stage.served, ended_ns - began_ns)
         shared.mark()

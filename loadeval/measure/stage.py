@@ -18,8 +18,9 @@ CHUNK = 2048
 class Stage:
     """At most `size` batches of `source`.
 
-    `since_ns` is when the first of them was asked for; None is now. `marks` is what the hot
-    loop noted, two readings of the clock for each batch.
+    `since_ns` is when the first of them was asked for; None is now, or when the stage before was
+    asked for a batch that it did not have. `marks` is what the hot loop noted, two readings of
+    the clock for each batch, and `asked_ns`, once it was served, when the next one was asked for.
     """
 
     source: Iterator[Any]
@@ -28,6 +29,7 @@ class Stage:
     pair: int | None = None
     since_ns: int | None = None
     marks: list[int] = field(default_factory=list)
+    asked_ns: int = 0
 
     @property
     def served(self) -> int:

@@ -34,13 +34,17 @@ def served(
     first = First(track, counter_for)
     count: Callable[[Any], Count] | None = first
     request = clock()
+    waiting = False
     try:
         for stage in stages:
             marks, counts = track.next_chunk(stage.arm, stage.pair)
             stage.marks = marks
             counts.append((0, NOTHING))
             current = NOTHING
-            request = clock() if stage.since_ns is None else stage.since_ns
+            if stage.since_ns is not None:
+                request = stage.since_ns
+            elif not waiting:
+                request = clock()
             for batch in islice(track.watched(stage.source), stage.size):
                 deliver = clock()
                 if count is not None:
@@ -53,6 +57,8 @@ def served(
                 yield batch
                 request = clock()
             count = first.count
+            stage.asked_ns = request
+            waiting = stage.fell_short or not stage.served  # for what this stage did not have
     except GeneratorExit:
         stages.close()
         track.end("broken off")

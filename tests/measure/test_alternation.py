@@ -365,3 +365,30 @@ def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
         assert gone == [True]
     finally:
         gc.enable()
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+@pytest.mark.parametrize("length", range(20, 80, 7))
+def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None:
+    """However long the loader takes to find that it has no more, as to stop its workers."""
+
+    class Ending(Prefetching):
+        def __iter__(self) -> Iterator[Any]:
+            yield from super().__iter__()
+            self.clock.advance(500)
+
+    clock = FakeClock(1000)
+    loader = Ending(range(length), [LOAD_NS] * length, clock)
+    loader.prefetched = prefetched
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
+    train(evaluator, clock, epochs=6)
+    run = evaluator.recorded()
+    assert set(run.steps.step_ns.tolist()) == {STEP_NS}
+    summed: Tally[tuple[int, int]] = Tally()
+    for pair, arm, cycle_ns in zip(
+        run.steps.pair, run.steps.arm, run.steps.wait_ns + run.steps.step_ns, strict=True
+    ):
+        summed[int(pair), int(arm)] += int(cycle_ns)
+    for window in run.windows:
+        summed[window.pair, ARMS.index(window.arm)] -= window.elapsed_ns
+    assert {pair: left for (pair, _), left in summed.items() if left and pair != UNKNOWN} == {}
