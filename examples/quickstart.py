@@ -47,7 +47,7 @@ model = nn.Sequential(
     nn.Conv2d(3, 32, 5), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(32 * 15 * 15, 2)
 )
 
-loader = LoaderEvaluator(dataloader, mode="alternate", log_file="run.jsonl")
+loader = LoaderEvaluator(dataloader, mode="alternate", log_file="run.jsonl", overwrite=True)
 train_one_epoch(model, loader)
 print(loader.headroom())
 plot_comparison("run.jsonl", output="comparison.png")

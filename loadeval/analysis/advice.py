@@ -39,7 +39,11 @@ SLOWER_WHEN_FREE = (
 TOO_FEW = "Run more batches or epochs, or pass a smaller warmup=."
 NO_STEADY = "Run more batches in each epoch, or pass a smaller warmup=."
 MORE_BATCHES = "More batches in both runs would settle it, or one run with mode='alternate'."
-MORE_PAIRS = "More pairs would settle it: run more batches or epochs, or raise pairs= or batches=."
+MORE_PAIRS = (
+    "More pairs would settle it: run more batches or epochs, and raise pairs= or batches= where "
+    "they ended the run. A pair takes some 25 batches, more with a deep queue; ten pairs are a "
+    "good beginning."
+)
 CONTAMINATED = (
     "A loader whose workers rest once its queue is full would settle it: give it a smaller "
     "prefetch, stop other worker processes of this program, or compare a run with mode='log' to "

@@ -90,7 +90,7 @@ def headroom(run: Run) -> Headroom:
         raise UsageError(
             f"{run.path or run.header.name} was recorded with mode={run.header.mode!r}; expected "
             "a run with mode='alternate'. A run with mode='log' and one with mode='replay' are "
-            "compared by compare(real, ideal)"
+            "compared by plot_comparison(real_log, ideal_log), and by: loadeval compare REAL IDEAL"
         )
     pairs, real, ideal = paired(run)
     found = figures(real, ideal, over_pairs)

@@ -20,8 +20,8 @@ def no_pair(run: Run, found: Figures) -> Verdict:
         reason = f"{name} has pairs that took no time by its clock"
     else:
         reason = (
-            f"{name} has no pair of blocks, one real and one ideal, that is whole: it has "
-            f"{len(run.steps)} batches in all"
+            f"{name} is too short for a pair of blocks, one of real loading and one of ideal: it "
+            f"has {len(run.steps)} batches in all"
         )
     return Verdict(INCONCLUSIVE, reason, MORE_PAIRS)
 

@@ -190,7 +190,8 @@ def _bounds(found: Evidence) -> tuple[float, float]:
 
 
 def _lost(found: Evidence) -> str:
-    return f"{percent(found.share.value)}{_interval(found)} of the training time is lost to loading"
+    lost = f"{percent(found.share.value)}{_interval(found)} of the training time"
+    return f"no loss is seen, {lost}" if found.share.value < 0 else f"{lost} is lost to loading"
 
 
 def _interval(found: Evidence) -> str:

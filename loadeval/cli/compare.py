@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadeval.cli.console import errors_told, print_json, print_report
+from loadeval.errors import UsageError
 from loadeval.record.metrics import read_run
 from loadeval.record.model import ARMS
 from loadeval.report.backends import BackendComparison
@@ -45,11 +46,18 @@ def compare(
     """
     with errors_told():
         figure = None if output is None else figure_path(output)
+        _check_each_once(runs)
         read = [read_run(path) for path in runs]
         tell = _tell_backends if _are_backends(read) else _tell_headroom
         tell(read, figure, as_json)
     if figure is not None and not as_json:
         typer.echo(f"\nFigure written to {printable(figure)}")
+
+
+def _check_each_once(paths: Sequence[Path]) -> None:
+    if len({path.resolve() for path in paths}) < len(paths):
+        told = ", ".join(map(str, paths))
+        raise UsageError(f"{told}: the same file stands there twice; expected different runs")
 
 
 def _are_backends(runs: Sequence[Run]) -> bool:

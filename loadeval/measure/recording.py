@@ -28,8 +28,9 @@ if TYPE_CHECKING:
 MAX_WAITING_CHUNKS = 8
 """Chunks that may wait for the log's thread before the hot loop writes them itself."""
 UNSEEN = (
-    "nothing was measured: no batch was served through this LoaderEvaluator. A framework may have "
-    "put another loader in its place; evaluate_in_place(dataloader) measures those too"
+    "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
+    "framework may have put another loader in its place; evaluate_in_place(dataloader) measures "
+    "those too"
 )
 EMPTY = (
     "the loader gave no batch in this epoch; if it can be iterated only once, as a generator, "

@@ -164,7 +164,7 @@ class Event:
     message: str
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)
 class Run:
     """One run, read from disk or just measured.
 
@@ -182,3 +182,7 @@ class Run:
     closed: bool = False
     notes: tuple[str, ...] = ()
     path: Path | None = None
+
+    def __repr__(self) -> str:
+        name, mode = self.header.name, self.header.mode
+        return f"Run({name!r}, mode={mode!r}, {len(self.steps)} batches)"

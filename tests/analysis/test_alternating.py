@@ -123,7 +123,7 @@ def test_the_finding_in_one_line() -> None:
         "the training time is lost to loading, most of it in waiting for batches"
     )
     assert str(headroom(alternating(pairs(2)))).startswith("2.00x if loading were free: inconcl")
-    assert str(headroom(alternating([]))).startswith("inconclusive: the run has no pair")
+    assert str(headroom(alternating([]))).startswith("inconclusive: the run is too short")
 
 
 def test_a_pair_that_is_cut_short_is_left_out() -> None:
@@ -327,8 +327,8 @@ def test_without_a_pair_nothing_is_known() -> None:
     assert (found.speedup, found.lost_share, found.real_ns, found.required) == (None,) * 4
     assert found.verdict == "inconclusive"
     assert found.reason == (
-        "the run has no pair of blocks, one real and one ideal, that is whole: it has 10 batches "
-        "in all"
+        "the run is too short for a pair of blocks, one of real loading and one of ideal: it has "
+        "10 batches in all"
     )
     assert found.pairs == 0
     no_time = headroom(alternating(pairs(wait=0, real=0)))

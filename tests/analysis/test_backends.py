@@ -96,7 +96,7 @@ def test_without_a_whole_round_nothing_is_told() -> None:
     found = result_of("torch", turns(rounds=0), BATCHES)
     assert found.real is found.ideal is found.loader_only is found.speedup is None
     assert found.verdict == "inconclusive"
-    assert "no pair of blocks" in found.reason
+    assert "too short for a pair of blocks" in found.reason
 
 
 def test_a_loader_that_was_ready_has_no_start_up() -> None:

@@ -128,3 +128,11 @@ def test_matplotlib_is_imported_only_to_draw(
         [sys.executable, "-c", script, "compare", *logs], capture_output=True, text=True, check=True
     )
     assert done.stdout.splitlines()[-1] == "False"
+
+
+def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
+    """The same file twice is a mistake, and told as one."""
+    path = record(tmp_path, "torch", "log")
+    code, out, err = run(path, path)
+    assert (code, out) == (1, "")
+    assert "the same file stands there twice" in err

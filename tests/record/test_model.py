@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadeval.record.model import UNKNOWN, Arm, Block, EpochEnd
+from loadeval.record.model import UNKNOWN, Arm, Block, EpochEnd, Header, LoaderInfo, Run
 from loadeval.record.steps import Steps
 
 
@@ -118,3 +118,11 @@ def test_blocks_are_as_few_as_can_be() -> None:
     again = Steps.from_blocks(blocks, [])
     for name in Steps.__slots__:
         assert getattr(again, name).tolist() == getattr(steps, name).tolist()
+
+
+def test_a_run_is_shown_in_a_line() -> None:
+    """Its name, its mode and its batches, not its columns."""
+    run = Run(
+        Header("id", "one", "log", "", "images", 0, LoaderInfo("x")), Steps.from_blocks([], [])
+    )
+    assert repr(run) == "Run('one', mode='log', 0 batches)"
