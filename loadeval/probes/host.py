@@ -43,7 +43,7 @@ class HostProbe:
     """
 
     name = "host"
-    every = 5
+    every = 10
 
     def __init__(self, memory_every_s: float = MEMORY_EVERY_S) -> None:
         self._memory_every_s = memory_every_s
