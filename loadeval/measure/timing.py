@@ -99,7 +99,7 @@ def replayed(
     note: Callable[[str], None],
     owner: object,  # noqa: ARG001 - as above
 ) -> Generator[Any, None, None]:
-    """Serve `batches` kept ones (math.inf: without end), in turn, noted as `logged` does.
+    """Serve `batches` kept ones (math.inf: without end), in turn, noted as `served` does.
 
     `note` is told when the step is found to change its batches in place.
     """
