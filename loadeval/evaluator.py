@@ -9,10 +9,8 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from loadeval.analysis.headroom import Headroom, headroom
-from loadeval.analysis.intervals import precision_of
+from loadeval.analysis.intervals import is_precise
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.measure.adapter import length_of
 from loadeval.measure.measurement import Measurement, free_name
@@ -24,16 +22,13 @@ from loadeval.record.metrics import metrics_of, summary_of, write_metrics
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator
     from types import TracebackType
 
     from typing_extensions import Self
 
     from loadeval.measure.cache import BatchCache
     from loadeval.record.model import Run
-
-FEWEST_PAIRS = 8
-"""Before these, agreement may be chance: a loader's bursts may not have come yet."""
 
 
 class LoaderEvaluator(LoaderProxy):
@@ -139,7 +134,7 @@ class LoaderEvaluator(LoaderProxy):
 
     def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
         self._loader = loader
-        enough = None if settings.precision is None else partial(_is_precise, settings.precision)
+        enough = None if settings.precision is None else partial(is_precise, settings.precision)
         probes = Probes(probes_named(settings.probes), settings.probe_interval_s)
         self._measurement = Measurement(loader, settings, cache, enough, probes)
         self._closer = weakref.finalize(self, self._measurement.close)
@@ -249,13 +244,6 @@ class LoaderEvaluator(LoaderProxy):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
-
-
-def _is_precise(wanted: float, real_ns: Sequence[float], ideal_ns: Sequence[float]) -> bool:
-    if len(real_ns) < FEWEST_PAIRS:
-        return False
-    precision = precision_of(np.array(real_ns), np.array(ideal_ns))
-    return precision is not None and precision < wanted
 
 
 def _restored(

@@ -12,7 +12,7 @@ other.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -21,6 +21,8 @@ import numpy.typing as npt
 
 FEWEST_PAIRS = 3
 """Pairs, or blocks of a run, under which there is no interval."""
+FEWEST_PRECISE = 8
+"""Before so many pairs, agreement may be chance: a loader's bursts may not have come yet."""
 COVERED = 0.95
 
 Series = npt.NDArray[np.float64]
@@ -126,6 +128,14 @@ def precision_of(
     if speedup.low is None or speedup.high is None:
         return None
     return (speedup.high - speedup.low) / 2 / speedup.value
+
+
+def is_precise(wanted: float, real_ns: Sequence[float], ideal_ns: Sequence[float]) -> bool:
+    """Whether `precision_of` pairs of mean cycles is under `wanted`, and they are no few."""
+    if len(real_ns) < FEWEST_PRECISE:
+        return False
+    precision = precision_of(np.array(real_ns), np.array(ideal_ns))
+    return precision is not None and precision < wanted
 
 
 @lru_cache(maxsize=256)

@@ -19,24 +19,24 @@ DEFAULT_CACHE_BYTES = 4 * 2**30
 """Twenty batches of 256 images of 224 x 224 in float32 take 3.1 GB."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The arguments of LoaderEvaluator, whose docstring describes them. Raises UsageError."""
 
     mode: Mode
-    num_cached_batches: int
-    metrics_file: str | os.PathLike[str] | None
-    log_file: str | os.PathLike[str] | None
-    warmup: int | None
+    num_cached_batches: int = 1
+    metrics_file: str | os.PathLike[str] | None = None
+    log_file: str | os.PathLike[str] | None = None
+    warmup: int | None = None
     samples: Callable[[Any], int | None] | None
     unit: str
     max_cache_bytes: int
-    name: str | None
-    epoch_batches: float | None
+    name: str | None = None
+    epoch_batches: float | None = None
     overwrite: bool
     pairs: int | None
     batches: int | None
-    precision: float | None
+    precision: float | None = None
     seed: int
     clock: Callable[[], int]
     probes: tuple[Any, ...] = ()

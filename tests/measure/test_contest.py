@@ -54,19 +54,12 @@ class Arena:
         self.clock = clock = FakeClock(1000)
         self.settings = Settings(
             mode="alternate",
-            num_cached_batches=1,
-            metrics_file=None,
-            log_file=None,
-            warmup=None,
             samples=None,
             unit="images",
             max_cache_bytes=10**9,
-            name=None,
-            epoch_batches=None,
             overwrite=False,
             pairs=rounds,
             batches=8 * rounds,
-            precision=None,
             seed=seed,
             clock=clock,
         )

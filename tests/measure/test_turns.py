@@ -50,9 +50,18 @@ def _adapter(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def settings_of(clock: FakeClock, rounds: int, batches: int) -> Settings:
-    plain: Any = ("alternate", 1, None, None, None, None, "images", 10**9, "scripted", None, False)
-    bounds: Any = (rounds, batches, None, 0, clock)
-    return Settings(*plain, *bounds)
+    return Settings(
+        mode="alternate",
+        samples=None,
+        unit="images",
+        max_cache_bytes=10**9,
+        name="scripted",
+        overwrite=False,
+        pairs=rounds,
+        batches=batches,
+        seed=0,
+        clock=clock,
+    )
 
 
 class Stand:
