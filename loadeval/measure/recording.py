@@ -42,7 +42,8 @@ class Recording:
     """Collects the epochs of a run.
 
     A log is brought up to date by a thread that lives only between an epoch's first batch and
-    its end: a loader that forks its workers when an epoch begins forks with no thread of ours.
+    its end, and so does the one that reads the probes: a loader that forks its workers when an
+    epoch begins forks with no thread of ours.
     """
 
     def __init__(
@@ -85,14 +86,17 @@ class Recording:
         """From now on there is something to write."""
         if self._log is not None and self._flusher is None:
             self._flusher = Flusher(self.drain)
-        self._sampler.start()
+        self._sampler.start_when_due()
 
     def chunk_filled(self, track: Track) -> None:
         """Keep what waits in memory small."""
         if self.closed:
             track.chunks.clear()
-        elif self._log is None or len(track.chunks) > MAX_WAITING_CHUNKS:
+            return
+        if self._log is None or len(track.chunks) > MAX_WAITING_CHUNKS:
             self.drain()
+        if track.has_batches:
+            self._sampler.start_when_due()
 
     def epoch_ended(self, track: Track, end: EpochEnd) -> None:
         """Bring all of the epoch to where it is kept."""

@@ -59,14 +59,19 @@ NO_PROBES = Probes((), 1.0)
 class Sampler:
     """Reads `probes` at their interval while epochs are served, first after one interval.
 
+    The thread that does is started when a reading is due, not with the epoch: of an epoch that
+    is over sooner nothing could be read, and it need not pay for a thread.
+
     A probe that raises ends, and so does a subject that it has text for: why is told in the
     readings, and by an Event when there had been some.
     """
 
     def __init__(self, probes: Probes, clock: Callable[[], int], origin_ns: int) -> None:
         self._interval_s = probes.interval_s
+        self._interval_ns = int(probes.interval_s * 1e9)
         self._clock = clock
         self._origin_ns = origin_ns
+        self._due_ns: int | None = None
         self._waiting = list(probes.probes)
         self._open: list[Probe] = []
         self._found: deque[Found] = deque()
@@ -76,9 +81,17 @@ class Sampler:
         self._stopping: threading.Event | None = None
         self._thread: threading.Thread | None = None
 
-    def start(self) -> None:
-        """Read from now on, unless it does already, or there is nothing to read."""
-        if self._thread is None and (self._waiting or self._open):
+    def start_when_due(self) -> None:
+        """Read from now on, if an interval has passed since this was first asked for.
+
+        Or since the last reading; and unless it reads already, or there is nothing to read.
+        """
+        if self._thread is not None or not (self._waiting or self._open):
+            return
+        now_ns = self._clock()
+        if self._due_ns is None:
+            self._due_ns = now_ns + self._interval_ns
+        if now_ns >= self._due_ns:
             self._stopping = threading.Event()
             self._thread = threading.Thread(
                 target=self._work, args=(self._stopping,), name="loadeval-probes", daemon=True
@@ -126,8 +139,10 @@ class Sampler:
                 self._attempt(probe, self._read)
 
     def _work(self, stopping: threading.Event) -> None:
-        while not stopping.wait(self._interval_s):
+        while not stopping.is_set():
             self.tick()
+            self._due_ns = self._clock() + self._interval_ns
+            stopping.wait(self._interval_s)
 
     def _opened(self, probe: Probe) -> None:
         probe.open()

@@ -10,8 +10,10 @@ if TYPE_CHECKING:
 
     from loadeval.record.model import Arm
 
-CHUNK = 2048
-"""Batches between two looks at anything but the clock."""
+CHUNK = 4096
+"""Batches between two looks at anything but the clock, at most."""
+CHUNK_GROWTH = 8
+"""By how much the first chunks of an epoch grow."""
 
 
 @dataclass(slots=True)
@@ -40,6 +42,18 @@ class Stage:
     def fell_short(self) -> bool:
         """Whether `source` had fewer batches."""
         return self.served < self.size
+
+
+def chunk_sizes() -> Iterator[int]:
+    """Batches in each chunk of an epoch: one, and then more and more, CHUNK at most.
+
+    What waits for a chunk's end then waits no longer than a few times what the epoch has lasted,
+    be its batches quick or slow.
+    """
+    size = 1
+    while True:
+        yield size
+        size = min(size * CHUNK_GROWTH, CHUNK)
 
 
 class Plan(Protocol):
@@ -72,8 +86,10 @@ class WholeEpoch:
 
     def stages(self, epoch: int) -> Generator[Stage, None, None]:  # noqa: ARG002 - see Plan
         """See Plan."""
-        stage = Stage(self.source, 1, since_ns=self.clock() - self.opened_ns)
-        yield stage
-        while not stage.fell_short:
-            stage = Stage(self.source, CHUNK)
+        since_ns: int | None = self.clock() - self.opened_ns
+        for size in chunk_sizes():
+            stage = Stage(self.source, size, since_ns=since_ns)
             yield stage
+            if stage.fell_short:
+                return
+            since_ns = None

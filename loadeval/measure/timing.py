@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.measure.counting import NOTHING, Count
 from loadeval.measure.ownership import changed
-from loadeval.measure.stage import CHUNK
+from loadeval.measure.stage import chunk_sizes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -106,11 +106,12 @@ def replayed(
     track = begin()
     track.started()
     order = cache.handouts(note)
+    sizes = chunk_sizes()
     try:
         while batches > 0:
             marks, counts = track.next_chunk("ideal")
             current = None
-            size = int(min(CHUNK, batches))
+            size = int(min(next(sizes), batches))
             request = clock()
             for fresh, counted, one, version, other, other_version, others in islice(order, size):
                 if (

@@ -36,14 +36,17 @@ class HostProbe:
 
     The workers are all that descend from the training process, and have no reading while there
     are none; `started_workers` counts those seen so far. Rates are means since the reading
-    before, and sums over the processes that live at the end of it. Memory is read every
-    `memory_every_s` seconds at most, and no more often than it can afford: `pss_bytes`, in which
-    what is shared counts once (`pss_file_bytes` of it are of mapped files), and `anonymous_bytes`,
-    in which it counts for each; or `rss_bytes`, where the system tells no better.
+    before, and sums over the processes that live at the end of it.
+
+    What is costly is done no more often than it can afford: looking for new workers, every
+    second or two on a small machine, and reading memory, every `memory_every_s` seconds at most.
+    That is `pss_bytes`, in which what is shared counts once (`pss_file_bytes` of it are of mapped
+    files), and `anonymous_bytes`, in which it counts for each; or `rss_bytes`, where the system
+    tells no better.
     """
 
     name = "host"
-    every = 10
+    every = 20
 
     def __init__(self, memory_every_s: float = MEMORY_EVERY_S) -> None:
         self._memory_every_s = memory_every_s
@@ -52,14 +55,17 @@ class HostProbe:
         """Begin; there is always something to read."""
         self._pid = os.getpid()
         self._family = Family(self._pid)
+        self._family.look()
         self._rates = {"process": Rates(), "workers": Rates()}
         self._machine = MachineLoad()
+        self._family_pace = Paced(0.0)
         self._memory_pace = Paced(self._memory_every_s)
         self._machine_pace = Paced(0.0)
         self._started: set[tuple[int, float]] = set()
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The quantities of each subject now."""
+        self._family_pace.of(self._family.look)
         own = usage_of(self._pid)
         processes = {
             "process": {} if own is None else {self._pid: own},

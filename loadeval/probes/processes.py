@@ -107,7 +107,8 @@ def memory_of(pid: int) -> Memory | None:
 class Family:
     """The processes that descend from process `pid`.
 
-    Each time all pids are listed, and only those that are new are asked for their parents.
+    To look for new ones all pids of the machine are listed; only those that were not there the
+    time before are asked for their parents.
     """
 
     def __init__(self, pid: int) -> None:
@@ -115,14 +116,17 @@ class Family:
         self._asked: set[int] = set()
         self._members: set[int] = set()
 
-    def usages(self) -> dict[int, Usage]:
-        """What each living descendant has used, by pid."""
+    def look(self) -> None:
+        """Find those that have come since the time before."""
         pids = set(psutil.pids())
         parents = {pid: parent_of(pid) for pid in pids - self._asked}
         self._asked = pids
         self._members &= pids
         while joining := self._children_among(parents):
             self._members |= joining
+
+    def usages(self) -> dict[int, Usage]:
+        """What each of those that were found and still live has used, by pid."""
         # One whose parent is over is nobody's here, and its pid may be another's by now.
         found = {pid: usage for pid in self._members if (usage := usage_of(pid)) is not None}
         self._members = {pid for pid in found if self._knows(found[pid].parent)}

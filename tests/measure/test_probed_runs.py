@@ -17,10 +17,12 @@ from loadeval.measure.sampler import Probes, Sampler
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from loadeval.record.model import Run
+
+MILLISECOND = 1_000_000
 
 
 class Counting:
@@ -116,20 +118,49 @@ def test_a_probe_that_ends_in_a_run_is_told_in_the_run(tmp_path: Path) -> None:
 
 
 def test_a_thread_reads_while_an_epoch_is_served() -> None:
-    """It begins with the first batch and ends with the epoch; a probe stays open until close()."""
+    """It begins when a reading is due and ends with the epoch; a probe stays open until close()."""
     probe = Counting()
-    evaluator, _ = evaluator_with(probe, probe_interval_s=0.001)
-    for _ in range(2):
+    evaluator, clock = evaluator_with(probe, probe_interval_s=0.001)
+    for epoch in range(2):
+        for batch in evaluator:
+            assert reading() == (epoch > 0 or batch > 0)
+            assert not reading() or probe.was_read.wait(20)
+            clock.advance(MILLISECOND)
+        probe.was_read.clear()
         assert not reading()
-        for _ in evaluator:
-            assert reading()
-            assert probe.was_read.wait(20)
-            probe.was_read.clear()
-    assert not reading()
     assert probe.did == ["open"]
     evaluator.close()
     assert probe.did == ["open", "close"]
     assert len(read(evaluator.recorded())[0]) == probe.reads
+
+
+def test_epochs_shorter_than_an_interval_are_read_too() -> None:
+    """Once an interval has passed since the first of them."""
+    probe = Counting()
+    evaluator, clock = evaluator_with(probe, probe_interval_s=0.001)
+    for epoch in range(4):
+        for _ in evaluator:
+            clock.advance(MILLISECOND // 10)
+            assert reading() == (epoch == 3)
+            assert not reading() or probe.was_read.wait(20)
+
+
+def test_an_epoch_begins_without_a_thread() -> None:
+    """Even if a reading is due, for the loader may fork its workers there."""
+    probe = Counting()
+    threads = []
+
+    def loader() -> Iterator[int]:
+        threads.append(reading())
+        yield from range(3)
+
+    clock = FakeClock()
+    evaluator = LoaderEvaluator(loader, clock=clock, probes=(probe,), probe_interval_s=0.001)
+    for _ in range(2):
+        for _ in evaluator:
+            clock.advance(MILLISECOND)
+    assert threads == [False, False]
+    assert probe.reads > 0
 
 
 def reading() -> bool:
@@ -137,13 +168,16 @@ def reading() -> bool:
     return any(thread.name == "loadeval-probes" for thread in threading.enumerate())
 
 
-def test_a_sampler_reads_from_start_to_stop() -> None:
-    """start() twice is one thread; after stop() there is none, and start() begins again."""
-    probe = Counting()
-    sampler = Sampler(Probes((probe,), 0.001), FakeClock(), 0)
+def test_a_sampler_reads_until_it_is_stopped() -> None:
+    """It begins once an interval has passed, with one thread; after stop() there is none."""
+    probe, clock = Counting(), FakeClock()
+    sampler = Sampler(Probes((probe,), 0.001), clock, 0)
+    sampler.start_when_due()
+    assert not reading()
     for _ in range(2):
-        sampler.start()
-        sampler.start()
+        clock.advance(MILLISECOND)
+        sampler.start_when_due()
+        sampler.start_when_due()
         assert sum(thread.name == "loadeval-probes" for thread in threading.enumerate()) == 1
         assert probe.was_read.wait(20)
         sampler.stop()
@@ -155,10 +189,13 @@ def test_a_sampler_reads_from_start_to_stop() -> None:
 
 def test_with_nothing_to_read_there_is_no_thread() -> None:
     """Neither without probes, nor once every probe has ended."""
-    empty, ended = (Sampler(Probes(probes, 1), FakeClock(), 0) for probes in ((), (Counting(0),)))
+    clock = FakeClock()
+    empty, ended = (Sampler(Probes(probes, 1), clock, 0) for probes in ((), (Counting(0),)))
     ended.tick()
     for sampler in (empty, ended):
-        sampler.start()
+        for _ in range(2):
+            sampler.start_when_due()
+            clock.advance(1000 * MILLISECOND)
         assert not reading()
 
 

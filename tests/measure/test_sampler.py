@@ -236,7 +236,7 @@ def test_closing_before_the_first_tick_opens_nothing() -> None:
     probe = Script()
     it, _ = sampler(probe)
     it.close()
-    it.start()
+    it.start_when_due()
     it.tick()
     assert (probe.did, it.take()) == ([], [])
 

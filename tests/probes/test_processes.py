@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.probes import processes
-from loadeval.probes.processes import Family, memory_of, usage_by_psutil, usage_of
+from loadeval.probes.processes import Family, Usage, memory_of, usage_by_psutil, usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -28,13 +28,19 @@ def family(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> F
     return Family(os.getpid())
 
 
+def seen(family: Family) -> dict[int, Usage]:
+    """What those that are there now have used."""
+    family.look()
+    return family.usages()
+
+
 def test_children_are_found_when_they_come(family: Family, make_child: Callable[[], Child]) -> None:
     """One by one, and not before."""
-    assert not family.usages()
+    assert not seen(family)
     first = make_child()
-    assert list(family.usages()) == [first.pid]
+    assert list(seen(family)) == [first.pid]
     second = make_child()
-    assert set(family.usages()) == {first.pid, second.pid}
+    assert set(seen(family)) == {first.pid, second.pid}
 
 
 def test_children_are_forgotten_when_they_end(
@@ -42,18 +48,18 @@ def test_children_are_forgotten_when_they_end(
 ) -> None:
     """Whether or not they were waited for."""
     child, killed = make_child(), make_child()
-    assert set(family.usages()) == {child.pid, killed.pid}
+    assert set(seen(family)) == {child.pid, killed.pid}
     child.end()
     os.kill(killed.pid, signal.SIGKILL)
     os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
-    assert not family.usages()
+    assert not seen(family)
 
 
 def test_grandchildren_belong(family: Family, make_child: Callable[[], Child]) -> None:
     """Workers may have processes of their own."""
     child = make_child()
     grandchild = int(child.ask("bear"))
-    assert set(family.usages()) == {child.pid, grandchild}
+    assert set(seen(family)) == {child.pid, grandchild}
 
 
 def test_a_grandchild_of_a_child_that_ended_is_gone(make_child: Callable[[], Child]) -> None:
@@ -61,9 +67,9 @@ def test_a_grandchild_of_a_child_that_ended_is_gone(make_child: Callable[[], Chi
     family = Family(os.getpid())
     child = make_child()
     child.ask("bear")
-    assert len(family.usages()) == 2
+    assert len(seen(family)) == 2
     child.end()
-    assert not family.usages()
+    assert not seen(family)
 
 
 def test_bytes_that_were_read(make_child: Callable[[], Child], tmp_path: Path) -> None:
