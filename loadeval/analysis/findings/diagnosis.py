@@ -2,14 +2,80 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from loadeval.analysis.findings.finding import Diagnosis
+from loadeval.analysis.findings import (
+    capacity,
+    device,
+    interference,
+    likeness,
+    memory,
+    pace,
+    start_up,
+    uneven,
+)
+from loadeval.analysis.findings.case import Case, NotMeasured
+from loadeval.analysis.findings.finding import Check, Diagnosis, Finding
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval.analysis.findings.case import Answer
     from loadeval.record.model import Run
 
 
-def diagnose(real: Run, ideal: Run | None = None) -> Diagnosis:  # noqa: ARG001 - rules to come
-    """What `real` says is wrong: an alternating run, or one that logged, with `ideal` replayed."""
-    return Diagnosis((), ())
+class Rule(NamedTuple):
+    """A rule, by the name that its finding has, and what it asks."""
+
+    name: str
+    question: str
+    ask: Callable[[Case], Answer]
+
+
+RULES = (
+    Rule("capacity", "Is the loader too slow even on its own?", capacity.too_slow),
+    Rule("zero workers", "Does the training process load itself?", capacity.nothing_ahead),
+    Rule("shallow queue", "Does its queue run empty?", capacity.too_shallow),
+    Rule("waiting", "Does training wait, in a run without an ideal?", capacity.waits),
+    Rule("contention", "Are steps slower while batches are loaded?", interference.contention),
+    Rule("bursts", "Is most of the waiting for a few batches?", uneven.bursts),
+    Rule("epoch boundaries", "Does every epoch begin with a wait?", start_up.epoch_boundaries),
+    Rule("slow start-up", "Is the first batch long in coming?", start_up.slow_start),
+    Rule("falling throughput", "Does training become slower and slower?", pace.falling),
+    Rule("drift", "Was one half of the run slower?", pace.drift),
+    Rule("outliers", "Do single batches take twice the median?", uneven.outliers),
+    Rule("memory of the process", "Does the training process' memory grow?", memory.process_grows),
+    Rule("memory of the workers", "Does the workers' memory grow?", memory.workers_grow),
+    Rule("too many workers", "Are there more workers than CPUs?", capacity.too_many),
+    Rule("unpinned memory", "Do batches go to the device unpinned?", device.unpinned),
+    Rule("wait that starved nobody", "Are there waits that cost nothing?", device.waits_unfelt),
+    Rule("look at the step", "Is the device idle with free loading?", device.idle_device),
+    Rule("varying batches", "Do the replayed batches stand for all?", likeness.varying),
+)
+"""In this order where they cost the same, or what they cost is not known."""
+SEVERITIES = ("high", "moderate", "low")
+REPLAYED = NotMeasured("this run replayed kept batches, and loaded nothing")
+
+
+def diagnose(real: Run, ideal: Run | None = None) -> Diagnosis:
+    """What `real` says is wrong: an alternating run, or one that logged, with `ideal` replayed.
+
+    The findings come in the order of the time that they cost; those of which that is not known
+    follow, the severest first. Raises UsageError when the two runs cannot be compared.
+    """
+    if ideal is None and real.header.mode == "replay":
+        return Diagnosis((), tuple(_checked(rule, REPLAYED) for rule in RULES))
+    case = Case.of(real, ideal)
+    answers = [(rule, rule.ask(case)) for rule in RULES]
+    findings = sorted((answer for _, answer in answers if isinstance(answer, Finding)), key=_rank)
+    return Diagnosis(tuple(findings), tuple(_checked(*answer) for answer in answers))
+
+
+def _rank(finding: Finding) -> tuple[float, int]:
+    return -(finding.cost_share or 0.0), SEVERITIES.index(finding.severity)
+
+
+def _checked(rule: Rule, answer: Answer) -> Check:
+    if isinstance(answer, NotMeasured):
+        return Check(rule.name, rule.question, "not measured", answer.reason)
+    return Check(rule.name, rule.question, "nothing found" if answer is None else "found")

@@ -1,0 +1,147 @@
+"""What the rules are asked about: a run, its figures, and what can be said of its loader."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from loadeval.analysis.epochs import epochs_of
+from loadeval.analysis.findings.finding import Place
+from loadeval.analysis.headroom import Headroom, compare, headroom
+from loadeval.analysis.readings import Quantity, quantities
+from loadeval.analysis.summary import Summary, rank_in_epoch, steady, summarise
+from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
+from loadeval.record.model import UNKNOWN
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loadeval.analysis.epochs import Epochs
+    from loadeval.analysis.findings.finding import Finding, Severity
+    from loadeval.analysis.intervals import Estimate
+    from loadeval.record.model import Column, LoaderInfo, Run
+
+THRESHOLDS_OF = "the bounds of TensorFlow's input-pipeline analyser, 5% and 20% of the time"
+MOST_PLACES = 20
+
+
+@dataclass(frozen=True, slots=True)
+class NotMeasured:
+    """Why a rule cannot tell."""
+
+    reason: str
+
+
+Answer: TypeAlias = "Finding | NotMeasured | None"
+
+
+@dataclass(frozen=True)
+class Case:
+    """A run that loaded, and the one that replayed or None. `headroom` is None for a log alone."""
+
+    real: Run
+    ideal: Run | None
+    headroom: Headroom | None
+
+    @classmethod
+    def of(cls, real: Run, ideal: Run | None = None) -> Case:
+        """Raises UsageError when the two cannot be compared."""
+        if ideal is not None:
+            return cls(real, ideal, compare(real, ideal))
+        alternates = real.header.mode == "alternate"
+        return cls(real, None, headroom(real) if alternates else None)
+
+    @property
+    def loader(self) -> LoaderInfo:
+        """What is known of the loader."""
+        return self.real.header.loader
+
+    @cached_property
+    def rows(self) -> npt.NDArray[np.intp]:
+        """The steady batches of the real arm, as rows of the run's steps."""
+        return np.flatnonzero(steady(self.real, "real"))
+
+    @cached_property
+    def wait_ns(self) -> Column:
+        """Their waits."""
+        found: Column = self.real.steps.wait_ns[self.rows]
+        return found
+
+    @cached_property
+    def cycle_ns(self) -> Column:
+        """Their waits and steps."""
+        found: Column = self.wait_ns + self.real.steps.step_ns[self.rows]
+        return found
+
+    @cached_property
+    def summary(self) -> Summary:
+        """The figures of the real arm."""
+        return summarise(self.real, "real")
+
+    @cached_property
+    def epochs(self) -> Epochs:
+        """The whole epochs."""
+        return epochs_of(self.real)
+
+    @cached_property
+    def ranks(self) -> Column:
+        """The number within its epoch of every batch of the run."""
+        return rank_in_epoch(self.real.steps.epoch)
+
+    @property
+    def cpus(self) -> int | None:
+        """How many CPUs the training process may use."""
+        found = self.real.header.environment.get("cpus_usable")
+        return found if isinstance(found, int) and found > 0 else None
+
+    @property
+    def lost(self) -> Estimate | None:
+        """The share of the time lost to loading, where it is surely some and matters."""
+        found = None if self.headroom is None else self.headroom.lost_share
+        if found is None or found.low is None or found.low <= 0:
+            return None
+        return found if found.value >= MODERATE_SHARE else None
+
+    def reading(self, subject: str, name: str) -> Quantity | None:
+        """What was read of one quantity while batches that count were served."""
+        found = (one for one in self._quantities if (one.subject, one.name) == (subject, name))
+        return next(found, None)
+
+    def readings_named(self, name: str) -> list[Quantity]:
+        """What was read of a quantity of every subject that has it."""
+        return [one for one in self._quantities if one.name == name]
+
+    @cached_property
+    def _quantities(self) -> tuple[Quantity, ...]:
+        return quantities(self.real)
+
+    def places(
+        self, rows: npt.NDArray[np.intp], weight: npt.NDArray[np.float64]
+    ) -> tuple[Place, ...]:
+        """The batches at `rows` of the run's steps, those of the greatest `weight` first."""
+        heaviest = rows[np.argsort(-weight, kind="stable")][:MOST_PLACES]
+        return tuple(self._place(row) for row in heaviest.tolist())
+
+    def _place(self, row: int) -> Place:
+        steps = self.real.steps
+        start_ns, wait_ns, step_ns = (
+            int(column[row]) for column in (steps.request_ns, steps.wait_ns, steps.step_ns)
+        )
+        known = start_ns != UNKNOWN
+        return Place(
+            epoch=int(steps.epoch[row]),
+            batch=int(self.ranks[row]),
+            start_ns=start_ns if known else None,
+            end_ns=start_ns + wait_ns + step_ns if known else None,
+            wait_ns=wait_ns,
+        )
+
+
+def severity_of(cost_share: float | None) -> Severity:
+    """How much it matters that this share of the time is lost."""
+    if cost_share is None or cost_share < MODERATE_SHARE:
+        return "low"
+    return "moderate" if cost_share < HIGH_SHARE else "high"

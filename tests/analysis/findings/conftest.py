@@ -1,0 +1,135 @@
+"""Runs that show one thing each, and what is found in them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.record.model import UNKNOWN, Arm, Block, EpochEnd, Header, LoaderInfo, Pull, Run
+from loadeval.record.readings import Readings
+from loadeval.record.steps import Steps
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loadeval.analysis.findings.finding import Finding
+
+MS = 1_000_000
+
+
+def block(
+    arm: Arm, pair: int | None, start_ns: int, count: int, wait_ms: float, step_ms: float
+) -> Block:
+    def column(value: float) -> Any:
+        return np.full(count, int(value * MS))
+
+    request_ns = start_ns + np.arange(count) * int((wait_ms + step_ms) * MS)
+    unknown = np.full(count, UNKNOWN)
+    return Block(0, arm, request_ns, column(wait_ms), column(step_ms), unknown, unknown, pair)
+
+
+@pytest.fixture
+def alternating() -> Callable[..., Run]:
+    """Ten pairs of blocks of 8 batches, times in milliseconds, and the loader's own pace."""
+
+    def make(
+        *,
+        wait: float = 0.0,
+        real: float = 50.0,
+        ideal: float = 50.0,
+        alone: float | None = None,
+        noise: float = 0.0,
+        environment: dict[str, Any] | None = None,
+        readings: Sequence[Readings] = (),
+        **loader: Any,
+    ) -> Run:
+        blocks, start_ns = [], 0
+        for pair in range(10):
+            step = real + (noise if pair % 2 else -noise)
+            for arm, waited, taken in (("real", wait, step), ("ideal", 0.0, ideal)):
+                found = block(
+                    "real" if arm == "real" else "ideal", pair, start_ns, 8, waited, taken
+                )
+                start_ns = int(found.request_ns[-1]) + int((waited + taken) * MS)
+                blocks.append(found)
+        pulls = (
+            []
+            if alone is None
+            else [Pull(pair, 0, 8, 8, int(8 * alone * MS), None) for pair in range(10)]
+        )
+        info = LoaderInfo(**{"backend": "torch.utils.data.DataLoader", "workers": 2, **loader})
+        header = Header(
+            "id", "run", "alternate", "", "images", 1, info, {}, environment or {"cpus_usable": 8}
+        )
+        return Run(
+            header,
+            Steps.from_blocks(blocks, []),
+            ends=(EpochEnd(0, "broken off"),),
+            pulls=tuple(pulls),
+            readings=tuple(readings),
+        )
+
+    return make
+
+
+@pytest.fixture
+def finding() -> Callable[..., Finding]:
+    """The finding of a rule, which must be there."""
+
+    def find(rule: str, real: Run, ideal: Run | None = None) -> Finding:
+        (found,) = (one for one in diagnose(real, ideal).findings if one.rule == rule)
+        return found
+
+    return find
+
+
+@pytest.fixture
+def outcome() -> Callable[..., tuple[str, str]]:
+    """What came of asking a rule, and why it could not tell."""
+
+    def ask(rule: str, real: Run, ideal: Run | None = None) -> tuple[str, str]:
+        (check,) = (one for one in diagnose(real, ideal).checks if one.rule == rule)
+        return check.outcome, check.reason
+
+    return ask
+
+
+@pytest.fixture
+def level() -> Callable[..., Readings]:
+    """Readings of one quantity, every 10 ms, always the same."""
+
+    def make(probe: str, subject: str, name: str, value: float) -> Readings:
+        time_ns = np.arange(2000, dtype=np.int64) * 10 * MS
+        return Readings(probe, subject, time_ns, {name: np.full(2000, value)})
+
+    return make
+
+
+@pytest.fixture
+def long_alternating() -> Run:
+    """Thirty pairs, of whose real batches every hundredth waits long."""
+    blocks = []
+    for pair in range(30):
+        real = block("real", pair, pair * 20_000 * MS, 8, 1, 99)
+        real.wait_ns[7] = 4000 * MS if pair % 12 == 5 else MS
+        blocks += [real, block("ideal", pair, pair * 20_000 * MS + 10_000 * MS, 8, 0, 99)]
+    info = LoaderInfo("torch.utils.data.DataLoader", workers=2)
+    header = Header("id", "run", "alternate", "", "images", 1, info)
+    return Run(header, Steps.from_blocks(blocks, []))
+
+
+@pytest.fixture
+def timed_run() -> Run:
+    """A log of 30 batches of 100 ns, of which number 3 waits for 900."""
+    wait_ns = np.full(30, 10)
+    wait_ns[3] = 900
+    step_ns = np.full(30, 90)
+    request_ns = np.append(0, np.cumsum(wait_ns + step_ns)[:-1]) + 2700
+    request_ns[:4] = [0, 100, 200, 3000]
+    unknown = np.full(30, UNKNOWN)
+    found = Block(0, "real", request_ns, wait_ns, step_ns, unknown, unknown)
+    header = Header("id", "run", "log", "", "images", 0, LoaderInfo("loader"))
+    return Run(header, Steps.from_blocks([found], []))

@@ -1,0 +1,210 @@
+"""Loaders that are too slow, too shallow, or load nothing ahead; and too many workers."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval.record.model import LoaderInfo
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval.analysis.findings.finding import Finding
+    from loadeval.record.model import Run
+
+    MakeRun = Callable[..., Run]
+    Find = Callable[..., Finding]
+    Ask = Callable[..., tuple[str, str]]
+
+NOTHING = ("nothing found", "")
+
+
+def loader(**facts: Any) -> LoaderInfo:
+    return LoaderInfo(**{"backend": "torch.utils.data.DataLoader", "workers": 0, **facts})
+
+
+def test_a_loader_that_is_too_slow_alone(alternating: MakeRun, finding: Find) -> None:
+    """The workers that it would take are told, and the factor, and what is lost."""
+    found = finding("capacity", alternating(wait=50, real=50, ideal=50, alone=100))
+    assert found.sentence.startswith("The loader is too slow even on its own: it must become 2.00")
+    assert found.advice == "Raise num_workers from 2 to 4, or make decoding and transforms cheaper."
+    assert (found.severity, found.confidence) == ("high", "measured")
+    assert found.cost_share == pytest.approx(0.5)
+    (lost, *paces) = found.evidence
+    assert (lost.name, lost.unit) == ("time lost", "share")
+    assert lost.value == pytest.approx(0.5)
+    assert [(fact.name, fact.value) for fact in paces] == [
+        ("real cycle", 100e6),
+        ("ideal cycle", 50e6),
+        ("loader alone", 100e6),
+    ]
+
+
+def test_a_loader_that_is_just_fast_enough_alone(alternating: MakeRun, outcome: Ask) -> None:
+    """Its capacity is not what is missing."""
+    assert outcome("capacity", alternating(wait=50, alone=50)) == NOTHING
+
+
+def test_a_loss_that_does_not_matter(alternating: MakeRun, outcome: Ask) -> None:
+    """Under 5% of the time nothing is said, however slow the loader is by itself."""
+    run = alternating(wait=2, alone=80)
+    assert outcome("capacity", run) == outcome("shallow queue", run) == NOTHING
+
+
+def test_a_loss_that_may_be_none(alternating: MakeRun, outcome: Ask) -> None:
+    """An interval that holds 0 is no evidence."""
+    run = alternating(wait=4, noise=20, alone=80)
+    assert outcome("capacity", run) == outcome("shallow queue", run) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("workers", "cpus", "advice"),
+    [
+        (2, 3, "Raise num_workers from 2 to 3, one for each CPU, and make decoding and tra"),
+        (2, 2, "Make decoding and transforms cheaper: there are 2 CPUs for the 2 workers ther"),
+        (None, 8, "Give it more workers or threads, or make decoding and transforms cheaper."),
+        (2, None, "Raise num_workers from 2 to 4, or make decoding and transforms cheaper."),
+    ],
+)
+def test_there_are_only_so_many_cpus(
+    alternating: MakeRun, finding: Find, workers: int | None, cpus: int | None, advice: str
+) -> None:
+    """No more workers are advised than there are CPUs."""
+    environment = {"cpus_usable": cpus, "host": "there"}
+    run = alternating(wait=50, alone=100, workers=workers, environment=environment)
+    assert finding("capacity", run).advice.startswith(advice)
+
+
+def test_what_was_not_timed_alone(alternating: MakeRun, make_run: MakeRun, outcome: Ask) -> None:
+    """Neither capacity nor queue can be told then, nor from a log by itself."""
+    for rule in ("capacity", "shallow queue"):
+        told, reason = outcome(rule, alternating(wait=50))
+        assert (told, reason[:27]) == ("not measured", "the loader was not timed on")
+        told, reason = outcome(rule, make_run([50] * 40))
+        assert (told, reason[:27]) == ("not measured", "nothing was served for free")
+
+
+def test_a_queue_that_runs_empty(alternating: MakeRun, finding: Find) -> None:
+    """A loader that is fast enough alone keeps training waiting: a deeper prefetch is advised."""
+    found = finding("shallow queue", alternating(wait=12.5, alone=40, prefetch_depth=4))
+    assert found.advice.startswith("Raise prefetch_factor from 2 to 4; or make")
+    assert "at 0.80 of an ideal cycle" in found.sentence
+    assert found.severity == "high"
+    assert found.cost_share == pytest.approx(0.2)
+    assert [fact.name for fact in found.evidence][-1] == "prefetch depth"
+
+
+@pytest.mark.parametrize(
+    ("facts", "advice"),
+    [
+        ({"prefetch_depth": None}, "Prefetch more batches; or"),
+        ({"prefetch_depth": 2, "workers": None}, "Raise prefetch_factor from 2 to 4; or"),
+        ({"prefetch_depth": 2, "backend": "nvidia.dali.x"}, "Raise prefetch_queue_depth, so that"),
+        ({"prefetch_depth": 2, "backend": "my.loader"}, "Prefetch more batches; or"),
+    ],
+)
+def test_the_setting_has_its_loaders_name(
+    alternating: MakeRun, finding: Find, facts: dict[str, Any], advice: str
+) -> None:
+    """Where it is known; else what to do is said in words."""
+    found = finding("shallow queue", alternating(wait=12.5, alone=40, **facts))
+    assert found.advice.startswith(advice)
+
+
+def test_slower_steps_are_no_shallow_queue(alternating: MakeRun, outcome: Ask) -> None:
+    """Where the loss is not in waiting, the queue is not to blame."""
+    assert outcome("shallow queue", alternating(real=80, alone=40)) == NOTHING
+
+
+def test_a_loader_without_workers(make_run: MakeRun, finding: Find, outcome: Ask) -> None:
+    """All that it waits is its own work; as many workers are advised as would keep up."""
+    run = make_run([250] * 40, 100, loader=loader(), environment={"cpus_usable": 8})
+    found = finding("zero workers", run)
+    assert found.advice == "Raise num_workers from 0 to 3."
+    assert found.cost_share == pytest.approx(250 / 350)
+    assert found.confidence == "likely"
+    assert outcome("waiting", run) == NOTHING
+
+
+def test_a_loader_without_workers_in_both_arms(
+    alternating: MakeRun, finding: Find, outcome: Ask
+) -> None:
+    """What is lost is measured, and the cause is named once."""
+    run = alternating(wait=50, alone=50, workers=0)
+    found = finding("zero workers", run)
+    assert found.cost_share == pytest.approx(0.5)
+    assert found.confidence == "measured"
+    assert outcome("capacity", run) == outcome("shallow queue", run) == NOTHING
+    assert outcome("zero workers", alternating(wait=1, workers=0)) == NOTHING
+
+
+def test_more_workers_than_cpus_are_not_advised(make_run: MakeRun, finding: Find) -> None:
+    """What is missing then is said."""
+    run = make_run([250] * 40, 100, loader=loader(), environment={"cpus_usable": 2})
+    assert finding("zero workers", run).advice == (
+        "Raise num_workers from 0 to 2. It would take 3, and there are 2 CPUs: make batches "
+        "cheaper too."
+    )
+
+
+def test_steps_that_take_no_time(make_run: MakeRun, finding: Find) -> None:
+    """No number of workers follows from them, so one is advised, whatever CPUs there are."""
+    run = make_run([250] * 40, 0, loader=loader())
+    assert finding("zero workers", run).advice == "Raise num_workers from 0 to 1."
+
+
+def test_loading_that_costs_little(make_run: MakeRun, outcome: Ask) -> None:
+    """Under 5% of the time no workers are called for."""
+    assert outcome("zero workers", make_run([4] * 40, 96, loader=loader())) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("workers", "batches", "reason"),
+    [(None, 40, "how many workers the loader has is not known"), (0, 0, "no steady batch was")],
+)
+def test_whether_there_are_workers_is_not_known(
+    make_run: MakeRun, outcome: Ask, workers: int | None, batches: int, reason: str
+) -> None:
+    """Nor what they cost, where no batch was measured."""
+    run = make_run([9] * batches, loader=loader(workers=workers))
+    told, why = outcome("zero workers", run)
+    assert told == "not measured"
+    assert why.startswith(reason)
+
+
+def test_more_workers_than_cpus(alternating: MakeRun, finding: Find, outcome: Ask) -> None:
+    """They are told with the CPUs there are; as many as CPUs are not too many."""
+    found = finding("too many workers", alternating(workers=9))
+    assert found.advice.startswith("Lower num_workers from 9 to 8 or less")
+    assert (found.severity, found.cost_share) == ("low", None)
+    assert outcome("too many workers", alternating(workers=8)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    ("workers", "environment", "reason"),
+    [(None, {"cpus_usable": 8}, "how many workers the"), (2, {"host": "x"}, "how many CPUs")],
+)
+def test_too_many_for_what_is_not_known(
+    alternating: MakeRun, outcome: Ask, workers: int | None, environment: Any, reason: str
+) -> None:
+    """Neither workers nor CPUs are guessed."""
+    run = alternating(workers=workers, environment=environment)
+    told, why = outcome("too many workers", run)
+    assert told == "not measured"
+    assert why.startswith(reason)
+
+
+def test_a_log_in_which_training_waits(make_run: MakeRun, finding: Find, outcome: Ask) -> None:
+    """The share is told, and that it is not what free loading gains."""
+    found = finding("waiting", make_run([5] * 40, 95))
+    assert found.sentence.startswith("Training waits for batches for 5.0% of its time.")
+    assert "alternate" in found.advice
+    assert outcome("waiting", make_run([4] * 40, 95)) == NOTHING
+    assert outcome("waiting", make_run([], 95)) == ("not measured", "no steady batch was measured")
+
+
+def test_a_measured_loss_is_not_told_as_waiting(alternating: MakeRun, outcome: Ask) -> None:
+    """What free loading gains is known then."""
+    assert outcome("waiting", alternating(wait=50)) == NOTHING

@@ -1,0 +1,63 @@
+"""Steps that are slower while the loader works."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval.analysis.findings.finding import Finding
+    from loadeval.record.model import Run
+    from loadeval.record.readings import Readings
+
+    MakeRun = Callable[..., Run]
+    Find = Callable[..., Finding]
+    Ask = Callable[..., tuple[str, str]]
+
+NOTHING = ("nothing found", "")
+
+
+def test_slower_steps_without_waits(alternating: MakeRun, finding: Find) -> None:
+    """What they cost is told, with its interval."""
+    found = finding("contention", alternating(real=80, ideal=60))
+    assert found.cost_share == pytest.approx(0.25)
+    assert found.sentence.startswith("A step takes 20 ms longer while batches are loaded, 25.0%")
+    assert found.evidence[0].low == pytest.approx(20e6)
+    assert [fact.name for fact in found.evidence] == ["slower step", "CPUs there are"]
+    assert found.advice.startswith("Try a smaller num_workers, fewer threads in each worker, and")
+
+
+def test_all_cpus_are_busy(
+    alternating: MakeRun, finding: Find, level: Callable[..., Readings]
+) -> None:
+    """Where training and workers use what there is, fewer workers would not be enough."""
+    readings = [
+        level("host", subject, "cpu_cores", cores)
+        for subject, cores in (("process", 1.9), ("workers", 1.8))
+    ]
+    run = alternating(real=80, ideal=60, readings=readings, environment={"cpus_usable": 4})
+    found = finding("contention", run)
+    assert found.advice.startswith("All 4 CPUs are busy: make decoding and transforms cheaper")
+    assert [fact.value for fact in found.evidence[1:]] == [pytest.approx(3.7), 4]
+
+
+def test_cpus_that_are_not_known(alternating: MakeRun, finding: Find) -> None:
+    """Nothing is said of them."""
+    found = finding("contention", alternating(real=80, ideal=60, environment={"host": "there"}))
+    assert [fact.name for fact in found.evidence] == ["slower step"]
+
+
+@pytest.mark.parametrize("times", [{"real": 52, "ideal": 50}, {"real": 60, "noise": 30}])
+def test_steps_that_are_hardly_slower(
+    alternating: MakeRun, outcome: Ask, times: dict[str, float]
+) -> None:
+    """Under 5% of the time, or by no more than chance."""
+    assert outcome("contention", alternating(**times)) == NOTHING
+
+
+def test_a_log_has_no_other_steps(make_run: MakeRun, outcome: Ask) -> None:
+    """Nothing was served for free, so no step was measured without loading."""
+    assert outcome("contention", make_run([0] * 40))[0] == "not measured"
