@@ -1,6 +1,8 @@
 """How much faster would training be if data loading were free? Measured, for any loader."""
 
 from loadeval.analysis.backends import BackendResult
+from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.analysis.findings.finding import Check, Diagnosis, Fact, Finding, Place
 from loadeval.backends import compare_backends
 from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
 from loadeval.evaluator import LoaderEvaluator
@@ -19,15 +21,21 @@ __all__ = [
     "BackendComparison",
     "BackendResult",
     "CacheError",
+    "Check",
+    "Diagnosis",
+    "Fact",
+    "Finding",
     "IterableAdapter",
     "LoaderEvaluator",
     "LoaderInfo",
     "LoadevalError",
     "LoadevalWarning",
+    "Place",
     "Run",
     "RunLogError",
     "UsageError",
     "compare_backends",
+    "diagnose",
     "evaluate_in_place",
     "is_array",
     "leaves",

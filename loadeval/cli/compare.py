@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.cli.console import errors_told, print_json, print_report
 from loadeval.errors import UsageError
 from loadeval.record.metrics import read_run
 from loadeval.record.model import ARMS
 from loadeval.report.backends import BackendComparison
 from loadeval.report.comparison import Comparison
+from loadeval.report.findings import diagnosis_as_dict, diagnosis_report
 from loadeval.report.plots import comparison_figure, figure_path, save_figure
 from loadeval.report.readings import readings_as_dict
 from loadeval.report.text import RunsReport, comparison_report
@@ -74,7 +76,8 @@ def _tell_headroom(runs: Sequence[Run], figure: Path | None, as_json: bool) -> N
     if as_json:
         print_json(_as_json(comparison))
     else:
-        print_report(comparison_report(comparison.headroom), RunsReport(comparison.sides))
+        found = diagnosis_report(diagnose(*comparison.runs))
+        print_report(comparison_report(comparison.headroom), found, RunsReport(comparison.sides))
 
 
 def _tell_backends(runs: Sequence[Run], figure: Path | None, as_json: bool) -> None:
@@ -88,8 +91,13 @@ def _tell_backends(runs: Sequence[Run], figure: Path | None, as_json: bool) -> N
 
 
 def _as_json(comparison: Comparison) -> dict[str, Any]:
-    """The fields of Headroom, the summaries of both sides, and the readings of each run."""
+    """The fields of Headroom, the summaries of both sides, readings and diagnosis."""
     summaries = [dataclasses.asdict(summary) for _, summary in comparison.sides]
     sides = dict(zip(ARMS, summaries, strict=True))
     readings = [readings_as_dict(run) for run in comparison.runs]
-    return {**dataclasses.asdict(comparison.headroom), **sides, "readings": readings}
+    return {
+        **dataclasses.asdict(comparison.headroom),
+        **sides,
+        "readings": readings,
+        "diagnosis": diagnosis_as_dict(diagnose(*comparison.runs)),
+    }

@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.cli.console import errors_told, print_json, print_report
 from loadeval.record.metrics import read_run
 from loadeval.record.model import ARMS
 from loadeval.report.comparison import columns
+from loadeval.report.findings import diagnosis_as_dict, diagnosis_report
 from loadeval.report.readings import readings_as_dict
 from loadeval.report.text import RunsReport
 
@@ -38,7 +40,12 @@ def show(
     if as_json:
         print_json({"runs": [_as_json(run) for run in read]})
     else:
-        print_report(RunsReport([side for run in read for side in columns(run)]))
+        found = [diagnosis_report(diagnose(run), run.header.name) for run in read if _loads(run)]
+        print_report(RunsReport([side for run in read for side in columns(run)]), *found)
+
+
+def _loads(run: Run) -> bool:
+    return run.header.mode != "replay"
 
 
 def _as_json(run: Run) -> dict[str, Any]:
@@ -61,5 +68,6 @@ def _as_json(run: Run) -> dict[str, Any]:
         "notes": list(run.notes),
         "events": [dataclasses.asdict(event) for event in run.events],
         "readings": readings_as_dict(run),
+        "diagnosis": diagnosis_as_dict(diagnose(run)),
         **named,
     }

@@ -13,10 +13,12 @@ import pytest
 from typer.testing import CliRunner
 
 from loadeval.analysis import headroom
+from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.analysis.summary import summarise
 from loadeval.cli.main import app
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.record.metrics import read_run
+from loadeval.report.findings import diagnosis_as_dict
 from loadeval.report.readings import readings_as_dict
 from loadeval.testing import FakeClock, ScriptedLoader
 
@@ -77,14 +79,23 @@ def test_a_figure_is_written_where_asked(logs: Logs, tmp_path: Path) -> None:
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
+def test_findings_stand_between_comparison_and_runs(logs: Logs) -> None:
+    """What is wrong, or that nothing is, and what was asked."""
+    _, out, _ = run(*logs)
+    assert out.index("verdict") < out.index("\nFindings: none\n") < out.index("\nrun ")
+    assert "Nothing found: zero workers" not in out  # how many there are is not known
+    assert "  Nothing found: waiting, contention" in out
+
+
 def test_json_has_the_fields_of_the_dataclasses(logs: Logs) -> None:
-    """One object: Headroom's fields, both summaries as real and ideal, and readings."""
+    """One object: Headroom's fields, the summaries of real and ideal, readings, diagnosis."""
     code, out, err = run(*logs, "--json")
     real, ideal = map(read_run, logs)
     expected = dataclasses.asdict(headroom.compare(real, ideal))
     expected |= {"real": dataclasses.asdict(summarise(real))}
     expected |= {"ideal": dataclasses.asdict(summarise(ideal))}
     expected |= {"readings": [readings_as_dict(real), readings_as_dict(ideal)]}
+    expected |= {"diagnosis": diagnosis_as_dict(diagnose(real, ideal))}
     assert (code, err) == (0, "")
     assert json.loads(out) == json.loads(json.dumps(expected))
 

@@ -57,12 +57,13 @@ def _cpus_used(case: Case) -> float | None:
 
 def _advice(case: Case, used: float | None) -> str:
     fewer = f"a smaller {workers_setting(case.loader)}, fewer threads in each worker"
-    if used is not None and case.cpus is not None and used >= BUSY * case.cpus:
-        return (
-            f"All {case.cpus} CPUs are busy: make decoding and transforms cheaper, move them to "
-            f"the device, or give the training more CPUs. Measure {fewer}."
-        )
+    cheaper = "make decoding and transforms cheaper, move them to the device, or"
+    if used is None or case.cpus is None:
+        return f"Try {fewer}, and less copying; {cheaper} give the training more CPUs."
+    if used >= BUSY * case.cpus:
+        busy = f"All {case.cpus} CPUs are busy"
+        return f"{busy}: {cheaper} give the training more CPUs. Measure {fewer}."
     return (
-        f"Try {fewer}, and less copying: CPUs are left, so it may be memory bandwidth, Python's "
-        "lock, or the device that both want."
+        f"Try {fewer}, and less copying: {case.cpus - used:.2g} CPUs are left, so it may be memory "
+        "bandwidth, Python's lock, or the device that both want."
     )

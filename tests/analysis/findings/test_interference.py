@@ -28,6 +28,7 @@ def test_slower_steps_without_waits(alternating: MakeRun, finding: Find) -> None
     assert found.evidence[0].low == pytest.approx(20e6)
     assert [fact.name for fact in found.evidence] == ["slower step", "CPUs there are"]
     assert found.advice.startswith("Try a smaller num_workers, fewer threads in each worker, and")
+    assert "are left" not in found.advice
 
 
 def test_all_cpus_are_busy(
@@ -42,6 +43,13 @@ def test_all_cpus_are_busy(
     found = finding("contention", run)
     assert found.advice.startswith("All 4 CPUs are busy: make decoding and transforms cheaper")
     assert [fact.value for fact in found.evidence[1:]] == [pytest.approx(3.7), 4]
+
+
+def test_cpus_are_left(alternating: MakeRun, finding: Find, level: Callable[..., Readings]) -> None:
+    """Then it is something else that both want."""
+    readings = [level("host", "process", "cpu_cores", 1.5)]
+    run = alternating(real=80, ideal=60, readings=readings, environment={"cpus_usable": 4})
+    assert "2.5 CPUs are left, so it may be memory bandwidth" in finding("contention", run).advice
 
 
 def test_cpus_that_are_not_known(alternating: MakeRun, finding: Find) -> None:

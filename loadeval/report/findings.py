@@ -1,0 +1,120 @@
+"""Findings for the terminal, their figures in words, and the same as JSON-ready values."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, Any
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.text import Text
+
+from loadeval.report.wording import (
+    LONGEST_NAME,
+    counted,
+    duration,
+    number,
+    printable,
+    share,
+    shortened,
+    size,
+    speedup,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import RenderableType
+
+    from loadeval.analysis.findings.finding import Diagnosis, Fact, Finding, Place
+
+INDENT = 2
+MOST_PLACES = 5
+IN_WORDS: dict[str, Callable[[float], str]] = {
+    "ns": duration,
+    "bytes": size,
+    "share": share,
+    "x": speedup,
+}
+"""How a figure is told, by its unit; of other units it is the number of what is counted."""
+
+
+def diagnosis_report(diagnosis: Diagnosis, name: str = "") -> RenderableType:
+    """The findings in the run of that `name`, with all that belongs to them, and what was asked."""
+    findings = [
+        part
+        for number, finding in enumerate(diagnosis.findings, 1)
+        for part in _finding(number, finding)
+    ]
+    where = f" in {printable(shortened(name, LONGEST_NAME))}" if name else ""
+    heading = f"Findings{where}" if findings else f"Findings{where}: none"
+    return Group(
+        Text(heading, style="bold"), *findings, *map(_indented, checked_in_words(diagnosis))
+    )
+
+
+def checked_in_words(diagnosis: Diagnosis) -> list[str]:
+    """What was checked without a finding, and what could not be and why, in a line each."""
+    clear = [check.rule for check in diagnosis.checks if check.outcome == "nothing found"]
+    reasons: dict[str, list[str]] = {}
+    for check in diagnosis.checks:
+        if check.outcome == "not measured":
+            reasons.setdefault(check.reason, []).append(check.rule)
+    lines = [f"Nothing found: {', '.join(clear)}."] if clear else []
+    unknown = "; ".join(f"{', '.join(rules)} ({reason})" for reason, rules in reasons.items())
+    return [*lines, f"Not measured: {unknown}."] if unknown else lines
+
+
+def heading_of(finding: Finding) -> str:
+    """The rule's name, how severe it is, what it costs, and how sure that is."""
+    cost = "cost not known" if finding.cost_share is None else f"{share(finding.cost_share)} lost"
+    return f"{finding.rule}: {finding.severity}, {cost}, {finding.confidence}"
+
+
+def fact_in_words(fact: Fact) -> str:
+    """A figure with its name and unit, and its interval where it has one."""
+    return f"{fact.name} {value_in_words(fact)}"
+
+
+def value_in_words(fact: Fact) -> str:
+    """The figure alone."""
+    told = IN_WORDS.get(fact.unit)
+    if told is None:
+        value = number(fact.value) if fact.value % 1 else f"{fact.value:,.0f}"
+        return value if fact.unit in fact.name else f"{value} {fact.unit}"
+    if fact.low is None or fact.high is None:
+        return told(fact.value)
+    return f"{told(fact.value)} [{told(fact.low)}, {told(fact.high)}]"
+
+
+def place_in_words(place: Place) -> str:
+    """A batch: its epoch and number, when it was asked for, how long it took and was waited for."""
+    when = "" if place.start_ns is None else f" at {duration(place.start_ns)}"
+    took = ""
+    if place.start_ns is not None and place.end_ns is not None:
+        took = f"took {duration(place.end_ns - place.start_ns)}, "
+    return (
+        f"epoch {place.epoch}, batch {place.batch:,}{when}: {took}waited {duration(place.wait_ns)}"
+    )
+
+
+def diagnosis_as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
+    """All fields of Diagnosis, Finding, Fact, Place and Check, by name."""
+    return dataclasses.asdict(diagnosis)
+
+
+def _finding(number: int, finding: Finding) -> list[RenderableType]:
+    lines = [finding.sentence, f"Advice: {finding.advice}"]
+    if finding.evidence:
+        lines.append(f"Evidence: {'; '.join(map(fact_in_words, finding.evidence))}.")
+    if finding.places:
+        lines.append(f"Where: {'; '.join(map(place_in_words, finding.places[:MOST_PLACES]))}")
+        more = len(finding.places) - MOST_PLACES
+        if more > 0:
+            lines[-1] += f"; and {counted(more, 'batch', 'batches')} more."
+    lines.append(f"Rule: {finding.source}.")
+    return [Text(f"{number}. {heading_of(finding)}"), *map(_indented, lines)]
+
+
+def _indented(line: str) -> RenderableType:
+    return Padding(Text(printable(line), overflow="fold"), (0, 0, 0, INDENT))

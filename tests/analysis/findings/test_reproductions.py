@@ -1,0 +1,218 @@
+"""Each finding in a real run of a real loader that has the fault.
+
+Loaders and steps sleep, for far longer than a slow machine could blur. What needs a CUDA
+device is not here.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from functools import partial
+from multiprocessing import get_context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.evaluator import LoaderEvaluator
+from loadeval.probes.host import HostProbe
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval.analysis.findings.finding import Finding
+    from loadeval.record.model import Run
+
+MS = 0.001
+Numbers = Dataset[torch.Tensor]
+
+
+class Slow(Numbers):
+    """Numbers, of which each takes as long as `seconds` says."""
+
+    def __init__(self, count: int, seconds: Callable[[int], float]) -> None:
+        self.count = count
+        self.seconds = seconds
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        time.sleep(self.seconds(index))
+        return torch.tensor([index])
+
+
+class Sharing(Numbers):
+    """Numbers, for each of which `one` lock is held for 10 ms."""
+
+    def __init__(self, one: Any) -> None:
+        self.one = one
+
+    def __len__(self) -> int:
+        return 120
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        with self.one:
+            time.sleep(10 * MS)
+        return torch.tensor([index])
+
+
+class Keeping(Slow):
+    """Numbers, with each of which a worker keeps a megabyte more."""
+
+    def __init__(self) -> None:
+        super().__init__(400, lambda _: 5 * MS)
+        self.kept: list[bytes] = []
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        self.kept.append(os.urandom(1_000_000))
+        return super().__getitem__(index)
+
+
+def trained(
+    loader: Any, step: Callable[[int], object], mode: str = "log", epochs: int = 1, **options: Any
+) -> Run:
+    """A run of a loop that calls `step` with each batch's number."""
+    options = {"probes": (), **options}
+    with LoaderEvaluator(loader, mode=mode, **options) as evaluator:
+        for _ in range(epochs):
+            for number, _ in enumerate(evaluator):
+                step(number)
+        return evaluator.recorded()
+
+
+def the(rule: str, real: Run, ideal: Run | None = None) -> Finding:
+    """The finding of that rule."""
+    (found,) = (one for one in diagnose(real, ideal).findings if one.rule == rule)
+    return found
+
+
+def pause(milliseconds: float) -> Callable[[int], None]:
+    """A step that sleeps."""
+    return lambda _: time.sleep(milliseconds * MS)
+
+
+def test_capacity() -> None:
+    """Two workers at 20 ms a batch cannot feed a step of 2 ms."""
+    loader = DataLoader(Slow(150, lambda _: 20 * MS), num_workers=2)
+    found = the("capacity", trained(loader, pause(2), "alternate", pairs=4))
+    assert found.severity == "high"
+
+
+def test_zero_workers() -> None:
+    """A DataLoader loads in the training process unless it is told otherwise."""
+    found = the("zero workers", trained(DataLoader(Slow(60, lambda _: 5 * MS)), pause(1)))
+    assert found.advice.startswith("Raise num_workers from 0 to")
+
+
+def test_shallow_queue() -> None:
+    """Every fourth sample takes three steps' time: a queue of one batch cannot hide that."""
+    uneven = Slow(180, lambda index: 60 * MS if index % 4 == 3 else MS)
+    loader = DataLoader(uneven, num_workers=1, prefetch_factor=1)
+    found = the("shallow queue", trained(loader, pause(20), "alternate", pairs=6))
+    assert found.advice.startswith("Raise prefetch_factor from 1 to 2")
+
+
+def test_waiting() -> None:
+    """A log tells that training waits."""
+    loader = DataLoader(Slow(60, lambda _: 10 * MS), num_workers=1)
+    assert "alternate" in the("waiting", trained(loader, pause(1))).advice
+
+
+def test_contention() -> None:
+    """Two workers and the step want the same thing, of which there is one."""
+    one = get_context("fork").Lock()
+    loader = DataLoader(Sharing(one), num_workers=2, multiprocessing_context="fork")
+
+    def step(_: int) -> None:
+        with one:
+            time.sleep(10 * MS)
+
+    run = trained(loader, step, "alternate", pairs=4)
+    assert the("contention", run).severity in {"moderate", "high"}
+
+
+def test_bursts() -> None:
+    """Every hundredth batch takes 100 ms, others none."""
+    loader = DataLoader(Slow(400, lambda index: 0.1 if index % 100 == 99 else 0), num_workers=1)
+    found = the("bursts", trained(loader, pause(0.5)))
+    assert 99 in {place.batch for place in found.places}
+
+
+def test_epoch_boundaries_and_slow_start_up() -> None:
+    """Workers that take 200 ms to begin are started anew each epoch."""
+    loader = DataLoader(
+        Slow(10, lambda _: 0), num_workers=1, worker_init_fn=lambda _: time.sleep(0.2)
+    )
+    run = trained(loader, pause(5), epochs=3)
+    assert the("epoch boundaries", run).advice.startswith("Pass persistent_workers=True")
+    assert the("slow start-up", run).severity == "low"
+
+
+def test_falling_throughput() -> None:
+    """Each batch takes longer than the one before."""
+    loader = DataLoader(Slow(160, lambda index: index * 0.1 * MS))
+    assert the("falling throughput", trained(loader, pause(1))).advice.startswith("The waits grow")
+
+
+def test_drift() -> None:
+    """The second half is served from a cache, say."""
+    loader = DataLoader(Slow(100, lambda index: 8 * MS if index < 50 else 0))
+    assert "faster than the first" in the("drift", trained(loader, pause(4))).sentence
+
+
+def test_outliers() -> None:
+    """One step saves a checkpoint."""
+    found = the(
+        "outliers", trained(range(60), lambda number: time.sleep(0.3 if number == 40 else 5 * MS))
+    )
+    assert 40 in {place.batch for place in found.places}
+
+
+@pytest.fixture
+def _memory_is_read_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is costly, so that seconds show what hours do."""
+    monkeypatch.setattr("loadeval.probes.host.MOST_SHARE", float("inf"))
+
+
+@pytest.mark.usefixtures("_memory_is_read_often")
+def test_memory_of_the_process() -> None:
+    """A list of all outputs so far grows with every step."""
+    kept = []
+
+    def step(_: int) -> None:
+        kept.append(np.ones(125_000))
+        time.sleep(5 * MS)
+
+    probes = [HostProbe(memory_every_s=0)]
+    run = trained(range(400), step, probes=probes, probe_interval_s=0.001)
+    assert the("memory of the process", run).severity == "high"
+
+
+@pytest.mark.usefixtures("_memory_is_read_often")
+def test_memory_of_the_workers() -> None:
+    """A dataset that keeps what it has loaded grows in its workers."""
+    loader = DataLoader(Keeping(), num_workers=1)
+    probes = [HostProbe(memory_every_s=0)]
+    run = trained(loader, pause(1), probes=probes, probe_interval_s=0.001)
+    assert the("memory of the workers", run).severity == "high"
+
+
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # torch's, rightly
+def test_too_many_workers() -> None:
+    """One more than there are CPUs."""
+    cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    loader = DataLoader(Slow(4, lambda _: 0), num_workers=cpus + 1)
+    assert f"to {cpus} or less" in the("too many workers", trained(loader, pause(0))).advice
+
+
+def test_varying_batches() -> None:
+    """A step that takes longer from batch to batch."""
+    step = partial(lambda scale, number: time.sleep(scale * number), 0.1 * MS)
+    real = trained(range(80), step)
+    ideal = trained(range(80), step, "replay")
+    assert "its place in the epoch" in the("varying batches", real, ideal).sentence
