@@ -41,6 +41,13 @@ class Quantity:
     real: Level | None
     ideal: Level | None
 
+    @property
+    def difference(self) -> float | None:
+        """By how much the ideal mean exceeds the real one; None where either was not read."""
+        if self.real is None or self.ideal is None:
+            return None
+        return self.ideal.mean - self.real.mean
+
 
 def quantities(run: Run) -> tuple[Quantity, ...]:
     """Every quantity that was read while batches that count were served, in order.
@@ -55,6 +62,25 @@ def quantities(run: Run) -> tuple[Quantity, ...]:
         for name, values in found.values.items()
         if any(levels := [_level(found, values, stretches[arm]) for arm in ARMS])
     )
+
+
+def of_two_runs(real: Run, ideal: Run) -> tuple[Quantity, ...]:
+    """The real arm's levels from one run, the ideal one's from another."""
+    found = {_key(one): one for one in quantities(real)}
+    others = {_key(one): one for one in quantities(ideal)}
+    keys = dict.fromkeys([*found, *others])
+    return tuple(
+        Quantity(
+            *key,
+            found[key].real if key in found else None,
+            others[key].ideal if key in others else None,
+        )
+        for key in keys
+    )
+
+
+def _key(found: Quantity) -> tuple[str, str, str]:
+    return found.probe, found.subject, found.name
 
 
 def missing(run: Run) -> tuple[tuple[str, str], ...]:

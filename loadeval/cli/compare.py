@@ -18,6 +18,7 @@ from loadeval.report.comparison import Comparison
 from loadeval.report.findings import diagnosis_as_dict, diagnosis_report
 from loadeval.report.plots import comparison_figure, figure_path, save_figure
 from loadeval.report.readings import readings_as_dict
+from loadeval.report.readings_table import readings_report
 from loadeval.report.text import RunsReport, comparison_report
 from loadeval.report.wording import printable
 
@@ -77,7 +78,12 @@ def _tell_headroom(runs: Sequence[Run], figure: Path | None, as_json: bool) -> N
         print_json(_as_json(comparison))
     else:
         found = diagnosis_report(diagnose(*comparison.runs))
-        print_report(comparison_report(comparison.headroom), found, RunsReport(comparison.sides))
+        print_report(
+            comparison_report(comparison.headroom),
+            found,
+            readings_report(*comparison.runs),
+            RunsReport(comparison.sides, readings=False),
+        )
 
 
 def _tell_backends(runs: Sequence[Run], figure: Path | None, as_json: bool) -> None:

@@ -79,7 +79,9 @@ def readings_as_dict(run: Run) -> dict[str, Any]:
     """Every quantity of each arm, what is missing and why, and how memory grows, for JSON."""
     return {
         "starved_ns": {arm: starved_ns(run, arm) for arm in ARMS},
-        "quantities": [asdict(found) for found in quantities(run)],
+        "quantities": [
+            {**asdict(found), "difference": found.difference} for found in quantities(run)
+        ],
         "missing": [{"probe": probe, "reason": why} for probe, why in missing(run)],
         "growth": [asdict(found) for found in growths(run)],
     }
@@ -94,6 +96,11 @@ def growth_in_words(run: Run) -> list[str]:
     ]
 
 
+def name_in_words(found: Quantity) -> str:
+    """The subject and the quantity, without its unit: GPU 0 kernel busy."""
+    return f"{_subject(found)} {_plain(found.name)}"
+
+
 def value_of(name: str, value: float) -> str:
     """A value of the quantity `name`, in the unit that its name ends in."""
     told = (tell for end, tell in UNITS.items() if name.endswith(end))
@@ -105,7 +112,7 @@ def _rows(run: Run, arm: Arm) -> Iterable[tuple[str, str]]:
     yield "device starved, mean", NO_DEVICE if starved is None else duration(starved)
     found = [one for one in quantities(run) if one.name in MAIN and getattr(one, arm)]
     for one in found:
-        yield f"{_subject(one)} {_plain(one.name)}", _mean(one, arm)
+        yield name_in_words(one), _mean(one, arm)
     for probe, why in missing(run):
         yield probe, f"{NOT_MEASURED}: {printable(shortened(why, 2 * LONGEST_SUBJECT))}"
     if not found and not missing(run):

@@ -49,10 +49,15 @@ LONGEST_FACT = 120
 
 
 class RunsReport:
-    """One column for each run, as many side by side as there is room for; their notes below."""
+    """One column for each run, as many side by side as there is room for; their notes below.
 
-    def __init__(self, runs: Sequence[tuple[Run, Summary]]) -> None:
-        read = readings_rows([(run, arm_of(run)) for run, _ in runs])
+    What was read of the machine is among the rows unless `readings` says no.
+    """
+
+    def __init__(self, runs: Sequence[tuple[Run, Summary]], *, readings: bool = True) -> None:
+        read: Sequence[Rows] = [[] for _ in runs]
+        if readings:
+            read = readings_rows([(run, arm_of(run)) for run, _ in runs])
         self.columns = [
             [*figures(run, summary), *rows, *loader_facts(run)]
             for (run, summary), rows in zip(runs, read, strict=True)

@@ -1,0 +1,65 @@
+"""What was read of the machine, real beside ideal, as a table for the terminal."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.console import Group
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from loadeval.analysis.readings import missing, of_two_runs, quantities
+from loadeval.record.model import ARMS
+from loadeval.report.readings import MAIN, TOO_SHORT, name_in_words, value_of
+from loadeval.report.wording import NOT_MEASURED, printable
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+    from loadeval.analysis.readings import Level, Quantity
+    from loadeval.record.model import Run
+
+SHOWN = (*MAIN, "pss_bytes", "rss_bytes", "memory_available_bytes")
+GAP = 2
+
+
+def readings_report(real: Run, ideal: Run | None = None) -> RenderableType:
+    """Means of each arm with p50 and p95, and the difference; and why there are none."""
+    found = quantities(real) if ideal is None else of_two_runs(real, ideal)
+    shown = [one for one in found if one.name in SHOWN]
+    runs = [real] if ideal is None else [real, ideal]
+    reasons = dict.fromkeys(one for run in runs for one in missing(run))
+    said = [f"{probe}: {NOT_MEASURED}: {printable(reason)}" for probe, reason in reasons]
+    if not shown and not said:
+        said = [TOO_SHORT]
+    table = [_table(shown)] if shown else []
+    lines = (Padding(Text(line, overflow="fold"), (0, 0, 0, GAP)) for line in said)
+    return Group(Text("The machine meanwhile", style="bold"), *table, *lines)
+
+
+def difference_in_words(found: Quantity) -> str:
+    """By how much the ideal mean exceeds the real one, in points where it is a percentage."""
+    if found.difference is None:
+        return NOT_MEASURED
+    sign = "-" if found.difference < 0 else "+"
+    if found.name.endswith("_percent"):
+        return f"{sign}{abs(found.difference):.0f} points"
+    return f"{sign}{value_of(found.name, abs(found.difference))}"
+
+
+def _table(shown: list[Quantity]) -> Table:
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    for heading in ("mean (p50, p95)", *ARMS, "difference"):
+        table.add_column(heading, overflow="fold")
+    for one in shown:
+        levels = [_level(one.name, level) for level in (one.real, one.ideal)]
+        table.add_row(*map(Text, (name_in_words(one), *levels, difference_in_words(one))))
+    return table
+
+
+def _level(name: str, level: Level | None) -> str:
+    if level is None:
+        return NOT_MEASURED
+    mean, p50, p95 = (value_of(name, value) for value in (level.mean, level.p50, level.p95))
+    return f"{mean} ({p50}, {p95})"
