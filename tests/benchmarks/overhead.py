@@ -10,8 +10,11 @@ from __future__ import annotations
 import random
 import statistics
 import tempfile
+from collections import deque
 from dataclasses import dataclass
+from functools import partial
 from importlib import import_module
+from itertools import islice
 from pathlib import Path
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
@@ -23,6 +26,8 @@ from rich.progress import track
 from rich.table import Table
 
 from loadeval import LoaderEvaluator
+from loadeval.measure.device import Starving
+from loadeval.measure.stage import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +35,7 @@ if TYPE_CHECKING:
 BATCHES = 20_000
 ROUNDS = 25
 NUMBER = 7
+CUDA = torch.cuda.is_available()
 TENSORS = {"x": torch.zeros(8, 3, 4, 4), "y": torch.zeros(8, dtype=torch.long)}
 
 
@@ -78,6 +84,31 @@ def annotated(loader: Batches) -> LoaderEvaluator:
     return LoaderEvaluator(loader, annotate="torch")
 
 
+class NoEvent:
+    """Stands for an event of CUDA's where there is no device: what is left is our own part."""
+
+    def record(self) -> None:
+        """Note no time."""
+
+    def query(self) -> bool:
+        """It has always passed."""
+        return True
+
+    def elapsed_time(self, _: NoEvent) -> float:
+        """No milliseconds."""
+        return 0.0
+
+
+def starving(loader: Batches) -> Iterator[Any]:
+    """The loader, watched for the device's starving: two events for each batch."""
+    event = partial(torch.cuda.Event, enable_timing=True) if CUDA else NoEvent
+    found = Starving(0, event, deque())
+    batches = found.watched(iter(loader))
+    for _ in range(0, BATCHES, CHUNK):
+        yield from islice(batches, CHUNK)
+        found.take()
+
+
 @dataclass(frozen=True)
 class Subject:
     """Something to time: `make(loader)` is iterated once in each round."""
@@ -108,6 +139,9 @@ def subjects() -> list[Subject]:
         Subject("loadeval replay", TENSORS, replayed, 3.0),
         Subject("loadeval log, to a file", TENSORS, logged_to_file),
         Subject('loadeval log, annotate="torch"', TENSORS, annotated),
+        Subject(
+            f"starving alone, {'events on the device' if CUDA else 'no CUDA'}", NUMBER, starving
+        ),
     ]
     if dali is not None:
         found.append(Subject("DALI LoaderEvaluator log", TENSORS, dali))
