@@ -91,8 +91,8 @@ def growth(run: Run, subject: str) -> Growth:
     if firsts is None or seconds is None or firsts.low is None or seconds.low is None:
         return _not_measured(
             subject,
-            f"{sum(len(times) for times, _ in stretches)} readings of memory are too few for a "
-            "trend: run for some minutes",
+            "too few readings of memory for a trend, "
+            f"{sum(len(times) for times, _ in stretches)}: run for some minutes",
         )
     goes_on = firsts.low > 0 and seconds.low > 0
     gained = seconds.value * _hours(stretches) / limit_bytes

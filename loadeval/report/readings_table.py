@@ -53,13 +53,17 @@ def _table(shown: list[Quantity]) -> Table:
     for heading in ("mean (p50, p95)", *ARMS, "difference"):
         table.add_column(heading, overflow="fold")
     for one in shown:
-        levels = [_level(one.name, level) for level in (one.real, one.ideal)]
+        levels = [level_in_words(one.name, level) for level in (one.real, one.ideal)]
         table.add_row(*map(Text, (name_in_words(one), *levels, difference_in_words(one))))
     return table
 
 
-def _level(name: str, level: Level | None) -> str:
+def level_in_words(name: str, level: Level | None) -> str:
+    """The mean with p50 and p95, their unit once where they have one in common."""
     if level is None:
         return NOT_MEASURED
-    mean, p50, p95 = (value_of(name, value) for value in (level.mean, level.p50, level.p95))
-    return f"{mean} ({p50}, {p95})"
+    told = [value_of(name, value) for value in (level.mean, level.p50, level.p95)]
+    (mean, p50, p95), units = zip(*(one.partition(" ")[::2] for one in told), strict=True)
+    if len(set(units)) == 1:
+        return f"{mean} ({p50}, {p95}) {units[0]}".rstrip()
+    return f"{told[0]} ({told[1]}, {told[2]})"

@@ -192,14 +192,14 @@ def test_too_few_readings() -> None:
     found = workers(line(8, 6 * GB))
     assert found.bytes_per_hour is None
     assert not found.grows
-    assert found.reason.startswith("not measured: 8 readings of memory are too few for a trend")
+    assert found.reason.startswith("not measured: too few readings of memory for a trend, 8:")
 
 
 @pytest.mark.parametrize("values", [{"cpu_cores": [1.0, 2.0]}, {"rss_bytes": [np.nan] * 9}])
 def test_no_reading_of_memory(values: dict[str, list[float]]) -> None:
     """Other readings do not tell."""
     found = growth(run_of(readings("workers", **values)), "workers")
-    assert found.reason.startswith("not measured: 0 readings of memory")
+    assert found.reason.startswith("not measured: too few readings of memory for a trend, 0:")
 
 
 def test_no_readings() -> None:

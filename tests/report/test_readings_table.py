@@ -13,7 +13,7 @@ from loadeval.analysis.readings import Level, Quantity
 from loadeval.record.model import Arm, Block, Header, LoaderInfo, Run
 from loadeval.record.readings import Readings
 from loadeval.record.steps import Steps
-from loadeval.report.readings_table import difference_in_words, readings_report
+from loadeval.report.readings_table import difference_in_words, level_in_words, readings_report
 
 TIMES = [1000, 2000, 3000, 4000]
 
@@ -84,6 +84,14 @@ def test_nothing_was_read() -> None:
     """It is said why."""
     assert printed(alternating())[1].startswith("not measured: nothing was read")
     assert printed(alternating(missing="no driver"))[1:] == ["gpu: not measured: no driver"]
+
+
+@pytest.mark.parametrize(
+    ("p95", "told"), [(1.2, "1.00 (1.00, 1.20) GB"), (3000, "1.00 GB (1.00 GB, 3.00 TB)")]
+)
+def test_a_unit_that_all_have_is_told_once(p95: float, told: str) -> None:
+    """Others stand at their figures."""
+    assert level_in_words("x_bytes", Level(3, 1e9, 1e9, p95 * 1e9)) == told
 
 
 def test_a_difference_has_its_sign_and_unit() -> None:

@@ -13,6 +13,7 @@ from loadeval.analysis.verdict import MODERATE_SHARE, percent
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.intervals import Estimate
 
 NO_IDEAL = NotMeasured("nothing was served for free: measure with mode='alternate'")
 NOT_ALONE = NotMeasured(
@@ -20,6 +21,7 @@ NOT_ALONE = NotMeasured(
 )
 NO_WORKERS_KNOWN = NotMeasured("how many workers the loader has is not known")
 NO_BATCH = NotMeasured("no steady batch was measured")
+ALTERNATE = "Measure with mode='alternate', which times the loader alone and tells why"
 MEASURED_PACES = f"loadeval's three paces; {THRESHOLDS_OF}"
 
 
@@ -144,14 +146,35 @@ def too_many(case: Case) -> Answer:
 
 
 def waits(case: Case) -> Answer:
-    """Of a run that was only logged: training waits for its loader."""
-    share = case.summary.wait_share
-    if case.headroom is not None or case.loader.workers == 0:
+    """Time goes into loading, and the loader alone was not timed."""
+    found = case.headroom
+    if case.loader.workers == 0 or (found is not None and found.required is not None):
         return None
+    if found is not None:
+        return None if case.lost is None else _lost_somehow(case.lost)
+    share = case.summary.wait_share
     if share is None:
         return NO_BATCH
-    if share < MODERATE_SHARE:
-        return None
+    return None if share < MODERATE_SHARE else _waited(share)
+
+
+def _lost_somehow(lost: Estimate) -> Finding:
+    return Finding(
+        rule="waiting",
+        severity=severity_of(lost.value),
+        sentence=(
+            f"{percent(lost.value)} of the training time is lost to loading. Whether the loader "
+            "is too slow, or has too shallow a queue, is not measured."
+        ),
+        evidence=(Fact("time lost", lost.value, "share", lost.low, lost.high),),
+        advice=f"{ALTERNATE}.",
+        confidence="measured",
+        source=THRESHOLDS_OF,
+        cost_share=lost.value,
+    )
+
+
+def _waited(share: float) -> Finding:
     return Finding(
         rule="waiting",
         severity=severity_of(share),
@@ -160,7 +183,7 @@ def waits(case: Case) -> Answer:
             "would be without is not measured: it may be less, and it may be more."
         ),
         evidence=(Fact("share waited", share, "share"),),
-        advice="Measure with mode='alternate', which tells what free loading would gain, and why.",
+        advice=f"{ALTERNATE}, and what free loading would gain.",
         confidence="possible",
         source=THRESHOLDS_OF,
         cost_share=share,

@@ -36,7 +36,7 @@ RULES = (
     Rule("capacity", "Is the loader too slow even on its own?", capacity.too_slow),
     Rule("zero workers", "Does the training process load itself?", capacity.nothing_ahead),
     Rule("shallow queue", "Does its queue run empty?", capacity.too_shallow),
-    Rule("waiting", "Does training wait, in a run without an ideal?", capacity.waits),
+    Rule("waiting", "Is time lost, and the loader alone not timed?", capacity.waits),
     Rule("contention", "Are steps slower while batches are loaded?", interference.contention),
     Rule("bursts", "Is most of the waiting for a few batches?", uneven.bursts),
     Rule("epoch boundaries", "Does every epoch begin with a wait?", start_up.epoch_boundaries),

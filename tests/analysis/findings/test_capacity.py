@@ -205,6 +205,15 @@ def test_a_log_in_which_training_waits(make_run: MakeRun, finding: Find, outcome
     assert outcome("waiting", make_run([], 95)) == ("not measured", "no steady batch was measured")
 
 
+def test_two_runs_of_which_one_loses(make_run: MakeRun, finding: Find, outcome: Ask) -> None:
+    """The loss is measured then, and what it is due to is not."""
+    real, ideal = make_run([50] * 40, 50), make_run([0] * 40, 50, mode="replay")
+    found = finding("waiting", real, ideal)
+    assert found.sentence.startswith("50.0% of the training time is lost to loading.")
+    assert (found.confidence, found.severity) == ("measured", "high")
+    assert outcome("waiting", make_run([0] * 40, 50), ideal) == NOTHING
+
+
 def test_a_measured_loss_is_not_told_as_waiting(alternating: MakeRun, outcome: Ask) -> None:
-    """What free loading gains is known then."""
-    assert outcome("waiting", alternating(wait=50)) == NOTHING
+    """Where the loader alone was timed, what it is due to is known."""
+    assert outcome("waiting", alternating(wait=50, alone=100)) == NOTHING
