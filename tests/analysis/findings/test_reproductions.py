@@ -137,8 +137,8 @@ def test_contention() -> None:
 
 
 def test_bursts() -> None:
-    """Every hundredth batch takes 100 ms, others none."""
-    loader = DataLoader(Slow(400, lambda index: 0.1 if index % 100 == 99 else 0), num_workers=1)
+    """Every hundredth batch takes 200 ms, others none."""
+    loader = DataLoader(Slow(400, lambda index: 0.2 if index % 100 == 99 else 0))
     found = the("bursts", trained(loader, pause(0.5)))
     assert 99 in {place.batch for place in found.places}
 
