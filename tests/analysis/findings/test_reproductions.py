@@ -110,8 +110,8 @@ def test_zero_workers() -> None:
 
 
 def test_shallow_queue() -> None:
-    """Every fourth sample takes three steps' time: a queue of one batch cannot hide that."""
-    uneven = Slow(180, lambda index: 60 * MS if index % 4 == 3 else MS)
+    """Every fourth sample takes two steps' time: a queue of one batch cannot hide that."""
+    uneven = Slow(180, lambda index: 45 * MS if index % 4 == 3 else 0)
     loader = DataLoader(uneven, num_workers=1, prefetch_factor=1)
     found = the("shallow queue", trained(loader, pause(20), "alternate", pairs=6))
     assert found.advice.startswith("Raise prefetch_factor from 1 to 2")
