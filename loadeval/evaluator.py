@@ -72,6 +72,8 @@ class LoaderEvaluator(LoaderProxy):
         probe_interval_s: seconds between two readings.
         annotate: "nvtx" or "torch": waits and steps are named ranges, `loadeval.wait real` say,
             which Nsight Systems or torch's profiler shows (docs/export.md).
+        every: for runs of months: N keeps the detail of one batch in N, and exact totals of all
+            (docs/run-log.md). In `log` mode alone.
         overwrite: whether `log_file` may replace a file.
         dataloader: another name for `loader`, as in DALI's class of the same name.
         clock: a clock in nanoseconds, for tests.
@@ -103,6 +105,7 @@ class LoaderEvaluator(LoaderProxy):
         probes: Iterable[Any] = NAMES,
         probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
         annotate: str | None = None,
+        every: int = 1,
         overwrite: bool = False,
         dataloader: Any = None,
         clock: Callable[[], int] = time.perf_counter_ns,
@@ -128,6 +131,7 @@ class LoaderEvaluator(LoaderProxy):
             probes=tuple(probes),
             probe_interval_s=probe_interval_s,
             annotate=annotate,  # type: ignore[arg-type]  # checked there
+            every=every,
             clock=clock,
         )
         self._wrap(dataloader if loader is None else loader, settings)

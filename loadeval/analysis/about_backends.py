@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from loadeval.analysis.backends import BATCHES, of_one_comparison
+from loadeval.analysis.epochs import lengths
 from loadeval.record.model import UNKNOWN
 
 if TYPE_CHECKING:
@@ -89,10 +88,19 @@ def whole_epochs(run: Run, unit: str) -> set[int]:
     Only after the end of an epoch is it sure that the next one begins at its beginning.
     """
     over = {end.epoch for end in run.ends if end.cause == "exhausted"}
-    steps = run.steps
-    amounts = np.ones(len(steps), dtype=np.int64) if unit == BATCHES else steps.samples
-    whole = [amounts[steps.epoch == one] for one in over if one - 1 in over]
-    return {int(epoch.sum()) for epoch in whole if (epoch != UNKNOWN).all()}
+    whole = {one for one in over if one - 1 in over}
+    if unit == BATCHES:
+        return {count for epoch, count in lengths(run).items() if epoch in whole}
+    if run.header.every > 1:
+        return set(filter(None, (_samples_of(run, epoch) for epoch in whole)))
+    counts = [run.steps.samples[run.steps.epoch == one] for one in whole]
+    return {int(epoch.sum()) for epoch in counts if (epoch != UNKNOWN).all()}
+
+
+def _samples_of(run: Run, epoch: int) -> int | None:
+    """By its tallies; None where they are not known."""
+    found = [tally.samples for tally in run.tallies if tally.epoch == epoch]
+    return None if None in found else sum(count or 0 for count in found)
 
 
 def _about_machines(runs: Sequence[Run]) -> list[str]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.intervals import Pace
+from loadeval.analysis.summary import steady, steady_tallies
 from loadeval.record.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -65,6 +66,25 @@ def side_of(steps: Steps, rows: Rows) -> Side:
         step_ns=steps.step_ns[rows].astype(np.float64),
         batches=np.ones(len(chosen)),
         samples=chosen.astype(np.float64) if known else None,
+    )
+
+
+def side_of_run(run: Run) -> Side:
+    """The steady batches of a run in one arm: an entry for each, or for each tally of them.
+
+    The tallies have all batches. Those that were kept in detail, one in N, may be unlike the
+    others: what happens at every 20th may happen at every one of them, or at none.
+    """
+    if run.header.every == 1:
+        return side_of(run.steps, steady(run))
+    tallies = steady_tallies(run)
+    counts = [tally.samples for tally in tallies if tally.samples is not None]
+    known = len(counts) == len(tallies) and sum(counts) > 0
+    return Side(
+        wait_ns=np.array([tally.wait_ns for tally in tallies], dtype=np.float64),
+        step_ns=np.array([tally.step_ns for tally in tallies], dtype=np.float64),
+        batches=np.array([tally.batches for tally in tallies], dtype=np.float64),
+        samples=np.array(counts, dtype=np.float64) if known else None,
     )
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from loadeval.analysis.intervals import FEWEST_PAIRS, over_runs
-from loadeval.analysis.summary import rank_in_epoch, steady
+from loadeval.analysis.summary import steady
 from loadeval.record.model import UNKNOWN
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ def drift_ns(pace: Pace) -> float:
 def unrepresentative(real: Run, ideal: Run) -> str:
     """A sentence where kept batches may not stand for the epoch; "" where nothing says so."""
     found = []
-    if dependent(real, _ranks(real)):
+    if dependent(real, real.steps.batch):
         found.append("its place in the epoch")
     if dependent(real, real.steps.nbytes) or dependent(ideal, ideal.steps.nbytes):
         found.append("its size in bytes")
@@ -108,7 +108,3 @@ def mean_ranks(column: Column) -> npt.NDArray[np.float64]:
     last = np.cumsum(counts)
     ranks: npt.NDArray[np.float64] = ((last - counts) + (last - 1))[which] / 2
     return ranks
-
-
-def _ranks(run: Run) -> Column:
-    return rank_in_epoch(run.steps.epoch)

@@ -13,7 +13,7 @@ from loadeval.analysis.verdict import MODERATE_SHARE
 
 if TYPE_CHECKING:
     from loadeval.analysis.figures import Gain
-    from loadeval.record.model import Run
+    from loadeval.record.model import Column, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,14 +43,36 @@ def epochs_of(run: Run) -> Epochs:
     """The epochs of a run that loaded."""
     whole = {end.epoch: end.wait_ns for end in run.ends if end.cause == "exhausted"}
     waits = [wait_ns for wait_ns in whole.values() if wait_ns is not None]
-    numbers, lengths = np.unique(run.steps.epoch, return_counts=True)
-    found = lengths[np.isin(numbers, list(whole))].tolist()
+    found = [count for epoch, count in lengths(run).items() if epoch in whole]
     length = run.header.loader.length
     return Epochs(
         batches=_mean(found) or (float(length) if length else None),
         startup_ns=_mean(startups(run).tolist()),
         end_ns=_mean(waits),
     )
+
+
+def lengths(run: Run) -> dict[int, int]:
+    """How many batches each epoch had, as far as they are recorded."""
+    if run.header.every == 1:
+        numbers, counts = np.unique(run.steps.epoch, return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    found: dict[int, int] = {}
+    for tally in run.tallies:
+        found[tally.epoch] = found.get(tally.epoch, 0) + tally.batches
+    return found
+
+
+def numbers_in_run(run: Run) -> Column:
+    """Each row's number among all batches of the run, from 0, its epochs one after the other."""
+    if run.header.every == 1:
+        return np.arange(len(run.steps))
+    found, before = lengths(run), 0
+    numbers = run.steps.batch.copy()
+    for epoch in np.unique(run.steps.epoch).tolist():
+        numbers[run.steps.epoch == epoch] += before
+        before += found.get(epoch, 0)
+    return numbers
 
 
 def starting_up(gain: Gain | None, epochs: Epochs) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 
 from loadeval.analysis.alone import loader_only_ns as timed_alone_ns
 from loadeval.analysis.alone import not_measured as unknown_of
-from loadeval.analysis.arms import paired, side_of
+from loadeval.analysis.arms import paired, side_of_run
 from loadeval.analysis.caution import about_two_runs, not_quite_free, same_unit
 from loadeval.analysis.checks import drift_ns, loads_ahead, too_busy
 from loadeval.analysis.epochs import epochs_of, starting_up
@@ -17,7 +17,7 @@ from loadeval.analysis.figures import figures
 from loadeval.analysis.intervals import Estimate, over_pairs, over_runs
 from loadeval.analysis.stalls import missed_stall_ns, widened
 from loadeval.analysis.starving import hidden_waits, starved_ns
-from loadeval.analysis.summary import steady, summarise
+from loadeval.analysis.summary import summarise
 from loadeval.analysis.unmeasured import no_pace, no_pair
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE, Evidence, judge
 from loadeval.errors import UsageError
@@ -122,7 +122,7 @@ def compare(real: Run, ideal: Run) -> Headroom:
     """
     _check_arm(real, "real")
     _check_arm(ideal, "ideal")
-    one, other = (side_of(run.steps, steady(run)) for run in (real, ideal))
+    one, other = side_of_run(real), side_of_run(ideal)
     found = figures(one, other, over_runs, same_unit(real, ideal))
     verdict = no_pace([(real, one.count, found.real_ns), (ideal, other.count, found.ideal_ns)])
     if found.gain is not None:

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.arms import Side, paired, side_of
+from loadeval.analysis.arms import Side, paired, side_of_run
 from loadeval.analysis.figures import figures
 from loadeval.analysis.intervals import Estimate, Pace, over_pairs, over_runs, ratio
 from loadeval.analysis.stalls import RULE_OF_THREE, missed_stall_ns
-from loadeval.analysis.summary import SECOND_NS, steady
+from loadeval.analysis.summary import SECOND_NS
 
 if TYPE_CHECKING:
     from loadeval.analysis.intervals import Series, Spread
@@ -56,7 +56,7 @@ class Counted:
 def counted_of(run: Run) -> Counted:
     """What counts of a run that alternated, or logged."""
     if run.header.mode != "alternate":
-        return Counted(side_of(run.steps, steady(run)))
+        return Counted(side_of_run(run))
     rounds, real, ideal = paired(run)
     found = figures(real, ideal, over_pairs)
     missed = 0.0

@@ -7,19 +7,30 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.analysis.quantiles import quantiles
+from loadeval.record.histogram import dense
 from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.record.steps import rank_in_epoch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.record.model import Arm, Column, Run
+    from loadeval.record.tally import Tally
+
+__all__ = ["Summary", "Waits", "rank_in_epoch", "startups", "steady", "steady_tallies", "summarise"]
 
 SECOND_NS = 1_000_000_000
+QUANTILES = (0.5, 0.95, 0.99)
 
 
 @dataclass(frozen=True, slots=True)
 class Waits:
-    """How long the consumer was blocked for a batch, in nanoseconds, over some batches."""
+    """How long the consumer was blocked for a batch, in nanoseconds, over some batches.
+
+    Of a run that keeps one batch in N, the quantiles are read from bins: the wait that each is
+    named for is in the same bin, a sixteenth of it away at most. The others are exact.
+    """
 
     mean_ns: float
     p50_ns: float
@@ -69,15 +80,15 @@ def steady(run: Run, arm: Arm | None = None) -> npt.NDArray[np.bool_]:
         code = steps.arm[counted].min(initial=len(ARMS)) if arm is None else ARMS.index(arm)
         of_one: npt.NDArray[np.bool_] = steps.arm == code
         return counted & of_one
-    settled: npt.NDArray[np.bool_] = rank_in_epoch(steps.epoch) >= run.header.warmup
+    settled: npt.NDArray[np.bool_] = steps.batch >= run.header.warmup
     of_arm: npt.NDArray[np.bool_] = steps.arm == (steps.arm if arm is None else ARMS.index(arm))
     return settled & closed & of_arm
 
 
-def rank_in_epoch(epoch: Column) -> Column:
-    """Each batch's number within its epoch, from 0; `epoch` is the steps' column, sorted."""
-    _, first, lengths = np.unique(epoch, return_index=True, return_counts=True)
-    return np.arange(len(epoch)) - np.repeat(first, lengths)
+def steady_tallies(run: Run) -> list[Tally]:
+    """The tallies of the steady batches of a run that keeps one batch in N."""
+    settled = (tally for tally in run.tallies if tally.first >= run.header.warmup)
+    return [tally for tally in settled if tally.step_ns is not None]
 
 
 def startups(run: Run) -> Column:
@@ -87,7 +98,7 @@ def startups(run: Run) -> Column:
     epoch whose first batch was ready when the loader was wrapped has no start-up to tell.
     """
     steps = run.steps
-    first = rank_in_epoch(steps.epoch) == 0
+    first = steps.batch == 0
     if run.header.loader.ready_batches:
         first &= steps.epoch > 0
     if run.header.mode == "alternate":
@@ -98,28 +109,73 @@ def startups(run: Run) -> Column:
 
 def summarise(run: Run, arm: Arm | None = None) -> Summary:
     """The figures of `run`; of an alternating one those of one `arm`, as in `steady`."""
-    steps = run.steps
-    chosen = steady(run, arm)
-    count = int(chosen.sum())
-    wait_ns, step_ns = steps.wait_ns[chosen], steps.step_ns[chosen]
-    total_ns = int(wait_ns.sum() + step_ns.sum())
-    samples = _total(steps.samples[chosen])
-    nbytes = _total(steps.nbytes[chosen])
+    found = _of_tallies(steady_tallies(run)) if run.header.every > 1 else _of_steps(run, arm)
+    total_ns = found.wait_ns + found.step_ns
+    count, samples = found.batches, found.samples
     return Summary(
-        batches=len(steps),
-        epochs=len(np.unique(steps.epoch)),
+        batches=run.batches,
+        epochs=len(np.unique(run.steps.epoch)),
         startup_ns=tuple(startups(run).tolist()),
         steady_batches=count,
         cycle_ns=_ratio(total_ns, count),
-        wait_ns=_ratio(int(wait_ns.sum()), count),
-        step_ns=_ratio(int(step_ns.sum()), count),
-        wait_share=_ratio(int(wait_ns.sum()), total_ns),
-        waits=_waits(wait_ns),
+        wait_ns=_ratio(found.wait_ns, count),
+        step_ns=_ratio(found.step_ns, count),
+        wait_share=_ratio(found.wait_ns, total_ns),
+        waits=found.waits,
         samples_per_batch=_ratio(samples, count),
-        bytes_per_batch=_ratio(nbytes, count),
+        bytes_per_batch=_ratio(found.nbytes, count),
         batches_per_s=_ratio(count * SECOND_NS, total_ns),
         samples_per_s=None if samples is None else _ratio(samples * SECOND_NS, total_ns),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Sums:
+    """What the steady batches add up to; None is not known."""
+
+    batches: int
+    wait_ns: int
+    step_ns: int
+    samples: int | None
+    nbytes: int | None
+    waits: Waits | None
+
+
+def _of_steps(run: Run, arm: Arm | None) -> _Sums:
+    steps = run.steps
+    chosen = steady(run, arm)
+    wait_ns = steps.wait_ns[chosen]
+    return _Sums(
+        batches=len(wait_ns),
+        wait_ns=int(wait_ns.sum()),
+        step_ns=int(steps.step_ns[chosen].sum()),
+        samples=_total(steps.samples[chosen]),
+        nbytes=_total(steps.nbytes[chosen]),
+        waits=_waits(wait_ns),
+    )
+
+
+def _of_tallies(tallies: list[Tally]) -> _Sums:
+    wait_ns = sum(tally.wait_ns for tally in tallies)
+    batches = sum(tally.batches for tally in tallies)
+    samples, nbytes = [one.samples for one in tallies], [one.nbytes for one in tallies]
+    return _Sums(
+        batches=batches,
+        wait_ns=wait_ns,
+        step_ns=sum(tally.step_ns or 0 for tally in tallies),
+        samples=None if None in samples else sum(count or 0 for count in samples),
+        nbytes=None if None in nbytes else sum(count or 0 for count in nbytes),
+        waits=_binned(tallies, wait_ns / batches) if tallies else None,
+    )
+
+
+def _binned(tallies: list[Tally], mean_ns: float) -> Waits:
+    bins = np.concatenate([tally.wait_bins for tally in tallies])
+    counts = dense(bins, np.concatenate([tally.wait_counts for tally in tallies]))
+    shortest_ns = min(tally.shortest_wait_ns for tally in tallies)
+    longest_ns = max(tally.longest_wait_ns for tally in tallies)
+    p50, p95, p99 = np.clip(quantiles(counts, QUANTILES), shortest_ns, longest_ns).tolist()
+    return Waits(mean_ns, p50, p95, p99, longest_ns)
 
 
 def _total(column: Column) -> int | None:
@@ -133,5 +189,5 @@ def _ratio(part: int | None, whole: int) -> float | None:
 def _waits(wait_ns: Column) -> Waits | None:
     if not len(wait_ns):
         return None
-    p50, p95, p99 = np.percentile(wait_ns, [50, 95, 99]).tolist()
+    p50, p95, p99 = np.quantile(wait_ns, QUANTILES).tolist()
     return Waits(float(wait_ns.mean()), p50, p95, p99, int(wait_ns.max()))

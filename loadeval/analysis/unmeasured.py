@@ -39,6 +39,6 @@ def _why(run: Run, steady: int) -> str:
     if len(run.steps) and (run.steps.step_ns == UNKNOWN).all():
         return f"{name} has no batch whose step was measured: was its epoch broken off?"
     return (
-        f"{name} has no steady batch: it has {len(run.steps)} in all, and the first "
+        f"{name} has no steady batch: it has {run.batches} in all, and the first "
         f"{run.header.warmup} of each epoch are left out"
     )

@@ -24,7 +24,11 @@ FEWEST_BATCHES = 20
 WIDEST_SHARE = 0.10
 """Half the width of the interval of the share lost, over which nothing is concluded."""
 INCONCLUSIVE = "inconclusive"
+TOO_RARE = "too rarely for so few to tell how often"
+TOO_WIDE = f"an interval wider than {WIDEST_SHARE * 100:.0f} points either way"
+"""How the reasons end that object to the width of an interval, and not to what it covers."""
 LEVELS = ("not", "moderately", "highly")
+FEW_TALLIES = "of one of the runs there are totals of a few stretches alone"
 ROUNDING = 1e-12
 
 
@@ -123,7 +127,8 @@ def _drifted(found: Evidence) -> Verdict | None:
 def _no_interval(found: Evidence) -> Verdict | None:
     if found.share.low is not None:
         return None
-    reason = f"{_lost(found)}, and fewer than three pairs are whole, too few for an interval"
+    few = "fewer than three pairs are whole" if found.alternating else FEW_TALLIES
+    reason = f"{_lost(found)}, and {few}, too few for an interval"
     return Verdict(INCONCLUSIVE, reason, found.settled_by_more)
 
 
@@ -132,7 +137,7 @@ def _too_rare(found: Evidence) -> Verdict | None:
         return None
     reason = (
         f"{_lost(found)}: the loader stalled for {found.missed_ns / 1e6:,.0f} ms longer beside the "
-        "counted batches than for any of them, too rarely for so few to tell how often"
+        f"counted batches than for any of them, {TOO_RARE}"
     )
     return Verdict(INCONCLUSIVE, reason, found.settled_by_more)
 
@@ -145,7 +150,7 @@ def _wide(found: Evidence) -> bool:
 def _too_wide(found: Evidence) -> Verdict | None:
     if not _wide(found):
         return None
-    reason = f"{_lost(found)}: an interval wider than {WIDEST_SHARE * 100:.0f} points either way"
+    reason = f"{_lost(found)}: {TOO_WIDE}"
     return Verdict(INCONCLUSIVE, reason, found.settled_by_more)
 
 

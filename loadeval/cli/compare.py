@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadeval.analysis.findings.diagnosis import diagnose
-from loadeval.cli.console import errors_told, print_json, print_report
+from loadeval.analysis.gate import gate
+from loadeval.cli.console import (
+    CANNOT_TELL,
+    LOST_TOO_MUCH,
+    errors_told,
+    print_json,
+    print_report,
+)
 from loadeval.errors import UsageError
 from loadeval.record.metrics import read_run
 from loadeval.record.model import ARMS
@@ -25,6 +32,8 @@ from loadeval.report.wording import printable
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadeval.analysis.gate import Outcome
+    from loadeval.analysis.headroom import Headroom
     from loadeval.record.model import Run
 
 RUNS = (
@@ -32,7 +41,18 @@ RUNS = (
     "one run for each of several backends, of mode alternate or log. Run logs or metrics files."
 )
 OUTPUT = "Draw the comparison too, as PNG, SVG or PDF by the extension: comparison.png, say."
+FAIL_ABOVE = (
+    "For CI: exit with 3 when surely more than PERCENT of the training time is lost, the whole "
+    "95% interval; with 4 when that cannot be told."
+)
+NO_GATE = (
+    "--fail-above goes by the share of the time that is lost to loading, and of several backends "
+    "none is told; expected one run of mode alternate, or one of mode log and one of mode replay"
+)
 PAIR = 2
+ALL = 100
+"""Percent."""
+CODES: dict[Outcome, int] = {"above": LOST_TOO_MUCH, "cannot tell": CANNOT_TELL, "not above": 0}
 
 
 def compare(
@@ -41,20 +61,46 @@ def compare(
         Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    fail_above: Annotated[
+        float | None, typer.Option("--fail-above", metavar="PERCENT", help=FAIL_ABOVE)
+    ] = None,
 ) -> None:
     """Tell how much faster training would be with free loading.
 
     Says too how much of the lost time is waiting and how much interference, and what to try. Of
     several backends it tells the throughput of each, and the differences between them.
     """
+    _check_bound(fail_above)
+    found = None
     with errors_told():
         figure = None if output is None else figure_path(output)
         _check_each_once(runs)
         read = [read_run(path) for path in runs]
-        tell = _tell_backends if _are_backends(read) else _tell_headroom
-        tell(read, figure, as_json)
+        if not _are_backends(read):
+            found = _tell_headroom(read, figure, as_json)
+        elif fail_above is None:
+            _tell_backends(read, figure, as_json)
+        else:
+            raise typer.BadParameter(NO_GATE)
     if figure is not None and not as_json:
         typer.echo(f"\nFigure written to {printable(figure)}")
+    if found is not None and fail_above is not None:
+        _exit_by(found, fail_above)
+
+
+def _check_bound(percent: float | None) -> None:
+    if percent is not None and not 0 < percent < ALL:
+        raise typer.BadParameter(
+            f"--fail-above is {percent:g}; expected a percentage of the training time, above 0 and "
+            "under 100, such as 20"
+        )
+
+
+def _exit_by(found: Headroom, percent: float) -> None:
+    """Tell on stderr whether more is lost, and exit with the code for that."""
+    result = gate(found, percent / ALL)
+    typer.echo(printable(result.reason), err=True)
+    raise typer.Exit(CODES[result.outcome])
 
 
 def _check_each_once(paths: Sequence[Path]) -> None:
@@ -70,7 +116,7 @@ def _are_backends(runs: Sequence[Run]) -> bool:
     return len(runs) > PAIR
 
 
-def _tell_headroom(runs: Sequence[Run], figure: Path | None, as_json: bool) -> None:
+def _tell_headroom(runs: Sequence[Run], figure: Path | None, as_json: bool) -> Headroom:
     comparison = Comparison.of(*runs)
     if figure is not None:
         save_figure(comparison_figure(comparison), figure)
@@ -84,6 +130,7 @@ def _tell_headroom(runs: Sequence[Run], figure: Path | None, as_json: bool) -> N
             readings_report(*comparison.runs),
             RunsReport(comparison.sides, readings=False),
         )
+    return comparison.headroom
 
 
 def _tell_backends(runs: Sequence[Run], figure: Path | None, as_json: bool) -> None:

@@ -20,9 +20,11 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
 FAILED = 1
+LOST_TOO_MUCH = 3
+CANNOT_TELL = 4
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
-    "2 wrong usage."
+    "2 wrong usage. With a bound on the share lost, 3 surely more is lost; 4 that cannot be told."
 )
 
 

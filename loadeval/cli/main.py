@@ -14,6 +14,7 @@ from loadeval.cli.demo import demo
 from loadeval.cli.doctor import doctor
 from loadeval.cli.export import export
 from loadeval.cli.show import show
+from loadeval.cli.watch import watch
 
 app = typer.Typer(
     epilog=EXIT_CODES,
@@ -41,5 +42,5 @@ def main(
     escape_what_cannot_be_encoded()
 
 
-for command in (demo, show, compare, export, doctor, adapters):
+for command in (demo, watch, show, compare, export, doctor, adapters):
     app.command(epilog=EXIT_CODES)(command)

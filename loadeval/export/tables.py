@@ -5,8 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
@@ -37,8 +35,7 @@ def batch_columns(steps: Steps) -> dict[str, Column]:
 
 def numbers_in_epoch(steps: Steps) -> Column:
     """Which batch of its epoch each one is, counted from 0."""
-    rows = np.arange(len(steps))
-    return rows - np.searchsorted(steps.epoch, steps.epoch)
+    return steps.batch
 
 
 @dataclass(frozen=True, slots=True, eq=False)

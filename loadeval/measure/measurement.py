@@ -197,6 +197,7 @@ class Measurement:
             },
             environment=describe_environment(),
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
+            every=settings.every,
         )
 
 

@@ -13,6 +13,7 @@ from loadeval.errors import LoadevalWarning
 from loadeval.measure.device import Starving, timing_events
 from loadeval.measure.flusher import Flusher
 from loadeval.measure.sampler import NO_PROBES, Sampler
+from loadeval.measure.thinning import Thinning, starvation_of
 from loadeval.measure.track import Track
 from loadeval.record.model import Block, Event
 from loadeval.record.runlog import Assembly
@@ -77,7 +78,10 @@ class Recording:
         starving = None if event is None else Starving(self._epochs, event, self._spare_events)
         if starving is not None:
             self._starving.append(starving)
-        track = Track(self, self._epochs, starving)
+        every, thinning = self.header.every, None
+        if every > 1:
+            thinning = Thinning(self._epochs, every, self.header.warmup)
+        track = Track(self, self._epochs, starving, thinning)
         self._epochs += 1
         self._live.append(track)
         return track
@@ -105,7 +109,8 @@ class Recording:
         with self._lock:
             self.drain()
             self._live.remove(track)
-            self._keep(end)
+            for line in (*track.rest(end.request_ns), end):
+                self._keep(line)
         if end.cause == "exhausted" and not track.has_batches:
             warnings.warn(EMPTY, LoadevalWarning, stacklevel=4)  # where a batch was asked for
         if track.starving is not None:
@@ -131,7 +136,8 @@ class Recording:
             for track in list(self._live):
                 for block in track.take():
                     self.batches += len(block)
-                    self._keep(block)
+                    for line in track.kept_of(block):
+                        self._keep(line)
             self._drain_beside()
 
     def run(self) -> Run:
@@ -139,7 +145,8 @@ class Recording:
         with self._lock:
             self.drain()
             assembly = Assembly.of_file(self._log.path) if self._log else Assembly(None)
-            for line in (self.header, *self._kept) if assembly.header is None else self._kept:
+            rest = [line for track in self._live for line in track.rest(None)]
+            for line in ([] if assembly.header else [self.header]) + self._kept + rest:
                 assembly.take(line)
         assembly.closed = self.closed
         return assembly.run()
@@ -157,6 +164,8 @@ class Recording:
             for starving in self._starving:
                 starving.wait()
             self.drain()
+            for line in [line for track in self._live for line in track.rest(None)]:
+                self._keep(line)
             self.closed = True
             self._live.clear()
             if self.expects_batches and not self._epochs:
@@ -194,6 +203,8 @@ class Recording:
             self._keep(line)
         for starving in list(self._starving):
             found = starving.take()
+            if found is not None:
+                found = starvation_of(found, self.header.every)
             if found is not None:
                 self._keep(found)
             if starving.done:

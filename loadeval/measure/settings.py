@@ -42,6 +42,7 @@ class Settings:
     probes: tuple[Any, ...] = ()
     probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S
     annotate: Tool | None = None
+    every: int = 1
 
     def __post_init__(self) -> None:
         _one_of(get_args(Mode), "mode", self.mode)
@@ -56,6 +57,12 @@ class Settings:
         if self.batches is not None:
             _at_least(1, "batches", self.batches)
         _at_least(0, "seed", self.seed)
+        _at_least(1, "every", self.every)
+        if self.every > 1 and self.mode != "log":
+            raise UsageError(
+                f"every is {self.every} in mode {self.mode!r}, which needs every batch; expected "
+                "mode='log', or every=1"
+            )
         if self.precision is not None and not 0 < self.precision < 1:
             raise UsageError(
                 f"precision is {self.precision!r}; expected a share of the speed-up, such as 0.05"

@@ -86,10 +86,9 @@ class WholeEpoch:
 
     def stages(self, epoch: int) -> Generator[Stage, None, None]:  # noqa: ARG002 - see Plan
         """See Plan."""
-        since_ns: int | None = self.clock() - self.opened_ns
-        for size in chunk_sizes():
-            stage = Stage(self.source, size, since_ns=since_ns)
+        sizes = chunk_sizes()
+        stage = Stage(self.source, next(sizes), since_ns=self.clock() - self.opened_ns)
+        yield stage
+        while not stage.fell_short:
+            stage = Stage(self.source, next(sizes))
             yield stage
-            if stage.fell_short:
-                return
-            since_ns = None

@@ -11,11 +11,13 @@ import numpy as np
 from loadeval.record.model import UNKNOWN, Block, EpochEnd
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from loadeval.measure.counting import Count
     from loadeval.measure.device import Starving
+    from loadeval.measure.thinning import Thinning
     from loadeval.record.model import Arm, Cause, Column
+    from loadeval.record.tally import Tally
 
 
 class Keeper(Protocol):
@@ -91,10 +93,17 @@ def constant(value: int, length: int) -> Column:
 class Track:
     """One epoch being served."""
 
-    def __init__(self, keeper: Keeper, epoch: int, starving: Starving | None = None) -> None:
+    def __init__(
+        self,
+        keeper: Keeper,
+        epoch: int,
+        starving: Starving | None = None,
+        thinning: Thinning | None = None,
+    ) -> None:
         self.keeper = keeper
         self.epoch = epoch
         self.starving = starving
+        self.thinning = thinning
         self.chunks: deque[Chunk] = deque()
         self.has_batches = False
 
@@ -123,6 +132,14 @@ class Track:
         while len(self.chunks) > 1 and self.chunks[0].taken == self.chunks[0].rows:
             self.chunks.popleft()
         return blocks
+
+    def kept_of(self, block: Block) -> Sequence[Block | Tally]:
+        """What is to be kept now that `block` was taken: by default that."""
+        return [block] if self.thinning is None else self.thinning.take(block)
+
+    def rest(self, request_ns: int | None) -> Sequence[Block | Tally]:
+        """What is to be kept besides if the epoch ends now: see Thinning."""
+        return [] if self.thinning is None else self.thinning.rest(request_ns)
 
     def end(
         self,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.record.dali import is_dali, run_from_dali
 from loadeval.record.lines import Line, RunEnd, encode, to_text
@@ -23,26 +23,50 @@ LOG_START = b'{"type":'
 def metrics_of(run: Run) -> dict[str, Any]:
     """The figures of `run` under the keys of DALI's class, times in seconds; {} before any batch.
 
-    `batch_times` are the waits of every epoch; `total_time` goes from each epoch's first
-    request to its last delivery, or to the request that found the epoch exhausted.
+    `batch_times` are the waits of every epoch, of a run that keeps one batch in N those of the
+    ones that it kept; `total_time` goes from each epoch's first request to its last delivery, or
+    to the request that found the epoch exhausted.
     """
-    steps = run.steps
-    if not len(steps):
+    found = _total(run)
+    if not found.batches:
         return {}
-    waits = steps.wait_ns / SECOND_NS
-    closed = steps.step_ns != UNKNOWN
-    total_ns = int(steps.wait_ns.sum() + steps.step_ns[closed].sum())
     return {
         "mode": run.header.mode,
-        "total_batches": len(steps),
-        "total_time": total_ns / SECOND_NS,
-        "avg_batch_time": float(waits.mean()),
-        "min_batch_time": float(waits.min()),
-        "max_batch_time": float(waits.max()),
-        "batch_times": waits.tolist(),
+        "total_batches": found.batches,
+        "total_time": (found.wait_ns + found.step_ns) / SECOND_NS,
+        "avg_batch_time": found.wait_ns / found.batches / SECOND_NS,
+        "min_batch_time": found.shortest_ns / SECOND_NS,
+        "max_batch_time": found.longest_ns / SECOND_NS,
+        "batch_times": (run.steps.wait_ns / SECOND_NS).tolist(),
         "cached_batches": run.header.cache.batches if run.header.cache else 0,
         "cache_ready": run.header.cache is not None,
     }
+
+
+class _Total(NamedTuple):
+    """What all batches of a run add up to; steps that are not known add nothing."""
+
+    batches: int
+    wait_ns: int
+    step_ns: int
+    shortest_ns: int
+    longest_ns: int
+
+
+def _total(run: Run) -> _Total:
+    wait_ns, step_ns, tallies = run.steps.wait_ns, run.steps.step_ns, run.tallies
+    if run.header.every == 1:
+        known = step_ns != UNKNOWN
+        sums = (len(wait_ns), int(wait_ns.sum()), int(step_ns[known].sum()))
+        extremes = (wait_ns.min(), wait_ns.max()) if len(wait_ns) else (0, 0)
+        return _Total(*sums, *map(int, extremes))
+    return _Total(
+        run.batches,
+        sum(tally.wait_ns for tally in tallies),
+        sum(tally.step_ns or 0 for tally in tallies),
+        min((tally.shortest_wait_ns for tally in tallies), default=0),
+        max((tally.longest_wait_ns for tally in tallies), default=0),
+    )
 
 
 def summary_of(run: Run, dataset_size: int | None) -> str:
@@ -76,7 +100,8 @@ def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
     """Write the metrics of `run`, and under the key `run` the whole of it, as JSON."""
     lines: list[Line] = [
         run.header,
-        *run.steps.blocks(),
+        *(run.steps.blocks() if run.header.every == 1 else run.steps.excerpts()),
+        *run.tallies,
         *run.pulls,
         *run.windows,
         *starvations(run.steps),
@@ -85,7 +110,7 @@ def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
         *run.events,
     ]
     if run.closed:
-        lines.append(RunEnd(len(run.steps)))
+        lines.append(RunEnd(run.batches))
     fields = {**metrics_of(run), "run": [encode(line) for line in lines]}
     Path(path).write_text(to_text(fields), encoding="utf-8")
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping  # noqa: TC003 - `lines` reads the annotations at run time
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
@@ -12,8 +12,11 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from typing_extensions import Self
+
     from loadeval.record.readings import Readings
     from loadeval.record.steps import Steps
+    from loadeval.record.tally import Tally
 
 Column = npt.NDArray[np.int64]
 Mode = Literal["log", "replay", "alternate"]
@@ -63,7 +66,8 @@ class Header:
     """What is known of a run before its first batch.
 
     `created` is the wall-clock time, ISO 8601 in UTC, at which the run's own clock read 0.
-    `warmup` is how many batches of each epoch the steady part leaves out.
+    `warmup` is how many batches of each epoch the steady part leaves out. Of a run that keeps
+    the detail of every N-th batch, and totals of all, `every` is N.
     """
 
     run_id: str
@@ -76,6 +80,7 @@ class Header:
     settings: Mapping[str, Any] = field(default_factory=dict)
     environment: Mapping[str, Any] = field(default_factory=dict)
     cache: CacheInfo | None = None
+    every: int = 1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -105,6 +110,31 @@ class Block:
         step_ns = np.full(len(self), UNKNOWN)
         step_ns[:-1] = self.request_ns[1:] - (self.request_ns + self.wait_ns)[:-1]
         return replace(self, step_ns=step_ns)
+
+    def numbered(self, batch: Column) -> Excerpt:
+        """The same rows, with the number of each in its epoch."""
+        return Excerpt(**{one.name: getattr(self, one.name) for one in fields(Block)}, batch=batch)
+
+    def part(self, rows: slice | npt.NDArray[np.bool_]) -> Self:
+        """Some of its rows."""
+        columns = [
+            one.name for one in fields(self) if isinstance(getattr(self, one.name), np.ndarray)
+        ]
+        return replace(self, **{name: getattr(self, name)[rows] for name in columns})
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Excerpt(Block):
+    """Some batches of one epoch, in order: `batch` is the number of each in its epoch, from 0.
+
+    What follows a row is not the next batch, so its step is known here or nowhere.
+    """
+
+    batch: Column = field(kw_only=True)
+
+    def with_steps(self) -> Excerpt:
+        """Itself: no row closes the step of another."""
+        return self
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +199,9 @@ class Run:
     """One run, read from disk or just measured.
 
     `closed` tells whether the run said that it ended; `notes` is what reading it brought up.
-    `path` is the file it was read from, None for a run that is held in memory.
+    `path` is the file it was read from, None for a run that is held in memory. Where the header
+    says that every N-th batch was kept, `steps` has those alone, and `tallies` the totals of all;
+    else there are none.
     """
 
     header: Header
@@ -182,7 +214,15 @@ class Run:
     closed: bool = False
     notes: tuple[str, ...] = ()
     path: Path | None = None
+    tallies: tuple[Tally, ...] = ()
+
+    @property
+    def batches(self) -> int:
+        """How many batches were served, as far as they are recorded."""
+        if self.header.every > 1:
+            return sum(tally.batches for tally in self.tallies)
+        return len(self.steps)
 
     def __repr__(self) -> str:
         name, mode = self.header.name, self.header.mode
-        return f"Run({name!r}, mode={mode!r}, {len(self.steps)} batches)"
+        return f"Run({name!r}, mode={mode!r}, {self.batches} batches)"

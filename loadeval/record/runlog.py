@@ -13,6 +13,7 @@ from loadeval.record.model import Block, EpochEnd, Event, Header, Pull, Run, Win
 from loadeval.record.order import Order
 from loadeval.record.readings import Readings, Starvation, joined
 from loadeval.record.steps import Steps
+from loadeval.record.tally import Tally, said_of
 
 if TYPE_CHECKING:
     import os
@@ -98,6 +99,7 @@ class Assembly:
         self.unit = unit
         self.header: Header | None = None
         self.blocks: list[Block] = []
+        self.tallies: list[Tally] = []
         self.ends: list[EpochEnd] = []
         self.pulls: list[Pull] = []
         self.windows: list[Window] = []
@@ -153,6 +155,8 @@ class Assembly:
             self.header = line
         elif isinstance(line, Block):
             self.blocks.append(line)
+        elif isinstance(line, Tally):
+            self.tallies.append(line)
         elif isinstance(line, EpochEnd):
             self.ends.append(line)
         elif isinstance(line, Pull):
@@ -174,6 +178,9 @@ class Assembly:
             raise self._error(
                 1, "is missing, where the header of a run log was expected: nothing was written"
             )
+        every = self.header.every
+        thinned = [said_of(every)] if every > 1 else []
+        stopped = [NO_END] if self._stopped_short() else []
         return Run(
             header=self.header,
             steps=Steps.from_blocks(self.blocks, self.ends, self.starvations),
@@ -183,8 +190,9 @@ class Assembly:
             readings=joined(self.readings),
             events=tuple(self.events),
             closed=self.closed,
-            notes=tuple([*self.notes, NO_END] if self._stopped_short() else self.notes),
+            notes=(*thinned, *self.notes, *stopped),
             path=self.path,
+            tallies=tuple(self.tallies),
         )
 
     def _stopped_short(self) -> bool:

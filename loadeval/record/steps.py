@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.record.model import ARMS, UNKNOWN, Block, Column
+from loadeval.record.model import ARMS, UNKNOWN, Block, Column, Excerpt
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
+
+    import numpy.typing as npt
 
     from loadeval.record.model import EpochEnd
     from loadeval.record.readings import Starvation
@@ -24,6 +26,7 @@ class Steps:
     `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair. The last step of an
     epoch that was broken off is UNKNOWN. `starved_ns` is how long the device had nothing to do
     while the batch was waited for; UNKNOWN where there was no device whose clock could tell.
+    `batch` is each one's number in its epoch, from 0: by default they follow on one another.
     """
 
     epoch: Column
@@ -35,6 +38,11 @@ class Steps:
     samples: Column
     nbytes: Column
     starved_ns: Column
+    batch: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if not len(self.batch):
+            object.__setattr__(self, "batch", rank_in_epoch(self.epoch))
 
     def __len__(self) -> int:
         return len(self.request_ns)
@@ -62,16 +70,25 @@ class Steps:
             nbytes=_joined([block.nbytes for block in blocks]),
             starved_ns=np.full(sum(lengths), UNKNOWN),
         )
-        steps._close(ends)
+        excerpts = np.repeat([isinstance(block, Excerpt) for block in blocks], lengths) == 1
+        steps.batch[excerpts] = _joined([one.batch for one in blocks if isinstance(one, Excerpt)])
+        steps._close(ends, ~excerpts)
         steps._starve(starvations)
         return steps
 
     def blocks(self) -> list[Block]:
         """The same batches in as few blocks as can be: one for each stretch of one arm and pair."""
+        return [self._block(rows) for rows in self._stretches()]
+
+    def excerpts(self) -> list[Excerpt]:
+        """The same, each batch with its number: for a run in which not all were kept."""
+        return [self._block(rows).numbered(self.batch[rows]) for rows in self._stretches()]
+
+    def _stretches(self) -> list[slice]:
         differences = np.diff(self.epoch) | np.diff(self.arm) | np.diff(self.pair)
         changes = np.flatnonzero(differences) + 1
         bounds = pairwise([0, *changes.tolist(), len(self)])
-        return [self._block(slice(*bound)) for bound in bounds] if len(self) else []
+        return [slice(*bound) for bound in bounds] if len(self) else []
 
     def _block(self, rows: slice) -> Block:
         return Block(
@@ -85,22 +102,28 @@ class Steps:
             pair=None if self.pair[rows][0] == UNKNOWN else int(self.pair[rows][0]),
         )
 
-    def _close(self, ends: Iterable[EpochEnd]) -> None:
+    def _close(self, ends: Iterable[EpochEnd], rows: npt.NDArray[np.bool_]) -> None:
         if not len(self):
             return
         next_ns = np.append(self.request_ns[1:], UNKNOWN)
         (last,) = np.nonzero(np.append(self.epoch[1:] != self.epoch[:-1], True))
         found = {end.epoch: end.request_ns for end in ends if end.request_ns is not None}
         next_ns[last] = [found.get(epoch, UNKNOWN) for epoch in self.epoch[last].tolist()]
-        still_open = (self.step_ns == UNKNOWN) & (next_ns != UNKNOWN) & (self.request_ns != UNKNOWN)
+        known = (next_ns != UNKNOWN) & (self.request_ns != UNKNOWN)
+        still_open = rows & (self.step_ns == UNKNOWN) & known
         self.step_ns[still_open] = (next_ns - self.request_ns - self.wait_ns)[still_open]
 
     def _starve(self, starvations: Iterable[Starvation]) -> None:
         for found in starvations:
-            (rows,) = np.nonzero(self.epoch == found.epoch)
-            rows = rows[found.first :]
+            (rows,) = np.nonzero((self.epoch == found.epoch) & (self.batch >= found.first))
             count = min(len(rows), len(found))  # of a killed process, batches may be missing
             self.starved_ns[rows[:count]] = found.starved_ns[:count]
+
+
+def rank_in_epoch(epoch: Column) -> Column:
+    """Each batch's number within its epoch, from 0; `epoch` is the steps' column, sorted."""
+    _, first, lengths = np.unique(epoch, return_index=True, return_counts=True)
+    return np.arange(len(epoch)) - np.repeat(first, lengths)
 
 
 def _column(values: Iterable[int]) -> Column:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.analysis.epochs import numbers_in_run
 from loadeval.analysis.summary import rank_in_epoch, steady
 from loadeval.record.model import UNKNOWN
 from loadeval.report.style import FAINT, IDEAL, INK, LABEL, OUTLIER, REAL, STARTUP, legend
@@ -34,8 +35,9 @@ def draw_waits(axes: Axes, real: Run, ideal: Run) -> None:
         say_not_measured(axes)
         return
     floor_ns = scale_waits(axes, waits)
-    _draw_line(axes, np.maximum(waits[0], floor_ns), REAL, "real")
-    _draw_line(axes, np.maximum(waits[1], floor_ns), IDEAL, "ideal")
+    numbers = [numbers_in_run(run) for run in (real, ideal)]
+    _draw_line(axes, numbers[0], np.maximum(waits[0], floor_ns), REAL, "real")
+    _draw_line(axes, numbers[1], np.maximum(waits[1], floor_ns), IDEAL, "ideal")
     startup = rank_in_epoch(real.steps.epoch) == 0
     _draw_marks(axes, real, startup, floor_ns, ("start-up", "start-ups"), "^", STARTUP)
     cycle = f"over {OUTLIER_CYCLES}x the median cycle"
@@ -49,7 +51,7 @@ def draw_waits(axes: Axes, real: Run, ideal: Run) -> None:
         OUTLIER,
     )
     draw_epochs(axes, real if len(waits[0]) else ideal)
-    scale_batches(axes, max(map(len, waits)))
+    scale_batches(axes, max(int(found.max(initial=-1)) + 1 for found in numbers))
     legend(axes, *axes.get_legend_handles_labels())
 
 
@@ -78,13 +80,13 @@ def thinned(values: Column, bins: int) -> tuple[Column, Column]:
     return np.repeat(starts, 2), np.stack(pairs, axis=1).ravel()
 
 
-def _draw_line(axes: Axes, values: Column, color: str, label: str) -> None:
+def _draw_line(axes: Axes, numbers: Column, values: Column, color: str, label: str) -> None:
     if not len(values):
         return
     places, drawn = thinned(values, BINS)
     few = len(values) <= MOST_DOTS
     axes.plot(
-        places,
+        numbers[places],
         drawn,
         color=color,
         label=label,
@@ -115,7 +117,7 @@ def _draw_marks(
     kept = order[np.append(np.diff(stretch[order]) > 0, [True])]
     few = len(kept) <= MOST_LARGE_MARKS
     axes.plot(
-        places[kept],
+        numbers_in_run(run)[places[kept]],
         values[kept],
         color=color,
         label=label,
@@ -148,7 +150,7 @@ def draw_epochs(axes: Axes, run: Run) -> None:
     (begins,) = np.nonzero(np.diff(run.steps.epoch))
     if 0 < len(begins) <= MOST_EPOCH_LINES:
         axes.vlines(
-            begins + 0.5,
+            numbers_in_run(run)[begins + 1] - 0.5,
             0,
             1,
             transform=axes.get_xaxis_transform(),

@@ -35,10 +35,11 @@ def _log(tmp_path: Path) -> Path:
     return record(tmp_path / "real.jsonl")
 
 
-def record(path: Path, name: str | None = None, mode: str = "log") -> Path:
+def record(path: Path, name: str | None = None, mode: str = "log", every: int = 1) -> Path:
     clock = FakeClock()
     loader = ScriptedLoader([np.zeros((4, 2))] * 30, [30 * MS] * 30, clock)
     options: dict[str, Any] = {"log_file": path, "unit": "images", "name": name, "clock": clock}
+    options["every"] = every
     with LoaderEvaluator(loader, mode, **options) as evaluator:
         for _ in evaluator:
             clock.advance(10 * MS)
@@ -78,6 +79,20 @@ def test_an_alternating_run_has_a_column_for_each_arm(tmp_path: Path) -> None:
     measured = read_run(log)
     for arm, batches in (("real", measured.steps.arm == 0), ("ideal", measured.steps.arm == 1)):
         assert shown["summaries"][arm]["batches"] == batches.sum()
+
+
+def test_a_run_that_keeps_one_batch_in_ten(log: Path, tmp_path: Path) -> None:
+    """Its column is that of the whole run, and a note says what is exact and what is not."""
+    thinned = record(tmp_path / "thinned.jsonl", name="real", every=10)
+    code, out, _ = run(thinned)
+    assert code == 0
+    figures, notes = out.split("\nNotes")
+    told, expected = (
+        [line for line in text.splitlines() if not line.startswith("recorded")]
+        for text in (figures, run(log)[1])
+    )
+    assert told == expected
+    assert "real: the detail of one batch in 10 is kept" in " ".join(notes.split())
 
 
 def test_json_has_the_summary_of_each_run(log: Path) -> None:

@@ -40,11 +40,20 @@ def make_header() -> Callable[..., Header]:
 @pytest.fixture
 def real_log(tmp_path: Path) -> Path:
     """A log with two epochs, the second broken off, and an event: batches wait 10, step 5."""
-    path = tmp_path / "real.jsonl"
+    return logged(tmp_path / "real.jsonl")
+
+
+@pytest.fixture
+def thinned_log(tmp_path: Path) -> Path:
+    """The same with the detail of one batch in 2: numbers 0 and 2 of the first epoch."""
+    return logged(tmp_path / "thinned.jsonl", every=2)
+
+
+def logged(path: Path, **options: Any) -> Path:
     clock = FakeClock(1_000)
     batches = [np.zeros((2, 3), dtype=np.uint8) for _ in range(4)]
     loader = ScriptedLoader(batches, [10] * len(batches), clock)
-    with LoaderEvaluator(loader, log_file=path, clock=clock) as evaluator:
+    with LoaderEvaluator(loader, log_file=path, clock=clock, **options) as evaluator:
         for _ in evaluator:
             clock.advance(5)
         evaluator._measurement.recording.note("the step changes its batch")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loadeval.analysis.summary import summarise
 from loadeval.errors import RunLogError
 from loadeval.record.metrics import metrics_of, read_run, write_metrics
 
@@ -25,7 +26,8 @@ def read_or_refused(path: Path, content: bytes) -> bool:
     except RunLogError as error:
         assert str(error).startswith(str(path))  # noqa: PT017 - the other case is as good
         return False
-    assert len(metrics_of(run).get("batch_times", [])) == len(run.steps)
+    assert len(metrics_of(run).get("batch_times", [])) in {len(run.steps), 0}
+    assert summarise(run).batches == run.batches
     return True
 
 
@@ -38,9 +40,16 @@ def refusal(path: Path, content: bytes | None = None) -> str:
     return str(caught.value).removeprefix(f"{path}, ")
 
 
-def test_a_log_cut_anywhere_is_read_or_refused(real_log: Path, tmp_path: Path) -> None:
+@pytest.fixture(name="log", params=["real_log", "thinned_log"])
+def _log(request: pytest.FixtureRequest) -> Path:
+    """A log of all batches, and one that keeps one batch in 2."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
+def test_a_log_cut_anywhere_is_read_or_refused(log: Path, tmp_path: Path) -> None:
     """A cut in the first line is an error; after it, all that came before the cut is read."""
-    content = real_log.read_bytes()
+    content = log.read_bytes()
     header = content.index(b"\n")
     path = tmp_path / "cut.jsonl"
     for length in range(len(content) - 1):
@@ -49,16 +58,16 @@ def test_a_log_cut_anywhere_is_read_or_refused(real_log: Path, tmp_path: Path) -
             lines = content[:length].splitlines()
             cut_off = content[length - 1 : length + 1].count(b"\n") == 0
             kinds = [json.loads(line)["type"] for line in (lines[:-1] if cut_off else lines)]
-            served = [kind for kind in kinds if kind in {"block", "epoch"}]
+            served = [kind for kind in kinds if kind in {"block", "excerpt", "epoch"}]
             within_an_epoch = served[-1:] != ["epoch"]
             notes = read_run(path).notes
             assert any("is cut off" in note for note in notes) is cut_off
             assert any("no end line" in note for note in notes) is within_an_epoch
 
 
-def test_a_log_with_a_changed_byte_is_read_or_refused(real_log: Path, tmp_path: Path) -> None:
+def test_a_log_with_a_changed_byte_is_read_or_refused(log: Path, tmp_path: Path) -> None:
     """No byte of a log can be changed so that reading fails in another way."""
-    content = real_log.read_bytes()
+    content = log.read_bytes()
     chosen = random.Random(0)  # noqa: S311 - the same bytes in each run of the test
     for _ in range(2_000):
         damaged = bytearray(content)
@@ -78,9 +87,9 @@ def variants(fields: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_log_with_a_changed_value_is_read_or_refused(real_log: Path, tmp_path: Path) -> None:
+def test_a_log_with_a_changed_value_is_read_or_refused(log: Path, tmp_path: Path) -> None:
     """No value of a log can be replaced so that reading fails in another way."""
-    lines = real_log.read_text().splitlines()
+    lines = log.read_text().splitlines()
     path = tmp_path / "changed.jsonl"
     for number, line in enumerate(lines):
         for fields in variants(json.loads(line)):
@@ -88,21 +97,19 @@ def test_a_log_with_a_changed_value_is_read_or_refused(real_log: Path, tmp_path:
             read_or_refused(path, "\n".join(changed).encode())
 
 
-def test_a_metrics_file_with_a_changed_value_is_read_or_refused(
-    real_log: Path, tmp_path: Path
-) -> None:
+def test_a_metrics_file_with_a_changed_value_is_read_or_refused(log: Path, tmp_path: Path) -> None:
     """Nor can a value of a metrics file, nor of one of DALI's."""
     path = tmp_path / "metrics.json"
-    write_metrics(read_run(real_log), path)
+    write_metrics(read_run(log), path)
     content = json.loads(path.read_text())
     dali = {name: value for name, value in content.items() if name != "run"}
     for fields in [*variants(content), *variants(dali)]:
         read_or_refused(path, json.dumps(fields).encode())
 
 
-def test_lines_that_are_left_out_are_missed(real_log: Path, tmp_path: Path) -> None:
+def test_lines_that_are_left_out_are_missed(log: Path, tmp_path: Path) -> None:
     """A log without one of its lines, or with one twice, is refused, or noted where it can be."""
-    lines = real_log.read_bytes().splitlines(keepends=True)
+    lines = log.read_bytes().splitlines(keepends=True)
     path = tmp_path / "lines.jsonl"
     for number, line in enumerate(lines):
         twice = b"".join([*lines[: number + 1], line, *lines[number + 1 :]])

@@ -170,7 +170,7 @@ def test_fields_of_a_starvation_are_of_their_type(name: str, value: Any, expecte
 @pytest.mark.parametrize("line", [READINGS, STARVATION], ids=["readings", "starvation"])
 def test_fields_too_few_or_too_many_are_named(line: dict[str, Any]) -> None:
     """A line has all of its fields, and no others."""
-    assert "has 'color', which version 1" in wrong(line, color="red")
+    assert "has 'color', which the format" in wrong(line, color="red")
     for name in line.keys() - {"type"}:
         with pytest.raises(RunLogError, match=f"has no '{name}'"):
             decode({key: value for key, value in line.items() if key != name})

@@ -79,6 +79,7 @@ def test_a_run_comes_back(written: Path, make_header: Callable[..., Header]) -> 
         "samples": [4, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN],
         "nbytes": [UNKNOWN] * 6,
         "starved_ns": [UNKNOWN] * 6,
+        "batch": [0, 1, 2, 3, 0, 1],
     }
 
 

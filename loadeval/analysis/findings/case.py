@@ -12,7 +12,7 @@ from loadeval.analysis.epochs import epochs_of
 from loadeval.analysis.findings.finding import Place
 from loadeval.analysis.headroom import Headroom, compare, headroom
 from loadeval.analysis.readings import Quantity, quantities
-from loadeval.analysis.summary import Summary, rank_in_epoch, steady, summarise
+from loadeval.analysis.summary import Summary, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.record.model import UNKNOWN
 
@@ -86,10 +86,13 @@ class Case:
         """The whole epochs."""
         return epochs_of(self.real)
 
-    @cached_property
-    def ranks(self) -> Column:
-        """The number within its epoch of every batch of the run."""
-        return rank_in_epoch(self.real.steps.epoch)
+    @property
+    def thinned(self) -> NotMeasured | None:
+        """Why nothing is known of neighbouring batches; None where all were kept."""
+        every = self.real.header.every
+        if every == 1:
+            return None
+        return NotMeasured(f"the log keeps one batch in {every}")
 
     @property
     def cpus(self) -> int | None:
@@ -133,7 +136,7 @@ class Case:
         known = start_ns != UNKNOWN
         return Place(
             epoch=int(steps.epoch[row]),
-            batch=int(self.ranks[row]),
+            batch=int(steps.batch[row]),
             start_ns=start_ns if known else None,
             end_ns=start_ns + wait_ns + step_ns if known else None,
             wait_ns=wait_ns,

@@ -58,7 +58,7 @@ def waits_unfelt(case: Case) -> Answer:
         severity="low",
         sentence=told,
         evidence=(
-            Fact("wait, mean", float(case.wait_ns.mean()), "ns"),
+            Fact("wait, mean", case.summary.wait_ns or 0.0, "ns"),
             Fact("device starved", starved, "ns"),
         ),
         advice="Leave the loader as it is on account of these waits: they cost nothing.",

@@ -10,6 +10,7 @@ import numpy as np
 from loadeval.analysis.findings.case import NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
 from loadeval.analysis.findings.setting import deeper_prefetch
+from loadeval.analysis.outliers import FEWEST, TIMES_MEDIAN
 from loadeval.analysis.verdict import MODERATE_SHARE, percent
 
 if TYPE_CHECKING:
@@ -24,9 +25,6 @@ MOST_OF_THE_WAITING = 0.5
 FEWEST_GAPS = 4
 REGULAR = 0.8
 """Of the gaps between bursts: as many must be about as long for there to be a period."""
-FEWEST_FOR_OUTLIERS = 20
-OUTLIER = 2.0
-"""Medians."""
 MOST_OUTLIERS = 0.05
 """Of the batches: when there are more, they are not out of the ordinary."""
 WORTH_SAYING = 0.01
@@ -35,6 +33,8 @@ WORTH_SAYING = 0.01
 
 def bursts(case: Case) -> Answer:
     """Most of the waiting is for a hundredth of the batches."""
+    if case.thinned:
+        return case.thinned
     wait_ns, count = case.wait_ns, len(case.rows)
     if count < FEWEST_FOR_BURSTS:
         return NotMeasured(f"{count} steady batches are too few, {FEWEST_FOR_BURSTS} are needed")
@@ -74,11 +74,13 @@ def bursts(case: Case) -> Answer:
 
 def outliers(case: Case) -> Answer:
     """A few batches take more than twice the median."""
+    if case.thinned:
+        return case.thinned
     cycle_ns, count = case.cycle_ns, len(case.rows)
-    if count < FEWEST_FOR_OUTLIERS:
-        return NotMeasured(f"{count} steady batches are too few, {FEWEST_FOR_OUTLIERS} are needed")
+    if count < FEWEST:
+        return NotMeasured(f"{count} steady batches are too few, {FEWEST} are needed")
     median_ns = float(np.median(cycle_ns))
-    found = np.flatnonzero(cycle_ns > OUTLIER * median_ns)
+    found = np.flatnonzero(cycle_ns > TIMES_MEDIAN * median_ns)
     excess_ns = (cycle_ns[found] - median_ns).astype(np.float64)
     cost = float(excess_ns.sum() / cycle_ns.sum()) if len(found) else 0.0
     if cost < WORTH_SAYING or len(found) > MOST_OUTLIERS * count:

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from loadeval.evaluator import LoaderEvaluator
 from loadeval.record.model import LoaderInfo
+from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -121,6 +123,18 @@ def test_what_is_common_is_no_outlier(make_run: MakeRun, outcome: Ask) -> None:
     """One batch in ten is another kind of batch."""
     steps = [900 if number % 10 == 0 else 90 for number in range(100)]
     assert outcome("outliers", make_run([0] * 100, steps)) == NOTHING
+
+
+@pytest.mark.parametrize("rule", ["bursts", "outliers"])
+def test_a_log_of_every_tenth_batch(outcome: Ask, rule: str) -> None:
+    """What others took is not known of each, though their totals are."""
+    clock = FakeClock()
+    loader = ScriptedLoader(range(400), [10] * 400, clock)
+    evaluator = LoaderEvaluator(loader, every=10, clock=clock)
+    for _ in evaluator:
+        clock.advance(90)
+    told = outcome(rule, evaluator.recorded())
+    assert told == ("not measured", "the log keeps one batch in 10")
 
 
 def test_too_few_batches_for_outliers(make_run: MakeRun, outcome: Ask) -> None:

@@ -1,0 +1,121 @@
+"""`loadeval watch`: how a run stands while it goes on."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from loadeval.analysis.watched import Watched
+from loadeval.cli.console import errors_told, print_json
+from loadeval.errors import RunLogError
+from loadeval.record.following import Follower
+from loadeval.report.watching import waiting_for, watch_line, watch_screen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from loadeval.analysis.standing import Watch
+
+RUN = "The run log that the training writes; one that is not there yet is waited for."
+INTERVAL = "Seconds between two looks."
+SHORTEST_S = 0.1
+LONGEST_S = 86_400
+SECOND_NS = 1_000_000_000
+
+
+def watch(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
+    interval: Annotated[float, typer.Option(metavar="SECONDS", help=INTERVAL)] = 2.0,
+    once: Annotated[bool, typer.Option("--once", help="Tell how it stands, and exit.")] = False,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="With --once: print one JSON object instead.")
+    ] = False,
+) -> None:
+    """Follow the run log of a training that goes on.
+
+    Throughput and share waited, now and over all, start-up, and the last batches that took over
+    twice the median. Ends when the run does, and with Ctrl-C.
+    """
+    if not SHORTEST_S <= interval <= LONGEST_S:
+        raise typer.BadParameter(
+            f"--interval is {interval:g}; expected seconds from {SHORTEST_S:g} to {LONGEST_S:,}"
+        )
+    if as_json and not once:
+        raise typer.BadParameter("--json tells one state: give it with --once")
+    with errors_told():
+        try:
+            _show_once(run, as_json) if once else _follow(run, interval)
+        except KeyboardInterrupt:
+            return
+
+
+def states(
+    path: Path,
+    interval_s: float,
+    now_s: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[Watch | None]:
+    """How the run at `path` stands, every `interval_s`, until it has ended.
+
+    None where there is no log yet, or not even its first line.
+    """
+    follower, watched = Follower(path), Watched()
+    while True:
+        appended = follower.read()
+        if appended is not None and appended.anew:
+            watched = Watched()
+        for line in () if appended is None else appended.lines:
+            watched.take(line)
+        if appended is not None and appended.more:
+            continue
+        quiet_s = 0.0 if appended is None else max(now_s() - appended.written_s, 0.0)
+        state = None if appended is None else watched.state(round(quiet_s * SECOND_NS))
+        yield state
+        if state is not None and state.ended:
+            return
+        sleep(interval_s)
+
+
+def _show_once(path: Path, as_json: bool) -> None:
+    state = next(states(path, 0.0))
+    if state is None:
+        raise RunLogError(
+            f"there is no run log at {path} yet; expected one that log_file= writes; leave out "
+            "--once to wait for it"
+        )
+    if as_json:
+        print_json({"path": str(path), **dataclasses.asdict(state)})
+        return
+    console = Console(highlight=False, markup=False, emoji=False)
+    if console.is_terminal:
+        console.print(watch_screen(state))
+    else:
+        typer.echo(watch_line(state))
+
+
+def _follow(path: Path, interval_s: float) -> None:
+    console = Console(highlight=False, markup=False, emoji=False)
+    if not console.is_terminal:
+        _print_lines(path, interval_s)
+        return
+    with Live(console=console, auto_refresh=False) as live:
+        for state in states(path, interval_s):
+            shown = Text(waiting_for(path)) if state is None else watch_screen(state)
+            live.update(shown, refresh=True)
+
+
+def _print_lines(path: Path, interval_s: float) -> None:
+    told = False
+    for state in states(path, interval_s):
+        if state is not None:
+            typer.echo(watch_line(state))
+        elif not told:
+            typer.echo(waiting_for(path))
+        told = state is None

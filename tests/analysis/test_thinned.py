@@ -1,0 +1,151 @@
+"""Figures of runs that keep one batch in N in detail."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.analysis.about_backends import whole_epochs
+from loadeval.analysis.arms import side_of_run
+from loadeval.analysis.epochs import epochs_of, numbers_in_run
+from loadeval.analysis.headroom import compare
+from loadeval.analysis.quantiles import quantiles
+from loadeval.analysis.readings import quantities
+from loadeval.analysis.rounds import counted_of
+from loadeval.analysis.starving import starved_ns
+from loadeval.analysis.summary import steady, summarise
+from loadeval.evaluator import LoaderEvaluator
+from loadeval.record.histogram import counted
+from loadeval.record.readings import Readings
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval.record.model import Run
+
+MS = 1_000_000
+
+
+def trained(every: int = 1, mode: str = "log", epochs: int = 3, **options: Any) -> Run:
+    """A loader that stalls at every 20th batch, from number 7 on; steps of 10 ms."""
+    clock = FakeClock()
+    waits_ns = [200 * MS if number % 20 == 7 else MS for number in range(1_000)]
+    loader = ScriptedLoader([np.zeros((4, 2))] * 1_000, waits_ns, clock)
+    with LoaderEvaluator(loader, mode, 2, every=every, clock=clock, **options) as evaluator:
+        for _ in range(epochs):
+            for _ in evaluator:
+                clock.advance(10 * MS)
+    return evaluator.recorded()
+
+
+def test_a_comparison_goes_by_all_batches() -> None:
+    """Stalls that fall between the kept batches are in the speed-up, to the last digit."""
+    ideal = trained(mode="replay")
+    whole, thinned = compare(trained(), ideal), compare(trained(every=20), ideal)
+    assert whole.speedup is not None
+    assert thinned.speedup is not None
+    assert thinned.speedup.value == pytest.approx(whole.speedup.value, rel=1e-12)
+    assert thinned.real_batches == whole.real_batches
+    assert thinned.epoch_speedup == pytest.approx(whole.epoch_speedup, rel=1e-12)
+    assert thinned.startup_ns == whole.startup_ns
+
+
+def test_an_interval_is_over_tallies() -> None:
+    """It is there where there are tallies enough, and contains the speed-up."""
+    found = compare(trained(every=20, epochs=5), trained(mode="replay")).speedup
+    assert found is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert found.low < found.value < found.high
+
+
+def test_too_few_tallies_give_no_interval() -> None:
+    """The verdict then says what there is too little of."""
+    clock = FakeClock()
+    loader = ScriptedLoader([0] * 100, [MS // 10] * 100, clock)
+    with LoaderEvaluator(loader, every=20, clock=clock) as evaluator:
+        for _ in evaluator:
+            clock.advance(MS // 10)
+    found = compare(evaluator.recorded(), trained(mode="replay", epochs=1))
+    assert found.verdict == "inconclusive"
+    assert found.reason.endswith(
+        "of one of the runs there are totals of a few stretches alone, too few for an interval"
+    )
+
+
+def test_sides_have_an_entry_for_each_tally() -> None:
+    """Samples are known where every tally knows them, and are not where one does not."""
+    run = trained(every=20)
+    side = side_of_run(run)
+    assert side.count == summarise(run).steady_batches == 2_997
+    assert len(side.wait_ns) == sum(tally.first > 0 for tally in run.tallies)
+    assert side.samples is not None
+    unknown = replace(run, tallies=(*run.tallies[:-1], replace(run.tallies[-1], samples=None)))
+    assert side_of_run(unknown).samples is None
+    assert summarise(unknown).samples_per_s is None
+    assert counted_of(run).real.count == 2_997
+
+
+def test_epochs_have_all_their_batches() -> None:
+    """Not those alone that were kept."""
+    run = trained(every=20)
+    assert epochs_of(run).batches == 1_000
+    assert whole_epochs(run, "batches") == {1_000}
+    assert whole_epochs(run, "samples") == {4_000}
+    tallies = tuple(replace(tally, samples=None) for tally in run.tallies)
+    assert whole_epochs(replace(run, tallies=tallies), "samples") == set()
+
+
+def test_rows_are_numbered_in_the_run() -> None:
+    """Epochs follow on one another with all their batches, and so they do where all are kept."""
+    thinned, whole = trained(every=400), trained(epochs=1)
+    expected = [0, 400, 800, 1_000, 1_400, 1_800, 2_000, 2_400, 2_800]
+    assert numbers_in_run(thinned).tolist() == expected
+    assert numbers_in_run(whole).tolist() == list(range(1_000))
+    of_a_killed_run = replace(thinned, tallies=())
+    assert numbers_in_run(of_a_killed_run).tolist() == [0, 400, 800] * 3
+
+
+def test_the_warm_up_goes_by_numbers() -> None:
+    """A row is steady by its number in the epoch, not by its place among those kept."""
+    run = trained(every=20, epochs=2, warmup=25)
+    assert run.steps.batch[steady(run)].tolist() == [*range(40, 1_000, 20)] * 2
+
+
+def test_starving_is_told_of_kept_batches(make_run: Callable[..., Run]) -> None:
+    """The mean is over those of which it is known."""
+    run = make_run([10, 10])
+    steps = replace(run.steps, starved_ns=np.array([4, 8]), batch=np.array([0, 20]))
+    assert starved_ns(replace(run, steps=steps), "real") == 6.0
+
+
+def test_readings_count_between_kept_batches() -> None:
+    """Those that were taken while steady batches were served count, kept in detail or not."""
+    run = trained(every=500)
+    time_ns = np.arange(0, run.tallies[-1].end_ns, 100 * MS)
+    found = Readings("host", "process", time_ns, {"cpu_cores": np.ones(len(time_ns))})
+    (quantity,) = quantities(replace(run, readings=(found,)))
+    assert quantity.real is not None
+    assert quantity.real.count > 0.9 * len(time_ns)
+    assert quantity.ideal is None
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 50, 1_001])
+def test_quantiles_of_a_histogram(count: int) -> None:
+    """They are where those of the values are, within the width of a bin."""
+    values = (np.random.default_rng(count).pareto(1.5, count) * MS).astype(np.int64)
+    shares = (0.0, 0.25, 0.5, 0.95, 0.99, 1.0)
+    found = quantiles(counted(values), shares)
+    assert found == pytest.approx(np.quantile(values, shares), rel=1 / 16)
+
+
+def test_quantiles_of_small_values_are_exact() -> None:
+    """Up to 31 each value has its own bin."""
+    values = np.array([0, 1, 1, 5, 31])
+    assert quantiles(counted(values), (0.0, 0.5, 0.75, 0.9)).tolist() == pytest.approx(
+        np.quantile(values, (0.0, 0.5, 0.75, 0.9)).tolist()
+    )

@@ -1,0 +1,198 @@
+"""`loadeval compare --fail-above`: a gate that goes by the whole interval."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from loadeval.analysis.gate import gate
+from loadeval.analysis.headroom import Headroom, compare, headroom
+from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.verdict import INCONCLUSIVE, TOO_RARE, TOO_WIDE
+from loadeval.cli.main import app
+from loadeval.evaluator import LoaderEvaluator
+from loadeval.record.metrics import read_run
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MS = 1_000_000
+
+
+@pytest.fixture(name="alternated")
+def _alternated(tmp_path: Path) -> Path:
+    """A run that loses 75% in every pair: waits of 30 ms and of none, steps of 10 ms."""
+    return record(tmp_path / "alternated.jsonl", "alternate", epochs=4)
+
+
+def record(path: Path, mode: str, epochs: int = 1, batches: int = 30, wait_ms: int = 30) -> Path:
+    clock = FakeClock()
+    waits_ns = [wait_ms * MS] * batches
+    loader = ScriptedLoader([np.zeros((4, 2))] * batches, waits_ns, clock)
+    with LoaderEvaluator(loader, mode, 2, log_file=path, clock=clock) as evaluator:
+        for _ in range(epochs):
+            for _ in evaluator:
+                clock.advance(10 * MS)
+    return path
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command, run in this process."""
+    done = CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "200"})
+    return done.exit_code, done.stdout, done.stderr
+
+
+def found(low: float | None, high: float | None, run: Path, **changes: Any) -> Headroom:
+    """The headroom of `run`, with another interval of the share lost."""
+    value = 0.3 if low is None or high is None else (low + high) / 2
+    share = Estimate(value, low, high)
+    changes = {"verdict": "highly input-bound", "reason": "why", **changes}
+    return replace(headroom(read_run(run)), lost_share=share, **changes)
+
+
+def test_an_interval_above_the_bound_exits_with_3(alternated: Path) -> None:
+    """One line on stderr says so, with the interval and the bound; the report is as without."""
+    code, out, err = run(alternated, "--fail-above", 20)
+    assert code == 3
+    assert err == (
+        "Above 20%: 75.0% [75.0%, 75.0%] of the training time is lost to loading, and so is the "
+        "whole 95% interval\n"
+    )
+    assert out == run(alternated)[1]
+
+
+@pytest.mark.parametrize("bound", [75, 80.5, 99.9])
+def test_an_interval_that_ends_at_the_bound_or_under_it_exits_with_0(
+    alternated: Path, bound: float
+) -> None:
+    """That too is said on stderr."""
+    code, _, err = run(alternated, "--fail-above", bound)
+    assert code == 0
+    assert err.startswith(f"Not above {bound:g}%: 75.0% [75.0%, 75.0%]")
+    assert err.count("\n") == 1
+
+
+def test_a_run_that_is_too_short_exits_with_4(tmp_path: Path) -> None:
+    """Where nothing was concluded, the reason and the advice are told in the one line."""
+    short = record(tmp_path / "short.jsonl", "alternate", batches=4)
+    code, _, err = run(short, "--fail-above", 20)
+    assert code == 4
+    assert err.startswith(f"Cannot tell whether more than 20% is lost: {short} is too short")
+    assert "More pairs would settle it" in err
+    assert err.count("\n") == 1
+
+
+def test_two_runs_are_gated_too(tmp_path: Path) -> None:
+    """A run that loaded and one that replayed give a share with an interval as well."""
+    logs = [record(tmp_path / f"{mode}.jsonl", mode) for mode in ("log", "replay")]
+    assert run(*logs, "--fail-above", 20)[0] == 3
+    assert run(*logs, "--fail-above", 90)[0] == 0
+
+
+def test_an_end_that_the_bound_rounds_to_counts_as_at_it(tmp_path: Path) -> None:
+    """A fifth lost is not above 20%, although 1 - 1 / 1.25 is a little less in binary."""
+    real = record(tmp_path / "log.jsonl", "log", wait_ms=2)
+    ideal = record(tmp_path / "replay.jsonl", "replay")
+    both = [read_run(path) for path in (real, ideal)]
+    share = compare(*both).lost_share
+    assert share is not None
+    assert round(share.value, 3) == 0.167
+    assert gate(
+        replace(compare(*both), lost_share=Estimate(0.2, 0.2, 0.2 + 1e-15)), 0.2
+    ).outcome == ("not above")
+
+
+def test_json_is_the_same_with_a_bound(alternated: Path) -> None:
+    """The object on stdout has no trace of the gate, and the exit codes are the same."""
+    code, out, err = run(alternated, "--json", "--fail-above", 20)
+    assert (code, out) == (3, run(alternated, "--json")[1])
+    assert err.startswith("Above 20%")
+    assert json.loads(out)["lost_share"]["value"] == 0.75
+
+
+def test_a_figure_is_written_before_the_exit(alternated: Path, tmp_path: Path) -> None:
+    """CI keeps the figure of a run that failed."""
+    output = tmp_path / "figure.svg"
+    code, out, _ = run(alternated, "--fail-above", 20, "--output", output)
+    assert code == 3
+    assert out.endswith(f"Figure written to {output}\n")
+    assert output.exists()
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "outcome"),
+    [
+        (0.21, 0.25, "above"),
+        (0.21, 0.99, "above"),
+        (0.20, 0.25, "cannot tell"),
+        (0.15, 0.25, "cannot tell"),
+        (0.15, 0.20, "not above"),
+        (-0.1, 0.1, "not above"),
+    ],
+)
+def test_the_whole_interval_decides(
+    alternated: Path, low: float, high: float, outcome: str
+) -> None:
+    """Above from its lower end on, not above up to its upper end, and else nobody knows."""
+    assert gate(found(low, high, alternated), 0.2).outcome == outcome
+
+
+def test_an_interval_that_spans_the_bound_asks_for_more(alternated: Path) -> None:
+    """The sentence names the interval and says to measure longer."""
+    said = gate(found(0.15, 0.25, alternated), 0.2).reason
+    assert said == (
+        "Cannot tell whether more than 20% is lost: 20.0% [15.0%, 25.0%] of the training time is "
+        "lost to loading, and the 95% interval spans the bound. Measure longer: more batches or "
+        "epochs make the interval narrower."
+    )
+
+
+@pytest.mark.parametrize("why", [TOO_WIDE, TOO_RARE])
+def test_a_wide_interval_may_be_wholly_above(alternated: Path, why: str) -> None:
+    """A verdict that objects to the width alone leaves it to the interval."""
+    wide = found(0.3, 0.7, alternated, verdict=INCONCLUSIVE, reason=f"lost, {why}")
+    assert gate(wide, 0.2).outcome == "above"
+    assert gate(wide, 0.5).outcome == "cannot tell"
+    assert gate(wide, 0.8).outcome == "not above"
+
+
+def test_figures_in_doubt_cannot_tell(alternated: Path) -> None:
+    """Where the verdict objects to what the interval does not cover, it decides nothing."""
+    doubted = found(0.3, 0.4, alternated, verdict=INCONCLUSIVE, reason="the pace changed")
+    assert gate(doubted, 0.2).outcome == "cannot tell"
+    assert "the pace changed" in gate(doubted, 0.2).reason
+
+
+def test_without_an_interval_nobody_knows(alternated: Path) -> None:
+    """A share without its interval is no reason to pass or to fail."""
+    assert gate(found(None, None, alternated), 0.2).outcome == "cannot tell"
+    unmeasured = replace(found(0.3, 0.4, alternated), lost_share=None)
+    assert gate(unmeasured, 0.2).outcome == "cannot tell"
+
+
+def test_several_backends_have_no_share(tmp_path: Path) -> None:
+    """The gate is wrong usage there, and nothing is printed."""
+    logs = [record(tmp_path / f"{name}.jsonl", "log") for name in ("one", "two")]
+    code, out, err = run(*logs, "--fail-above", 20)
+    assert (code, out) == (2, "")
+    assert "of several backends none is told" in " ".join(err.split())
+
+
+@pytest.mark.parametrize("bound", ["0", "100", "-1", "nan", "inf", "many"])
+def test_a_bound_is_a_percentage(alternated: Path, bound: str) -> None:
+    """Anything but a number above 0 and under 100 is wrong usage."""
+    code, out, err = run(alternated, "--fail-above", bound)
+    assert (code, out) == (2, "")
+    assert "--fail-above" in err
+
+
+def test_the_exit_codes_are_in_the_help() -> None:
+    """What 3 and 4 mean is said where the command is described."""
+    words = " ".join(run("--help")[1].split())
+    assert "3 surely more is lost; 4 that cannot be told." in words

@@ -1,0 +1,289 @@
+"""`loadeval watch`: a run is followed while it goes on."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from loadeval.cli import watch as command
+from loadeval.cli.main import app
+from loadeval.cli.watch import states
+from loadeval.evaluator import LoaderEvaluator
+from loadeval.record.metrics import read_run
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+COMMAND = Path(sys.executable).with_name("loadeval")
+SCRIPT = """
+import select, sys, time
+from loadeval import LoaderEvaluator
+
+def batches():
+    for number in range(10**9):
+        time.sleep(0.002)
+        yield bytes(4)
+
+options = {"log_file": sys.argv[1], "every": int(sys.argv[2]), "samples": len, "unit": "images"}
+with LoaderEvaluator(batches(), **options) as evaluator:
+    for batch in evaluator:
+        time.sleep(0.003)
+        if select.select([sys.stdin], [], [], 0)[0]:
+            break
+"""
+
+
+@pytest.fixture(autouse=True)
+def _plain_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("COLUMNS", "FORCE_COLOR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def record(path: Path, batches: int = 30, every: int = 1) -> Path:
+    """A run whose waits are 30 ms and whose steps are 10 ms, of four images each."""
+    clock = FakeClock()
+    loader = ScriptedLoader([np.zeros((4, 2))] * batches, [30 * MS] * batches, clock)
+    options: dict[str, Any] = {"log_file": path, "unit": "images", "clock": clock, "probes": ()}
+    with LoaderEvaluator(loader, every=every, overwrite=True, **options) as evaluator:
+        for _ in evaluator:
+            clock.advance(10 * MS)
+    return path
+
+
+@pytest.fixture(name="log", params=[1, 10], ids=["all", "one in 10"])
+def _log(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return record(tmp_path / "run.jsonl", every=request.param)
+
+
+def run(*arguments: object) -> tuple[int, str, str]:
+    """Exit code, stdout and stderr of the command, run in this process."""
+    done = CliRunner().invoke(app, ["watch", *map(str, arguments)], env={"COLUMNS": "80"})
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_once_tells_one_state(log: Path) -> None:
+    """In one line where there is no terminal."""
+    code, out, err = run(log, "--once")
+    assert (code, err, out.count("\n")) == (0, "", 1)
+    assert out.startswith("ended after 1 s; epoch 0, batch 29 of 30; 30 batches in all; now 100 ")
+    assert "over all 100 images/s, waited 75.0%; start-up 30.0 ms in the first epoch" in out
+
+
+def test_json_has_the_fields_of_the_state(log: Path) -> None:
+    """One object, the path first."""
+    code, out, err = run(log, "--once", "--json")
+    found = json.loads(out)
+    state = next(states(log, 1))
+    assert state is not None
+    assert (code, err, found["path"]) == (0, "", str(log))
+    assert found["overall"]["samples_per_s"] == pytest.approx(100)
+    assert set(found) == {"path", *state.__slots__}
+
+
+def test_a_run_that_has_ended_is_told_once(log: Path) -> None:
+    """Then there is nothing more to follow."""
+    code, out, _ = run(log)
+    assert (code, out.count("\n")) == (0, 1)
+    assert out.startswith("ended after")
+
+
+def test_once_does_not_wait(tmp_path: Path) -> None:
+    """A log that is not there, or has no whole line yet, is an error."""
+    path = tmp_path / "run.jsonl"
+    for content in (None, "", '{"type":'):
+        if content is not None:
+            path.write_text(content)
+        code, out, err = run(path, "--once")
+        assert (code, out) == (1, "")
+        assert err.startswith(f"Error: there is no run log at {path} yet")
+        assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("interval", ["0", "-1", "nan", "inf", "1e9"])
+def test_an_interval_is_some_seconds(log: Path, interval: str) -> None:
+    """Anything else is wrong usage."""
+    code, out, err = run(log, "--interval", interval)
+    assert (code, out) == (2, "")
+    assert "expected seconds from 0.1 to 86,400" in " ".join(err.split())
+
+
+def test_json_is_for_one_state(log: Path) -> None:
+    """Objects one after the other would be no JSON."""
+    code, out, err = run(log, "--json")
+    assert (code, out) == (2, "")
+    assert "give it with --once" in " ".join(err.split())
+
+
+def test_what_is_no_log_exits_with_1(log: Path) -> None:
+    """The message is that of every command."""
+    log.write_text("hello\n")
+    code, out, err = run(log)
+    assert (code, out) == (1, "")
+    assert "run.jsonl, line 1 is not JSON in UTF-8" in err
+
+
+def followed(path: Path, *actions: object, quiet_s: float = 0.0) -> Iterator[Any]:
+    """States of the log at `path`, an action after each; the log was written `quiet_s` ago."""
+    todo = iter(actions)
+
+    def sleep(seconds: float) -> None:
+        assert seconds == 2.0
+        action: Any = next(todo)
+        action()
+
+    def now_s() -> float:
+        return path.stat().st_mtime + quiet_s
+
+    return states(path, 2.0, now_s, sleep)
+
+
+def test_a_log_is_followed_to_its_end(log: Path, tmp_path: Path) -> None:
+    """It is waited for, each look tells what came since, and the last one that it has ended."""
+    lines = log.read_bytes().splitlines(keepends=True)
+    path = tmp_path / "followed.jsonl"
+
+    def appending(content: bytes) -> object:
+        def append() -> None:
+            with path.open("ab") as file:
+                file.write(content)
+
+        return append
+
+    actions = [appending(part) for part in (lines[0], *lines[1:-1], lines[-1][:9], lines[-1][9:])]
+    found = list(followed(path, *actions))
+    assert len(found) == len(actions) + 1
+    assert found[0] is None
+    assert (found[1].batches, found[1].ended) == (0, False)
+    assert [state.ended for state in found[1:]] == [False] * (len(actions) - 1) + [True]
+    assert found[-2].batches == found[-1].batches == 30
+    assert found[-1].overall.samples_per_s == pytest.approx(100)
+
+
+def test_a_log_that_is_replaced_is_begun_anew(log: Path, tmp_path: Path) -> None:
+    """Nothing of the old run is in the figures of the new one."""
+    whole = log.read_bytes()
+    path = tmp_path / "followed.jsonl"
+    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
+
+    def replaced() -> None:
+        record(path, batches=3)
+
+    old, new = islice(followed(path, replaced), 2)
+    assert (old.batches, old.ended) == (30, False)
+    assert (new.batches, new.ended) == (3, True)
+
+
+def test_a_log_that_was_read_in_parts_is_told_whole(
+    log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No state is told in between."""
+    expected = next(states(log, 1))
+    monkeypatch.setattr("loadeval.record.following.MOST_BYTES", 10)
+    assert list(states(log, 1)) == [expected]
+
+
+def test_silence_is_told(log: Path) -> None:
+    """A log that nobody wrote to for a while says so, also at the first look."""
+    log.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    state = next(followed(log, quiet_s=93))
+    assert state.silent_ns == pytest.approx(93 * SECOND, rel=0.01)
+    assert next(followed(log, quiet_s=-5)).silent_ns is None
+
+
+def test_waiting_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes, and then the run."""
+    path = tmp_path / "run.jsonl"
+    looks = []
+
+    def sleep(_: float) -> None:
+        looks.append(path)
+        if len(looks) == 3:
+            record(path)
+
+    monkeypatch.setattr(command, "states", partial(states, sleep=sleep))
+    code, out, err = run(path)
+    assert (code, err) == (0, "")
+    waiting, ended = out.splitlines()
+    assert waiting == f"Waiting for {path}, where no run log is yet"
+    assert ended.startswith("ended after")
+
+
+def test_a_terminal_shows_a_screen(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a run that goes on, and of one state alone."""
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm")
+    for options in ((), ("--once",)):
+        code, out, err = run(log, *options)
+        assert (code, err) == (0, "")
+        assert "share waited" in out
+        assert "over all" in out
+    log.unlink()
+
+    def interrupt(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command, "states", partial(states, sleep=interrupt))
+    code, out, err = run(log)
+    assert (code, err) == (0, "")
+    assert "where no run log is yet" in " ".join(out.split())
+
+
+@pytest.mark.parametrize("every", [1, 20])
+def test_a_training_is_followed_while_it_runs(tmp_path: Path, every: int) -> None:
+    """Another process reads what a training writes, and Ctrl-C ends the reader quietly."""
+    path = tmp_path / "run.jsonl"
+    training = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, path, str(every)], stdin=subprocess.PIPE
+    )
+    with training:
+        until_it_has_batches(path)
+        once = subprocess.run(
+            [COMMAND, "watch", path, "--once", "--json"], capture_output=True, check=True
+        )
+        state = json.loads(once.stdout)
+        assert once.stderr == b""
+        assert state["batches"] > 0
+        assert not state["ended"]
+        assert state["overall"]["samples_per_s"] > 0
+        with subprocess.Popen(
+            [COMMAND, "watch", path, "--interval", "0.2"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+        ) as follower:
+            assert follower.stdout is not None
+            lines = [follower.stdout.readline() for _ in range(3)]
+            follower.send_signal(signal.SIGINT)
+            rest, errors = follower.communicate()
+        assert (follower.returncode, errors) == (0, b"")
+        assert all(line.startswith(b"running for") for line in lines)
+        with subprocess.Popen([COMMAND, "watch", path], stdout=subprocess.PIPE) as follower:
+            assert training.stdin is not None
+            training.stdin.write(b"\n")
+            training.stdin.close()
+            out, _ = follower.communicate()
+    last = out.splitlines()[-1].decode()
+    assert (training.returncode, follower.returncode) == (0, 0)
+    assert last.startswith("ended after")
+    assert f"{read_run(path).batches:,} batches in all" in last
+    assert b"Traceback" not in rest
+
+
+def until_it_has_batches(path: Path, seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not path.exists() or read_run(path).batches < 50:
+        assert time.monotonic() < deadline
+        time.sleep(0.05)
