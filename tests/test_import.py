@@ -6,7 +6,10 @@ import json
 import subprocess
 import sys
 
-FRAMEWORKS = {"torch", "nvidia", "spdl", "matplotlib", "rich", "typer", "psutil", "PIL", "jinja2"}
+FRAMEWORKS = {
+    *("torch", "nvidia", "spdl", "PIL"),
+    *("matplotlib", "plotly", "jinja2", "rich", "typer", "psutil"),
+}
 SCRIPT = """
 import time, sys
 began = time.perf_counter()

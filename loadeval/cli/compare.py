@@ -17,11 +17,10 @@ from loadeval.cli.console import (
     print_json,
     print_report,
 )
-from loadeval.errors import UsageError
-from loadeval.record.metrics import read_run
+from loadeval.cli.runs import read_each_once
 from loadeval.record.model import ARMS
 from loadeval.report.backends import BackendComparison
-from loadeval.report.comparison import Comparison
+from loadeval.report.comparison import Comparison, are_backends
 from loadeval.report.findings import diagnosis_as_dict, diagnosis_report
 from loadeval.report.plots import comparison_figure, figure_path, save_figure
 from loadeval.report.readings import readings_as_dict
@@ -49,7 +48,6 @@ NO_GATE = (
     "--fail-above goes by the share of the time that is lost to loading, and of several backends "
     "none is told; expected one run of mode alternate, or one of mode log and one of mode replay"
 )
-PAIR = 2
 ALL = 100
 """Percent."""
 CODES: dict[Outcome, int] = {"above": LOST_TOO_MUCH, "cannot tell": CANNOT_TELL, "not above": 0}
@@ -74,9 +72,8 @@ def compare(
     found = None
     with errors_told():
         figure = None if output is None else figure_path(output)
-        _check_each_once(runs)
-        read = [read_run(path) for path in runs]
-        if not _are_backends(read):
+        read = read_each_once(runs)
+        if not are_backends(read):
             found = _tell_headroom(read, figure, as_json)
         elif fail_above is None:
             _tell_backends(read, figure, as_json)
@@ -101,19 +98,6 @@ def _exit_by(found: Headroom, percent: float) -> None:
     result = gate(found, percent / ALL)
     typer.echo(printable(result.reason), err=True)
     raise typer.Exit(CODES[result.outcome])
-
-
-def _check_each_once(paths: Sequence[Path]) -> None:
-    if len({path.resolve() for path in paths}) < len(paths):
-        told = ", ".join(map(str, paths))
-        raise UsageError(f"{told}: the same file stands there twice; expected different runs")
-
-
-def _are_backends(runs: Sequence[Run]) -> bool:
-    """Two are backends if neither replayed: a run that did is the ideal of the other."""
-    if len(runs) == PAIR:
-        return all(run.header.mode != "replay" for run in runs)
-    return len(runs) > PAIR
 
 
 def _tell_headroom(runs: Sequence[Run], figure: Path | None, as_json: bool) -> Headroom:

@@ -13,6 +13,7 @@ from loadeval.cli.console import EXIT_CODES, escape_what_cannot_be_encoded
 from loadeval.cli.demo import demo
 from loadeval.cli.doctor import doctor
 from loadeval.cli.export import export
+from loadeval.cli.report import report
 from loadeval.cli.show import show
 from loadeval.cli.watch import watch
 
@@ -42,5 +43,5 @@ def main(
     escape_what_cannot_be_encoded()
 
 
-for command in (demo, watch, show, compare, export, doctor, adapters):
+for command in (demo, show, compare, report, watch, export, doctor, adapters):
     app.command(epilog=EXIT_CODES)(command)

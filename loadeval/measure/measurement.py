@@ -16,7 +16,7 @@ from loadeval.measure.alternation import AlternatingEpoch, Alternation
 from loadeval.measure.annotate import annotation_for
 from loadeval.measure.cache import fill
 from loadeval.measure.counting import Counter
-from loadeval.measure.distributed import is_distributed
+from loadeval.measure.distributed import is_distributed, place_among_ranks
 from loadeval.measure.progress import Progress
 from loadeval.measure.pull import Puller
 from loadeval.measure.quiet import Background
@@ -195,7 +195,7 @@ class Measurement:
                 "seed": settings.seed,
                 "annotate": settings.annotate,
             },
-            environment=describe_environment(),
+            environment={**describe_environment(), **place_among_ranks()},
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
             every=settings.every,
         )

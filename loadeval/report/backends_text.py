@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import of_one_comparison, ranked
+from loadeval.report.ranks import are_ranks, ranks_headline
 from loadeval.report.readings import gpus_of_backends
 from loadeval.report.wording import (
     LONGEST_NAME,
@@ -48,7 +49,12 @@ def backends_text(found: BackendComparison) -> str:
 
 
 def headline(found: BackendComparison) -> str:
-    """Which backend trains fastest, and by how much, with its interval, in one sentence."""
+    """Which backend trains fastest, by how much, with its interval, in one sentence.
+
+    Of the ranks of one training, what all of them do together.
+    """
+    if are_ranks([one.run for one in found.backends]):
+        return ranks_headline(found)
     measured = [one for one in ranked(found.backends) if one.real]
     if not measured:
         return "No backend was measured"

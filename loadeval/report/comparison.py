@@ -15,11 +15,14 @@ from loadeval.record.model import ARMS, UNKNOWN, Run
 from loadeval.record.steps import Steps
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loadeval.analysis.headroom import Headroom
     from loadeval.record.model import Arm
 
 Side = tuple[Run, Summary]
 SECOND_NS = 1_000_000_000
+PAIR = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +67,13 @@ class Comparison:
         if self.unit == "batches":
             return [side.batches_per_s for _, side in self.sides]
         return [side.samples_per_s for _, side in self.sides]
+
+
+def are_backends(runs: Sequence[Run]) -> bool:
+    """Two are backends if neither replayed: a run that did is the ideal of the other."""
+    if len(runs) == PAIR:
+        return all(run.header.mode != "replay" for run in runs)
+    return len(runs) > PAIR
 
 
 def rate(pace_ns: float | None, samples_per_batch: float | None) -> float | None:

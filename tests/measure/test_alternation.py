@@ -198,12 +198,24 @@ def test_a_framework_may_join_the_ranks_after_wrapping(monkeypatch: pytest.Monke
 
 
 def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Several ranks of torch.distributed are seen without a launcher's word."""
+    """Several ranks of torch.distributed are seen, and which this is, without a launcher's word."""
     torch_distributed = pytest.importorskip("torch.distributed")
     assert not distributed.is_distributed()
     monkeypatch.setattr(torch_distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch_distributed, "get_world_size", lambda: 2)
+    monkeypatch.setattr(torch_distributed, "get_rank", lambda: 1)
     assert distributed.is_distributed()
+    assert distributed.place_among_ranks() == {"rank": 1, "world_size": 2}
+
+
+def test_a_launcher_tells_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stands in the run's environment; of a process by itself nothing does."""
+    monkeypatch.setenv("RANK", "3")
+    monkeypatch.setenv("WORLD_SIZE", "4")
+    environment = alternating(1)[0].recorded().header.environment
+    assert (environment["rank"], environment["world_size"]) == (3, 4)
+    monkeypatch.setenv("WORLD_SIZE", "1")
+    assert "rank" not in alternating(1)[0].recorded().header.environment
 
 
 def test_the_schedule_depends_on_the_seed_alone() -> None:

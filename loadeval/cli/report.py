@@ -1,0 +1,48 @@
+"""`loadeval report`: what runs found as one HTML file that opens offline."""
+
+from __future__ import annotations
+
+from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
+from typing import Annotated
+
+import typer
+
+from loadeval.cli.console import errors_told
+from loadeval.cli.runs import read_each_once
+from loadeval.report.html.page import (
+    check_replaceable,
+    default_path,
+    page_of,
+    page_path,
+    write_page,
+)
+from loadeval.report.html.subject import Subject
+from loadeval.report.wording import printable
+
+RUNS = (
+    "One run of any mode; or two, the first of mode log and the second of mode replay; or one run "
+    "for each of several backends, or ranks, of mode alternate or log. Run logs or metrics files."
+)
+OUTPUT = (
+    "Where the page goes; by default beside the first run, under its name: run.html. An earlier "
+    "page is replaced, anything else is not."
+)
+
+
+def report(
+    runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help=RUNS)],
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="PAGE", help=OUTPUT)
+    ] = None,
+) -> None:
+    """Write a page with the verdict, the findings and figures of runs.
+
+    One HTML file that opens in a browser, without a network. It holds the names of the files, and
+    what the runs say of their machine.
+    """
+    with errors_told():
+        path = default_path(runs[0]) if output is None else page_path(output)
+        check_replaceable(path)
+        subject = Subject.of(read_each_once(runs))
+        write_page(page_of(subject, runs, path), path)
+    typer.echo(f"Page written to {printable(path)}")

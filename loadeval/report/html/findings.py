@@ -1,0 +1,71 @@
+"""The findings with evidence and advice, and below them what was checked and found fine."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.report.findings import MOST_PLACES, place_in_words, value_in_words
+from loadeval.report.html.blocks import Advised, Heading, Section, Table, Text
+from loadeval.report.wording import counted, share
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.analysis.findings.finding import Check, Diagnosis, Finding
+    from loadeval.report.html.blocks import Block
+    from loadeval.report.html.subject import Subject
+
+NOTHING = "Nothing was found to be wrong with loading."
+NO_RULES = "No rule was asked of this run."
+NOT_OF_REPLAY = "Kept batches were replayed: there is no loading to find anything about."
+
+
+def findings(subject: Subject) -> Section:
+    """Those of each run, the costliest first."""
+    blocks: list[Block] = []
+    for name, diagnosis in subject.diagnoses:
+        if name:
+            blocks.append(Heading(name))
+        blocks += _of(diagnosis, level=4 if name else 3)
+    if not subject.diagnoses:
+        blocks.append(Text((NOT_OF_REPLAY,)))
+    return Section("findings", "What was found, and what to change", tuple(blocks))
+
+
+def _of(diagnosis: Diagnosis, level: int) -> list[Block]:
+    blocks: list[Block] = [_advised(finding, level) for finding in diagnosis.findings]
+    if not blocks:
+        blocks.append(Text((NOTHING if diagnosis.checks else NO_RULES,)))
+    fine = [check for check in diagnosis.checks if check.outcome == "nothing found"]
+    unknown = [check for check in diagnosis.checks if check.outcome == "not measured"]
+    if fine:
+        blocks.append(_checks("Checked and found fine", fine))
+    if unknown:
+        blocks.append(_checks("Could not be measured", unknown))
+    return blocks
+
+
+def _checks(title: str, checks: Sequence[Check]) -> Table:
+    rows = tuple((check.question, check.outcome, check.reason) for check in checks)
+    caption = f"{title} ({len(checks)})"
+    return Table(caption, ("question", "answer", "why"), rows, folded=True)
+
+
+def _advised(finding: Finding, level: int) -> Advised:
+    cost = finding.cost_share
+    costs = "cost not known" if cost is None else f"costs {share(cost)} of the training time"
+    places = [place_in_words(place) for place in finding.places[:MOST_PLACES]]
+    if len(finding.places) > MOST_PLACES:
+        places.append(f"and {counted(len(finding.places) - MOST_PLACES, 'more', 'more')}")
+    rows = tuple((fact.name, value_in_words(fact)) for fact in finding.evidence)
+    evidence = Table(f"Evidence: {finding.rule}", ("figure", "value"), rows) if rows else None
+    return Advised(
+        sentence=finding.sentence,
+        tags=(f"{finding.severity} severity", finding.confidence, costs, finding.rule),
+        severity=finding.severity,
+        evidence=evidence,
+        places=tuple(places),
+        advice=finding.advice,
+        source=finding.source,
+        level=level,
+    )

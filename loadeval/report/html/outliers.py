@@ -1,0 +1,190 @@
+"""Outliers: cycles over twice the median of their kind."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.outliers import TIMES_MEDIAN
+from loadeval.analysis.summary import steady
+from loadeval.record.model import ARMS
+from loadeval.report.comparison import compared
+from loadeval.report.html.blocks import Figure, Heading, Section, Table, Text
+from loadeval.report.html.drawing import durations, layout
+from loadeval.report.html.moments import Moments
+from loadeval.report.html.thinning import DOTS, extremes, highest, told
+from loadeval.report.wording import counted, duration, number
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loadeval.record.model import Arm
+    from loadeval.report.html.blocks import Block, Json
+    from loadeval.report.html.drawing import Scale
+    from loadeval.report.html.subject import Subject, Track
+
+    Places = npt.NDArray[np.intp]
+
+WORST = 20
+HEIGHT = 300
+CAPTION = (
+    "Cycles, wait and step together, of the batches that count, against time. Marked are those "
+    "over twice the median of their arm, which is the dashed line."
+)
+NONE = "Of {count} that count, no cycle is over twice the median."
+HEAD = ("epoch and batch", "at", "cycle", "wait", "step", "times the median")
+NOTHING = "Not measured: no batch counts."
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Cycles:
+    """The cycles of one arm that count: which batches, and which of these are outliers."""
+
+    arm: Arm
+    places: Places
+    slow: Places
+    median_ns: float
+
+
+def outliers(subject: Subject) -> Section:
+    """A figure for each run, and the worst of all in a table."""
+    blocks: list[Block] = []
+    worst: list[tuple[float, tuple[str, ...]]] = []
+    count = 0
+    for track in subject.tracks:
+        if track.name:
+            blocks.append(Heading(track.name))
+        run = compared(track.run) if track.run.header.mode == "alternate" else track.run
+        moments = Moments(run)
+        found = cycles_of(moments)
+        blocks.append(_block(track, moments, found))
+        worst += _worst(track, moments, found)
+        count += sum(len(one.slow) for one in found)
+    if worst:
+        blocks.append(_table(worst, count))
+    return Section("outliers", "Outliers", tuple(blocks))
+
+
+def _block(track: Track, moments: Moments, found: list[Cycles]) -> Block:
+    count = sum(len(one.places) for one in found)
+    if not count:
+        return Text((NOTHING,))
+    if not any(len(one.slow) for one in found):
+        return Text((NONE.format(count=counted(count, "batch", "batches")),))
+    return _figure(track, moments, found)
+
+
+def _table(worst: list[tuple[float, tuple[str, ...]]], count: int) -> Table:
+    rows = sorted(worst, key=lambda row: -row[0])[:WORST]
+    caption = f"{counted(count, 'outlier', 'outliers')}, by times the median of its arm"
+    if count > WORST:
+        caption = f"The worst {WORST} of {count:,} outliers, by times the median of their arm"
+    return Table(caption, HEAD, tuple(row for _, row in rows), figures=True)
+
+
+def _worst(
+    track: Track, moments: Moments, found: list[Cycles]
+) -> list[tuple[float, tuple[str, ...]]]:
+    """Of each arm the rows of its slowest cycles, behind how many medians each took."""
+    cycle_ns = moments.cycle_ns
+    return [
+        (float(cycle_ns[place]) / one.median_ns, _row(track, moments, one, place))
+        for one in found
+        for place in one.slow[highest(cycle_ns[one.slow], WORST)].tolist()
+    ]
+
+
+def cycles_of(moments: Moments) -> list[Cycles]:
+    """The arms of a run that have batches that count, each with its outliers."""
+    run, cycle_ns = moments.run, moments.cycle_ns
+    found = []
+    for code, arm in enumerate(ARMS):
+        (places,) = np.nonzero(steady(run, arm) & (run.steps.arm == code))
+        if len(places):
+            median_ns = float(np.median(cycle_ns[places]))
+            slow = places[cycle_ns[places] > TIMES_MEDIAN * median_ns] if median_ns else places[:0]
+            found.append(Cycles(arm, places, slow, median_ns))
+    return found
+
+
+def _row(track: Track, moments: Moments, one: Cycles, place: int) -> tuple[str, ...]:
+    steps = moments.run.steps
+    cycle_ns = int(moments.cycle_ns[place])
+    where = f"epoch {steps.epoch[place]}, batch {moments.number[place]}"
+    arm = f" ({one.arm})" if moments.run.header.mode == "alternate" else ""
+    return (
+        f"{track.name}: {where}{arm}" if track.name else f"{where}{arm}",
+        moments.when(place).removeprefix(", at ") or "unknown",
+        duration(cycle_ns),
+        duration(int(steps.wait_ns[place])),
+        duration(int(steps.step_ns[place])),
+        number(cycle_ns / one.median_ns),
+    )
+
+
+def _figure(track: Track, moments: Moments, found: list[Cycles]) -> Figure:
+    cycle_ns = moments.cycle_ns
+    scale = durations(cycle_ns[np.concatenate([one.places for one in found])], "cycle")
+    data, shown = [], 0
+    for one in found:
+        others = np.setdiff1d(one.places, one.slow, assume_unique=True)
+        kept = others[extremes(cycle_ns[others], DOTS)]
+        marked = one.slow[highest(cycle_ns[one.slow], DOTS)]
+        shown += len(kept) + len(marked)
+        data.append(_trace(moments, scale, kept, one.arm, one.arm))
+        name = f"{one.arm}, over twice the median ({len(one.slow):,})"
+        if len(marked):
+            data.append(_trace(moments, scale, marked, name, one.arm, slow=True))
+    count = sum(len(one.places) for one in found)
+    form = layout(HEIGHT)
+    form |= {
+        "xaxis": moments.axis(),
+        "yaxis": scale.axis,
+        "shapes": [_median(one) for one in found],
+    }
+    notes = tuple(filter(None, [told(shown, count, "batches that count")]))
+    return Figure(f"outliers-{track.number}", CAPTION, data, form, notes, track.time_axis)
+
+
+def _trace(
+    moments: Moments,
+    scale: Scale,
+    places: Places,
+    name: str,
+    color: str,
+    *,
+    slow: bool = False,
+) -> Json:
+    cycle_ns = moments.cycle_ns
+    return {
+        "type": "scatter",
+        "mode": "markers",
+        "name": name,
+        "x": moments.at(places),
+        "y": scale.places(cycle_ns[places]),
+        "marker": {
+            "color": color,
+            "size": 11 if slow else 4,
+            "symbol": "circle-open" if slow else "circle",
+            "opacity": 1 if slow else 0.55,
+            "line": {"width": 2 if slow else 0, "color": color},
+        },
+        "customdata": moments.told(places, "cycle of", cycle_ns),
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+
+
+def _median(one: Cycles) -> Json:
+    return {
+        "type": "line",
+        "xref": "paper",
+        "yref": "y",
+        "x0": 0,
+        "x1": 1,
+        "y0": one.median_ns,
+        "y1": one.median_ns,
+        "line": {"color": one.arm, "width": 1, "dash": "dash"},
+        "layer": "below",
+    }

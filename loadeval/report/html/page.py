@@ -1,0 +1,185 @@
+"""The page as a whole: sections in their order, put into the template; and onto the disk."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from importlib.resources import files as resources
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from loadeval.errors import UsageError
+from loadeval.report.html.backends import side_by_side
+from loadeval.report.html.batch_time import batch_time
+from loadeval.report.html.blocks import Figure
+from loadeval.report.html.distribution import distribution
+from loadeval.report.html.escaping import script_json
+from loadeval.report.html.findings import findings
+from loadeval.report.html.machine import machine
+from loadeval.report.html.outliers import outliers
+from loadeval.report.html.paces import paces
+from loadeval.report.html.palette import THEMES, css_classes, css_variables
+from loadeval.report.html.reproduce import reproduce
+from loadeval.report.html.scripts import Plotly, policy
+from loadeval.report.html.settings import settings
+from loadeval.report.html.startups import start_ups
+from loadeval.report.html.timeline import timeline
+from loadeval.report.html.verdict import top, verdict
+from loadeval.report.wording import LONGEST_NAME, printable, shortened
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Sequence
+
+    from jinja2 import Environment
+
+    from loadeval.report.html.blocks import Section
+    from loadeval.report.html.subject import Subject
+
+EXTENSION = ".html"
+PACKAGE = "loadeval.report.html"
+GENERATOR = "loadeval report"
+OURS = f'<meta name="generator" content="{GENERATOR} '
+"""What each page has near its beginning, and nothing else is likely to."""
+BEGINNING = 4096
+LONGEST_TITLE = 100
+LONGEST_TEXT = 10_000
+
+
+def sections(subject: Subject, runs: Sequence[Path], output: Path) -> list[Section]:
+    """The parts of the page below the verdict, in their order."""
+    return [
+        paces(subject),
+        batch_time(subject),
+        findings(subject),
+        timeline(subject),
+        start_ups(subject),
+        outliers(subject),
+        distribution(subject),
+        machine(subject),
+        *side_by_side(subject),
+        settings(subject),
+        reproduce(subject, runs, output),
+    ]
+
+
+def page_of(subject: Subject, runs: Sequence[Path], output: Path) -> str:
+    """The page as text. `runs` are the files that it is of, and `output` is where it goes.
+
+    Raises UsageError where the installed plotly is too old.
+    """
+    from markupsafe import Markup  # noqa: PLC0415 - needed only to write a page
+
+    plotly, told = Plotly.installed(), sections(subject, runs, output)
+    shown = [one for section in told for one in section.blocks if isinstance(one, Figure)]
+    css, script = _stylesheet(shown), _asset("page.js")
+    figures = {one.name: {"data": one.data, "layout": one.layout} for one in shown}
+    said = verdict(subject)
+    ours = {
+        "css": css,
+        "themes": script_json(THEMES),
+        "figures": script_json(figures),
+        "plotly": plotly.text,
+        "script": script,
+    }
+    return (
+        _templates()
+        .get_template("page.html.j2")
+        .render(
+            policy=policy([plotly.text, script], css),
+            generator=f"{GENERATOR} {metadata.version('loadeval')}",
+            title=f"{shortened(said, LONGEST_TITLE)} (loadeval)",
+            placeholders=plotly.style_ids,
+            files=", ".join(shortened(path.name, LONGEST_NAME) for path in runs),
+            verdict=said,
+            top=top(subject),
+            sections=told,
+            plotly_version=plotly.version,
+            **{name: Markup(text) for name, text in ours.items()},  # noqa: S704 - none is a run's
+        )
+    )
+
+
+def page_path(output: str | os.PathLike[str]) -> Path:
+    """`output` as a path. Raises UsageError for another extension than .html."""
+    path = Path(output)
+    if path.suffix.lower() != EXTENSION:
+        raise UsageError(
+            f"cannot write a page as {path.name!r}: its extension is {path.suffix!r}, where "
+            f"{EXTENSION} was expected; try {path.stem or 'report'}{EXTENSION}"
+        )
+    return path
+
+
+def default_path(run: Path) -> Path:
+    """Where the page of `run` goes unless told otherwise: beside it."""
+    return run.with_name(f"{run.stem}{EXTENSION}")
+
+
+def check_replaceable(path: Path) -> None:
+    """Raises UsageError where `path` is there already, and is no page of ours."""
+    try:
+        with path.open("rb") as file:
+            beginning = file.read(BEGINNING)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    if OURS.encode() not in beginning:
+        raise UsageError(
+            f"{path} already exists and is no page that loadeval report wrote, so it is not "
+            "replaced; give another path with --output"
+        )
+
+
+def write_page(text: str, path: Path) -> None:
+    """Write the page, whole or not at all. Raises UsageError if it cannot be written."""
+    check_replaceable(path)
+    part = path.with_name(f".{path.name}.part")
+    try:
+        part.write_bytes(text.encode())
+        part.replace(path)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+    finally:
+        part.unlink(missing_ok=True)
+
+
+def _unwritable(path: Path, error: OSError) -> UsageError:
+    return UsageError(
+        f"cannot write the page {path}: {error.strerror or error}; expected a path in a folder "
+        "that exists and can be written"
+    )
+
+
+def _templates() -> Environment:
+    from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - heavy
+    from markupsafe import Markup  # noqa: PLC0415 - the same
+
+    def literal(value: Any) -> Any:
+        """What does not show, or steers what comes after it, as its escape; and not without end."""
+        if isinstance(value, Markup | int):
+            return value
+        return printable(shortened(str(value), LONGEST_TEXT))
+
+    found = Environment(
+        loader=PackageLoader(PACKAGE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        finalize=literal,
+        keep_trailing_newline=True,
+    )
+    found.filters["kind"] = lambda block: type(block).__name__
+    return found
+
+
+def _stylesheet(figures: Sequence[Figure]) -> str:
+    heights = sorted({figure.height for figure in figures})
+    css = _asset("page.css") + "".join(f".h-{pixels}{{height:{pixels}px}}" for pixels in heights)
+    css = css.replace("/*classes*/", css_classes())
+    for theme in THEMES:
+        css = css.replace(f"/*{theme}*/", css_variables(theme))
+    return css
+
+
+def _asset(name: str) -> str:
+    return (resources(PACKAGE) / "assets" / name).read_text("utf-8").replace("\r\n", "\n")

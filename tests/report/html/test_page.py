@@ -1,0 +1,211 @@
+"""The page as text: its policy, its order, its words, and onto the disk."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+import re
+from dataclasses import replace
+from html.parser import HTMLParser
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval.errors import UsageError
+from loadeval.measure.turns import FAILURE
+from loadeval.record.metrics import read_run
+from loadeval.record.model import Event
+from loadeval.report.html.page import check_replaceable, page_path, write_page
+from loadeval.report.html.scripts import Plotly
+from loadeval.report.html.subject import Subject
+from loadeval.report.html.verdict import verdict
+from loadeval.report.wording import headline
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from loadeval.record.model import Run
+
+    Record = Callable[..., Run]
+    Write = Callable[..., Path]
+
+MS = 1_000_000
+ORDER = [
+    "How fast training is, and could be",
+    "Where a batch's time goes",
+    "What was found, and what to change",
+    "Waits and steps over the run",
+    "Start-up of each epoch",
+    "Outliers",
+    "Distribution of the waits",
+    "The machine meanwhile",
+    "Settings and environment",
+    "How to make this page again",
+]
+
+
+class Outline(HTMLParser):
+    """The scripts and styles of a page, its policy, its headings, and its text."""
+
+    def __init__(self, page: str) -> None:
+        super().__init__()
+        self.scripts: list[tuple[str | None, str]] = []
+        self.styles: list[str] = []
+        self.policy = ""
+        self.headings: list[tuple[str, str]] = []
+        self.text = ""
+        self._in: list[tuple[str, dict[str, str | None]]] = []
+        self.feed(page)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        found = dict(attrs)
+        if found.get("http-equiv") == "Content-Security-Policy":
+            self.policy = found["content"] or ""
+        self._in.append((tag, found))
+
+    def handle_data(self, data: str) -> None:
+        tag, attributes = self._in[-1] if self._in else ("", {})
+        if tag == "script":
+            self.scripts.append((attributes.get("type"), data))
+        elif tag == "style":
+            self.styles.append(data)
+        else:
+            self.text += data
+        if tag in {"h1", "h2", "h3", "h4"}:
+            self.headings.append((tag, data))
+
+    def handle_endtag(self, tag: str) -> None:
+        while self._in and self._in.pop()[0] != tag:
+            pass
+
+
+def outlined(path: Path) -> Outline:
+    return Outline(path.read_text("utf-8"))
+
+
+def test_sections_are_in_their_order(alternating: Record, write: Write) -> None:
+    """The verdict first; of several backends there is one section more."""
+    found = outlined(write([alternating()])).headings
+    assert found[0] == ("h1", headline(Subject.of([alternating()]).comparison.headroom))  # type: ignore[union-attr]  # it alternates
+    assert [text for tag, text in found if tag == "h2"] == ORDER
+    several = outlined(write([alternating(name="a"), alternating(name="b")])).headings
+    assert ("h2", "Backends side by side") in several
+
+
+def test_nothing_else_may_run(alternating: Record, write: Write) -> None:
+    """The policy names the two scripts and the one style by their hashes, and forbids all else."""
+    found = outlined(write([alternating()]))
+    rules = dict(rule.split(" ", maxsplit=1) for rule in found.policy.split("; "))
+    running = [text for kind, text in found.scripts if kind is None]
+    assert rules["default-src"] == "'none'"
+    assert rules["connect-src"] == rules["img-src"] == rules["base-uri"] == "'none'"
+    assert rules["script-src"].split() == list(map(named, running))
+    assert rules["style-src"].split() == list(map(named, found.styles))
+    assert len(running) == 2
+    assert "unsafe" not in found.policy
+
+
+def named(text: str) -> str:
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def test_plotly_is_there_once_and_nothing_is_loaded(alternating: Record, write: Write) -> None:
+    """No address of anything outside."""
+    page = write([alternating()]).read_text("utf-8")
+    assert page.count(Plotly.installed().text) == 1
+    rest = page.replace(Plotly.installed().text, "")
+    assert not re.search(r"(src|href)=\"(?!#)", rest)
+    assert not re.search(r"https?://|url\(|@import", rest)
+
+
+def test_the_page_is_small(alternating: Record, write: Write) -> None:
+    """Little more than plotly.js itself."""
+    size = write([alternating()]).stat().st_size
+    assert size < len(Plotly.installed().text) + 500_000
+
+
+def test_the_same_runs_make_the_same_page(alternating: Record, write: Write) -> None:
+    """It holds no time at which it was made."""
+    assert write([alternating()]).read_bytes() == write([alternating()]).read_bytes()
+
+
+def test_figures_are_json(alternating: Record, write: Write) -> None:
+    """Which the script reads; both themes are there."""
+    themes, figures = (text for kind, text in outlined(write([alternating()])).scripts if kind)
+    assert set(json.loads(themes)) == {"light", "dark"}
+    assert "timeline-0" in json.loads(figures)
+
+
+def test_one_run_that_logged(record: Record) -> None:
+    """It tells how long it waited, with an interval of its pace, and compares nothing."""
+    found = verdict(Subject.of([record("log")]))
+    assert found == (
+        "Training waited 75.0% of the time for its batches, at 100 images/s "
+        "(95% interval 100 to 100)"
+    )
+
+
+def test_a_backend_that_failed(alternating: Record, write: Write) -> None:
+    """It is told as failed, with the error, and has no bar."""
+    broken = replace(alternating(name="a"), events=(Event(3, f"{FAILURE}OSError: gone"),))
+    found = outlined(write([broken, alternating(name="b")]))
+    assert "a failed: OSError: gone" in found.text
+    (_, figures) = (text for kind, text in found.scripts if kind)
+    drawn = json.loads(figures)["batch-time"]
+    assert {row for trace in drawn["data"] for row in trace["y"]} == {1}
+    assert drawn["layout"]["annotations"][0]["text"] == "failed"
+
+
+def test_a_file_of_dali(tmp_path: Path, write: Write) -> None:
+    """It has waits alone, without the times at which batches were asked for."""
+    path = tmp_path / "dali.json"
+    metrics = {"mode": "log", "total_batches": 3, "total_time": 0.1, "cached_batches": 0}
+    path.write_text(json.dumps({**metrics, "batch_times": [0.01, 0.02, 0.01]}))
+    text = outlined(write([read_run(path)])).text
+    assert "How fast training is, and could be" in text
+    assert "not measured" in text
+
+
+def test_runs_that_tell_little(record: Record) -> None:
+    """One that replayed, one in which nothing counts."""
+    assert verdict(Subject.of([record("replay")])).startswith("Loading was free in this run")
+    assert (
+        verdict(Subject.of([record("log", waits_ns=(1,), warmup=5)]))
+        == "Not measured: no batch counts"
+    )
+
+
+@pytest.mark.parametrize("name", ["page.htm", "page", "page.pdf", ".html"])
+def test_another_extension(name: str) -> None:
+    """Is refused, with one that would do."""
+    with pytest.raises(UsageError, match=r"\.html was expected; try .*\.html"):
+        page_path(name)
+
+
+def test_only_a_page_of_ours_is_replaced(alternating: Record, write: Write) -> None:
+    """Anything else stays as it is."""
+    path = write([alternating()])
+    check_replaceable(path)
+    path.write_text("<!doctype html><title>thesis</title>")
+    with pytest.raises(UsageError, match="is no page that loadeval report wrote"):
+        write_page("", path)
+    assert "thesis" in path.read_text()
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
+    """Is told, and leaves nothing behind."""
+    with pytest.raises(UsageError, match=r"cannot write the page .*: No such file"):
+        write_page("", tmp_path / "none" / "page.html")
+    with pytest.raises(UsageError, match=r"cannot write the page .*: Is a directory"):
+        write_page("", tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_old_plotly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that adds styles of its own, which the policy forbids."""
+    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "window.Plotly = {}")
+    with pytest.raises(UsageError, match=r"expected 3\.0 or later: pip install --upgrade plotly"):
+        Plotly.installed()

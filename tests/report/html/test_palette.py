@@ -1,0 +1,79 @@
+"""The contrast of both themes, by WCAG 2.2."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadeval.report.html.palette import (
+    BARS,
+    DARK,
+    DECORATION,
+    LIGHT,
+    SERIES,
+    TEXT,
+    THEMES,
+    Theme,
+    dash,
+    series,
+)
+
+LINEAR_UNDER = 0.04045
+FOR_TEXT, FOR_GRAPHICS = 4.5, 3.0
+
+
+def luminance(color: str) -> float:
+    """The relative luminance that WCAG defines, of #rrggbb."""
+    parts = (int(color[place : place + 2], 16) / 255 for place in (1, 3, 5))
+    red, green, blue = (
+        part / 12.92 if part <= LINEAR_UNDER else ((part + 0.055) / 1.055) ** 2.4 for part in parts
+    )
+    return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+
+def contrast(one: str, other: str) -> float:
+    lighter, darker = sorted((luminance(one), luminance(other)), reverse=True)
+    return (lighter + 0.05) / (darker + 0.05)
+
+
+def test_the_measure_itself() -> None:
+    """Black on white is 21 to 1, and WCAG's example of 4.5 to 1 is #767676 on white."""
+    assert contrast("#000000", "#ffffff") == pytest.approx(21)
+    assert contrast("#767676", "#ffffff") == pytest.approx(4.54, abs=0.01)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+@pytest.mark.parametrize("under", ["paper", "raised"])
+def test_text_can_be_read(theme: Theme, under: str) -> None:
+    """On the paper, and on buttons, tags and what points tell."""
+    colors = THEMES[theme]
+    found = {name: contrast(colors[name], colors[under]) for name in TEXT}
+    assert {name: value for name, value in found.items() if value < FOR_TEXT} == {}
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_lines_and_bars_can_be_seen(theme: Theme) -> None:
+    """Everything that has a meaning."""
+    colors = THEMES[theme]
+    found = {name: contrast(color, colors["paper"]) for name, color in colors.items()}
+    weak = {name: value for name, value in found.items() if value < FOR_GRAPHICS}
+    assert weak.keys() <= set(DECORATION)
+
+
+@pytest.mark.parametrize("theme", THEMES)
+def test_whiskers_can_be_seen_on_bars(theme: Theme) -> None:
+    """Half of each lies on its bar."""
+    colors = THEMES[theme]
+    found = {name: contrast(colors["ink"], colors[name]) for name in BARS}
+    assert {name: value for name, value in found.items() if value < FOR_GRAPHICS} == {}
+
+
+def test_the_themes_have_the_same_names() -> None:
+    """A figure is drawn in either."""
+    assert LIGHT.keys() == DARK.keys()
+
+
+def test_things_without_a_colour_of_their_own() -> None:
+    """They have different ones, and dashes, for a while."""
+    assert len({series(number) for number in range(SERIES)}) == SERIES
+    assert {series(number) for number in range(100)} <= LIGHT.keys()
+    assert len({dash(number) for number in range(SERIES)}) == SERIES
