@@ -77,14 +77,16 @@ def fact_in_words(fact: Fact) -> str:
 
 
 def value_in_words(fact: Fact) -> str:
-    """The figure alone."""
-    told = IN_WORDS.get(fact.unit)
-    if told is None:
-        value = number(fact.value) if fact.value % 1 else f"{fact.value:,.0f}"
-        return value if fact.unit in fact.name else f"{value} {fact.unit}"
+    """The figure alone, with its interval where it has one."""
+    told = IN_WORDS.get(fact.unit, _plain)
+    unit = "" if fact.unit in IN_WORDS or fact.unit in fact.name else f" {fact.unit}"
     if fact.low is None or fact.high is None:
-        return told(fact.value)
-    return f"{told(fact.value)} [{told(fact.low)}, {told(fact.high)}]"
+        return f"{told(fact.value)}{unit}"
+    return f"{told(fact.value)} [{told(fact.low)}, {told(fact.high)}]{unit}"
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else number(value)
 
 
 def place_in_words(place: Place) -> str:
