@@ -52,20 +52,13 @@ class Settings:
             _at_least(0, "warmup", self.warmup)
         if self.epoch_batches is not None and self.epoch_batches != math.inf:
             _at_least(1, "epoch_batches", self.epoch_batches)
-        if self.pairs is not None:
-            _at_least(1, "pairs", self.pairs)
-        if self.batches is not None:
-            _at_least(1, "batches", self.batches)
         _at_least(0, "seed", self.seed)
+        self._check_end()
         _at_least(1, "every", self.every)
         if self.every > 1 and self.mode != "log":
             raise UsageError(
                 f"every is {self.every} in mode {self.mode!r}, which needs every batch; expected "
                 "mode='log', or every=1"
-            )
-        if self.precision is not None and not 0 < self.precision < 1:
-            raise UsageError(
-                f"precision is {self.precision!r}; expected a share of the speed-up, such as 0.05"
             )
         if not self.probe_interval_s > 0:
             raise UsageError(
@@ -80,6 +73,22 @@ class Settings:
             )
         if not self.unit or not isinstance(cast("object", self.unit), str):
             raise UsageError(f"unit is {self.unit!r}; expected a word such as 'images'")
+
+    def _check_end(self) -> None:
+        ends = {"pairs": self.pairs, "batches": self.batches, "precision": self.precision}
+        for name in ("pairs", "batches"):
+            if ends[name] is not None:
+                _at_least(1, name, ends[name])
+        if self.precision is not None and not 0 < self.precision < 1:
+            raise UsageError(
+                f"precision is {self.precision!r}; expected a share of the speed-up, such as 0.05"
+            )
+        given = [name for name, value in ends.items() if value is not None]
+        if given and self.mode != "alternate":
+            raise UsageError(
+                f"{' and '.join(given)} was given in mode {self.mode!r}, which does not end by it; "
+                "expected mode='alternate', or none of pairs=, batches= and precision="
+            )
 
     def warmup_for(self, prefetch_depth: int | None) -> int:
         """How many batches of an epoch are not steady: while a queue of that depth settles.

@@ -25,6 +25,12 @@ from loadeval import LoaderEvaluator, UsageError
         ({"batches": 0}, "batches is 0"),
         ({"seed": -1}, "seed is -1"),
         ({"precision": 2}, "precision is 2; expected a share"),
+        (
+            {"pairs": 3},
+            "pairs was given in mode 'log', which does not end by it; expected mode='alt",
+        ),
+        ({"mode": "replay", "batches": 3, "precision": 0.1}, "batches and precision was given in"),
+        ({"every": 0}, "every is 0"),
     ],
     ids=str,
 )
