@@ -3,6 +3,9 @@
 from loadeval.analysis.backends import BackendResult
 from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.analysis.findings.finding import Check, Diagnosis, Fact, Finding, Place
+from loadeval.analysis.headroom import Headroom
+from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.readings import Level, Quantity, quantities
 from loadeval.backends import compare_backends
 from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
 from loadeval.evaluator import LoaderEvaluator
@@ -23,14 +26,18 @@ __all__ = [
     "CacheError",
     "Check",
     "Diagnosis",
+    "Estimate",
     "Fact",
     "Finding",
+    "Headroom",
     "IterableAdapter",
+    "Level",
     "LoaderEvaluator",
     "LoaderInfo",
     "LoadevalError",
     "LoadevalWarning",
     "Place",
+    "Quantity",
     "Run",
     "RunLogError",
     "UsageError",
@@ -41,5 +48,6 @@ __all__ = [
     "leaves",
     "map_leaves",
     "plot_comparison",
+    "quantities",
     "read_run",
 ]

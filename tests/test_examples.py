@@ -1,44 +1,241 @@
-"""Every example runs as it is, and writes what it says."""
+"""Every example runs as it is, and what it says and leaves behind holds on any machine."""
 
 from __future__ import annotations
 
+import json
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from loadeval import read_run
+
 EXAMPLES = Path(__file__).parents[1] / "examples"
+DOCUMENT = EXAMPLES.parent / "docs" / "examples.md"
 WRITES = {
     "quickstart.py": {"run.jsonl", "comparison.png"},
     "backends.py": {"torch.jsonl", "dali-cpu.jsonl", "spdl.jsonl", "backends.png"},
+    "slow_to_fast.py": {"slow-to-fast.png"},
+    "generator.py": {"documents.txt", "run.jsonl", "comparison.png"},
+    "video.py": {"run.jsonl", "comparison.png"},
+    "distributed.py": {"rank0.jsonl"},
+    "migrate_from_dali.py": {"real.json", "ideal.json", "two-runs.png", "alternate.jsonl"},
 }
 """The files that each example leaves behind; on a GPU there may be more."""
-NEEDS = {"backends.py": ["nvidia.dali", "spdl.pipeline"]}
-OPTIONS = {"backends.py": ["--batches", "24", "--output"]}
-"""What stands before the folder."""
+IN_FRAMEWORKS = {"lightning_fit.py", "trainer.py"}
+"""Run by tests/frameworks/test_examples.py."""
+NEEDS = {
+    "backends.py": ["nvidia.dali", "spdl.pipeline"],
+    "migrate_from_dali.py": ["nvidia.dali"],
+}
+OPTIONS = {
+    "backends.py": "--batches 24 --output",
+    "slow_to_fast.py": "--photographs 160 --width 160 --pairs 1",
+    "generator.py": "--documents 250",
+    "video.py": "--videos 40 --epochs 3",
+    "distributed.py": "--samples 960 --epochs 2",
+    "migrate_from_dali.py": "--photographs 160 --epochs 4",
+}
+"""For a short run; what stands before the folder."""
+WAYS = [
+    "as found",
+    "shrink first, copy less",
+    "decode in draft mode",
+    "alter whole batches",
+    "in two workers",
+    "that stay, and read ahead",
+]
+
+
+class Outcome:
+    """What an example printed, and the folder with what it left behind."""
+
+    def __init__(self, name: str, folder: Path, *before: str) -> None:
+        for module in NEEDS.get(name, []):
+            pytest.importorskip(module)
+        folder.mkdir()
+        command = [sys.executable, *(before or ("-W", "error"))]
+        done = subprocess.run(
+            [*command, EXAMPLES / name, *OPTIONS.get(name, "").split(), folder],
+            cwd=folder.parent,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=300,
+        )
+        assert done.returncode == 0, done.stderr
+        self.folder = folder
+        self.printed = done.stdout
+
+
+@pytest.fixture(scope="module")
+def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
+    """Each example is run once, when a test first asks for it."""
+
+    class Run(dict[str, Outcome]):
+        def __missing__(self, name: str) -> Outcome:
+            self[name] = Outcome(name, tmp_path_factory.mktemp("example") / "results")
+            return self[name]
+
+    return Run()
 
 
 def test_all_examples_are_run() -> None:
     """There is no example that the tests leave out."""
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(WRITES)
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(WRITES) | IN_FRAMEWORKS
 
 
 @pytest.mark.parametrize("name", WRITES)
-def test_example(name: str, tmp_path: Path) -> None:
+def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome]) -> None:
     """An example writes its files into the folder given, and tells of its figure."""
-    for module in NEEDS.get(name, []):
-        pytest.importorskip(module)
-    folder = tmp_path / "results"
-    folder.mkdir()
-    result = subprocess.run(
-        [sys.executable, "-W", "error", EXAMPLES / name, *OPTIONS.get(name, []), folder],
-        cwd=tmp_path,
+    outcome = outcomes[name]
+    assert {path.name for path in outcome.folder.iterdir() if path.is_file()} >= WRITES[name]
+    figures = [file for file in WRITES[name] if file.endswith(".png")]
+    assert all(figure in outcome.printed for figure in figures)
+
+
+def test_slow_to_fast_has_a_row_for_each_way(outcomes: dict[str, Outcome]) -> None:
+    """In the order of the changes: rates, the share lost, start-up, and what was idle."""
+    lines = outcomes["slow_to_fast.py"].printed.splitlines()
+    rows = lines[-len(WAYS) - 2 : -2]
+    for way, row in zip(WAYS, rows, strict=True):
+        figures = (
+            r" +\d+ +\d+  -?\d+%( \[.*\])? +\d+ ms +(-?\d+%|not measured)  (\d+%|not measured)"
+        )
+        assert re.fullmatch(re.escape(way) + figures, row), row
+
+
+def test_slow_to_fast_tells_no_gpu_share_without_a_gpu(outcomes: dict[str, Outcome]) -> None:
+    """A machine without one has nothing that is idle: it is not 100%, and not 0%."""
+    outcome = outcomes["slow_to_fast.py"]
+    runs = [read_run(path) for path in sorted(outcome.folder.glob("*.jsonl"))]
+    read = [any(found.probe == "gpu" and len(found) for found in run.readings) for run in runs]
+    rows = outcome.printed.splitlines()[-len(WAYS) - 2 : -2]
+    assert [not row.endswith("not measured") for row in rows] == read
+
+
+def test_slow_to_fast_trains_on_the_same_images_each_way(outcomes: dict[str, Outcome]) -> None:
+    """What differs between ways is how they read: each batch has as many bytes."""
+    folder = outcomes["slow_to_fast.py"].folder
+    runs = [read_run(path) for path in sorted(folder.glob("*.jsonl"))]
+    sizes = {size for run in runs for size in run.steps.nbytes.tolist()}
+    assert len(runs) == len(WAYS)
+    assert sizes == {8 * 3 * 128 * 128 * 4 + 8 * 8}
+
+
+def test_a_generator_is_begun_anew_for_each_epoch(outcomes: dict[str, Outcome]) -> None:
+    """Its three epochs are whole, and equally long."""
+    epochs = read_run(outcomes["generator.py"].folder / "run.jsonl").steps.epoch.tolist()
+    assert epochs.count(0) == epochs.count(1) == epochs.count(2) > 0
+
+
+def test_tokens_are_counted(outcomes: dict[str, Outcome]) -> None:
+    """`samples=` is asked for each batch, and the run knows what it counts."""
+    run = read_run(outcomes["generator.py"].folder / "run.jsonl")
+    assert run.header.unit == "tokens"
+    assert set(run.steps.samples.tolist()) == {16 * 64}
+
+
+def test_videos_are_counted(outcomes: dict[str, Outcome]) -> None:
+    """A clip of sixteen frames is one sample, not sixteen."""
+    outcome = outcomes["video.py"]
+    run = read_run(outcome.folder / "run.jsonl")
+    assert run.header.unit == "videos"
+    assert set(run.steps.samples.tolist()) == {4}
+    assert set(run.steps.nbytes.tolist()) == {4 * 3 * 16 * 128 * 128 + 4 * 8}
+    assert "videos/s" in outcome.printed
+
+
+def test_one_process_is_rank_0(outcomes: dict[str, Outcome]) -> None:
+    """Without torchrun the example trains alone."""
+    outcome = outcomes["distributed.py"]
+    assert re.findall(r"^rank \d", outcome.printed, re.MULTILINE) == ["rank 0"]
+    assert not (outcome.folder / "rank1.jsonl").exists()
+
+
+def test_every_rank_is_told_of(tmp_path: Path) -> None:
+    """Under torchrun each has a log, all follow one schedule, and rank 0 tells of all, once."""
+    launcher = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2")
+    outcome = Outcome("distributed.py", tmp_path / "ranks", *launcher)
+    assert re.findall(r"^rank \d", outcome.printed, re.MULTILINE) == ["rank 0", "rank 1"]
+    one, other = (read_run(outcome.folder / f"rank{rank}.jsonl").steps for rank in (0, 1))
+    assert len(one) == 2 * 960 // (2 * 16)
+    assert one.arm.tolist() == other.arm.tolist()
+    assert one.pair.tolist() == other.pair.tolist()
+
+
+def test_the_metrics_are_dalis(outcomes: dict[str, Outcome]) -> None:
+    """What is saved has the keys of DALI's class, and an epoch of each mode."""
+    folder = outcomes["migrate_from_dali.py"].folder
+    for file, mode in (("real.json", "log"), ("ideal.json", "replay")):
+        metrics = json.loads((folder / file).read_text(encoding="utf-8"))
+        assert metrics["mode"] == mode
+        assert metrics["total_batches"] == len(metrics["batch_times"]) == 160 // 16
+        assert {"total_time", "avg_batch_time", "cached_batches", "cache_ready"} <= metrics.keys()
+
+
+def test_the_lines_that_are_kept_work_with_dalis_class(tmp_path: Path) -> None:
+    """The import is all that has changed: with DALI's class the same lines run too."""
+    pytest.importorskip("nvidia.dali")
+    before = "from nvidia.dali.plugin.pytorch.loader_evaluator import LoaderEvaluator\n"
+    after = "from loadeval import LoaderEvaluator, plot_comparison\n"
+    source = (EXAMPLES / "migrate_from_dali.py").read_text(encoding="utf-8")
+    assert source.count(after) == source.count(before) == 1
+    as_it_was = source.replace(after, before)
+    kept = as_it_was[: as_it_was.index("    files = (")] + "\n\nmain()\n"
+    script = tmp_path / "as_it_was.py"
+    script.write_text(kept, encoding="utf-8")
+    done = subprocess.run(
+        [sys.executable, script, "--photographs", "64", tmp_path],
         capture_output=True,
         text=True,
         check=False,
+        timeout=120,
     )
-    assert result.returncode == 0, result.stderr
-    assert {path.name for path in folder.iterdir() if path.is_file()} >= WRITES[name]
-    figures = [name for name in WRITES[name] if name.endswith(".png")]
-    assert all(figure in result.stdout for figure in figures)
+    assert done.returncode == 0, done.stderr
+    assert {"real.json", "ideal.json"} <= {path.name for path in tmp_path.iterdir()}
+
+
+@pytest.mark.parametrize("name", sorted({*WRITES} | IN_FRAMEWORKS))
+def test_an_example_is_told_of(name: str) -> None:
+    """Its section in docs/examples.md has the command, and the example says how it is run."""
+    document = DOCUMENT.read_text(encoding="utf-8")
+    assert f"\n## {name.removesuffix('.py')}\n" in document
+    assert re.search(rf"^\$ .*examples/{name}", document, re.MULTILINE)
+    assert (EXAMPLES / name).read_text(encoding="utf-8").startswith('"""')
+
+
+@pytest.mark.parametrize("name", sorted({*WRITES} - {"backends.py"}))
+def test_the_output_shown_is_of_today(name: str, outcomes: dict[str, Outcome]) -> None:
+    """The lines that the document shows begin as those of today do; their figures are chance.
+
+    Which lines `backends.py` prints is chance too: cautions, and differences that are shown.
+    """
+    section = DOCUMENT.read_text(encoding="utf-8").split(f"\n## {name.removesuffix('.py')}\n")[1]
+    block = re.search(r"```console\n\$ .*\n(.*?)```", section, re.DOTALL)
+    assert block is not None
+    assert _beginnings(block[1]) == _beginnings(outcomes[name].printed)
+
+
+def test_the_code_that_is_shown_runs() -> None:
+    """The blocks of Python in the document."""
+    blocks = re.findall(r"```python\n(.*?)```", DOCUMENT.read_text(encoding="utf-8"), re.DOTALL)
+    assert blocks
+    for block in blocks:
+        exec(block, {})  # noqa: S102 - the document is ours
+
+
+def test_the_table_has_every_example() -> None:
+    """A row each, that leads to its section."""
+    rows = re.findall(
+        r"^\| \[(\w+)\]\(#(\w+)\) \|", DOCUMENT.read_text(encoding="utf-8"), re.MULTILINE
+    )
+    assert {f"{name}.py" for name, _ in rows} == {path.name for path in EXAMPLES.glob("*.py")}
+    assert all(name == anchor for name, anchor in rows)
+
+
+def _beginnings(printed: str) -> set[str]:
+    """The first word of each line, where it is one."""
+    return set(re.findall(r"^[A-Za-z]\w*", printed, re.MULTILINE))

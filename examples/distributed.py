@@ -1,0 +1,103 @@
+"""Training on several ranks: each measures its own loader, and rank 0 tells of all.
+
+    torchrun --nproc-per-node 2 examples/distributed.py FOLDER
+    python examples/distributed.py FOLDER
+
+The second trains in one process. Every rank wraps its loader, with the same seed, so that all
+switch between real and free loading at the same batch; and each has a run log of its own in
+FOLDER, rank0.jsonl and so on. Gloo on CPUs, NCCL where each process has a GPU. Takes some ten
+seconds. Needs torch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import distributed, nn
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+
+from loadeval import LoaderEvaluator
+
+RANK = int(os.environ.get("RANK", "0"))
+RANKS = int(os.environ.get("WORLD_SIZE", "1"))
+
+
+class Signals(Dataset[tuple[torch.Tensor, torch.Tensor]]):
+    """Generated, and smoothed again and again, which is the costly transform."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
+        signal = torch.randn(1, 1, 4096, generator=torch.Generator().manual_seed(index))
+        for _ in range(20):
+            signal = nn.functional.avg_pool1d(signal, kernel_size=9, stride=1, padding=4)
+        return signal.flatten(), signal.std().unsqueeze(0)
+
+
+def train(loader: LoaderEvaluator, epochs: int, device: torch.device) -> None:
+    """As on one process, but for `set_epoch`, which goes through to the wrapped loader."""
+    network = nn.Sequential(nn.Linear(4096, 256), nn.ReLU(), nn.Linear(256, 1)).to(device)
+    model: nn.Module = DistributedDataParallel(network) if RANKS > 1 else network
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    for epoch in range(epochs):
+        loader.sampler.set_epoch(epoch)
+        for batch in loader:
+            signals, spreads = (tensor.to(device) for tensor in batch)
+            loss = nn.functional.mse_loss(model(signals), spreads)
+            optimiser.zero_grad()
+            loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+            optimiser.step()
+
+
+def gathered(told: str) -> list[str]:
+    """What each rank tells."""
+    everyone: list[Any] = [told] * RANKS
+    if RANKS > 1:
+        distributed.all_gather_object(everyone, told)
+    return everyone
+
+
+def main() -> None:
+    """Train on each rank; rank 0 tells of all."""
+    parser = argparse.ArgumentParser(description="Measure the loader of each rank.")
+    parser.add_argument("folder", type=Path, help="where each rank's run log goes")
+    parser.add_argument("--samples", type=int, default=2560, help="of all ranks")
+    parser.add_argument("--epochs", type=int, default=4)
+    options = parser.parse_args()
+    options.folder.mkdir(parents=True, exist_ok=True)
+
+    torch.set_num_threads(1)  # the ranks share the machine
+    device = torch.device("cpu")
+    local_rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if local_rank < torch.cuda.device_count():
+        device = torch.device("cuda", local_rank)
+        torch.cuda.set_device(device)
+    if RANKS > 1:
+        distributed.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    dataset = Signals(options.samples)
+    sampler: DistributedSampler[Any] = DistributedSampler(dataset, RANKS, RANK)
+    with LoaderEvaluator(
+        DataLoader(dataset, batch_size=16, sampler=sampler),
+        mode="alternate",
+        log_file=options.folder / f"rank{RANK}.jsonl",
+        overwrite=True,
+    ) as loader:
+        train(loader, options.epochs, device)
+    found = gathered(f"rank {RANK}: {loader.headroom()}")
+    if RANK == 0:
+        print("\n".join(found))
+    if RANKS > 1:
+        distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()

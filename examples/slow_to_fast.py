@@ -1,0 +1,259 @@
+"""Six ways to read one folder of photographs, from slow to fast: what is each change worth?
+
+At first the JPEGs are read without a thought: in the training process, in double precision, at
+full size, copied at every turn. Then one thing is changed at a time. Each way is measured in one
+alternating run: how fast training is, and which share of its time is lost to loading.
+
+    python examples/slow_to_fast.py FOLDER
+
+FOLDER gets the photographs, a run log of each way, and slow-to-fast.png, which shows the table
+that is printed at the end. It takes some three minutes on two cores. Needs torch and Pillow.
+"""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from matplotlib.cbook import get_sample_data
+from matplotlib.figure import Figure
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, default_collate
+
+from loadeval import LoaderEvaluator, quantities
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval import Estimate, Run
+
+    Array = np.ndarray[Any, Any]
+    Sample = tuple[torch.Tensor, int]
+    Read = Callable[[Path], torch.Tensor]
+
+DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+SIDE = (128, 128)
+MEAN, DEVIATION, NOISE = 0.4, 0.25, 0.02
+MOST_EPOCHS = 100
+
+# ---- Reading: a photograph is shrunk, its tones are shifted by chance, and it gets noise.
+
+
+def read_as_found(path: Path) -> torch.Tensor:
+    """All of it at full size, in double precision, with a copy at every turn."""
+    with Image.open(path) as file:
+        pixels = np.array(file.convert("RGB"), dtype=np.float64)
+    image = torch.tensor(altered(pixels)).permute(2, 0, 1).unsqueeze(0)
+    return nn.functional.interpolate(image, SIDE, mode="bilinear", antialias=True)[0].float()
+
+
+def read_small(path: Path, *, draft: bool = False) -> torch.Tensor:
+    """Shrinks first: what follows has a 29th of the pixels to deal with."""
+    return torch.from_numpy(altered(shrunk(path, draft=draft))).permute(2, 0, 1).float()
+
+
+def read_bytes(path: Path) -> torch.Tensor:
+    """Leaves the rest to `altered_together`."""
+    return torch.from_numpy(shrunk(path, draft=True)).permute(2, 0, 1)
+
+
+def shrunk(path: Path, *, draft: bool) -> Array:
+    """As bytes. With `draft` the decoder leaves out detail that would be shrunk away anyway."""
+    with Image.open(path) as file:
+        if draft:
+            file.draft("RGB", SIDE)
+        return np.array(file.resize(SIDE, Image.Resampling.BILINEAR))
+
+
+def altered(pixels: Array) -> Array:
+    """One photograph, in NumPy."""
+    random = np.random.default_rng()
+    image = ((pixels / 255) ** random.uniform(0.8, 1.25) - MEAN) / DEVIATION
+    return np.asarray(image + random.normal(scale=NOISE, size=image.shape))
+
+
+def altered_together(samples: list[Sample]) -> list[torch.Tensor]:
+    """A whole batch, in torch: in place, and in single precision."""
+    images, labels = default_collate(samples)
+    images = images.float()
+    gamma = torch.empty(len(images), 1, 1, 1).uniform_(0.8, 1.25)
+    images.div_(255).pow_(gamma).sub_(MEAN).div_(DEVIATION)
+    return [images.add_(torch.randn(images.shape), alpha=NOISE), labels]
+
+
+TOGETHER = {"collate_fn": altered_together}
+WORKERS = {**TOGETHER, "num_workers": 2}
+AHEAD = {**WORKERS, "persistent_workers": True, "prefetch_factor": 4}
+WAYS: dict[str, tuple[Read, dict[str, Any]]] = {
+    "as found": (read_as_found, {}),
+    "shrink first, copy less": (read_small, {}),
+    "decode in draft mode": (partial(read_small, draft=True), {}),
+    "alter whole batches": (read_bytes, TOGETHER),
+    "in two workers": (read_bytes, WORKERS),
+    "that stay, and read ahead": (read_bytes, AHEAD),
+}
+"""Each with one change more: how it reads a photograph, and options of its DataLoader."""
+
+
+class Photographs(Dataset["Sample"]):
+    """Which of them stand on their heads? That is what the network learns."""
+
+    def __init__(self, paths: list[Path], read: Read) -> None:
+        self.paths, self.read = paths, read
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Sample:
+        return self.read(self.paths[index]), int("turned" in self.paths[index].name)
+
+
+def make_photographs(folder: Path, count: int, width: int) -> list[Path]:
+    """JPEGs, 4 by 3, parts of the photograph that matplotlib ships."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source: Any = get_sample_data("grace_hopper.jpg", asfileobj=False)
+    with Image.open(source) as file:
+        photograph = file.convert("RGB")
+    paths = [folder / f"{n:04d}-{('upright', 'turned')[n % 2]}.jpg" for n in range(count)]
+    for number, path in enumerate(paths):
+        left, top = np.random.default_rng(number).integers(0, (112, 300)).tolist()
+        part = photograph.resize((width, width * 3 // 4), box=(left, top, left + 400, top + 300))
+        part.rotate(180 * (number % 2)).save(path, quality=90)
+    return paths
+
+
+# ---- Measuring: each way trains the same network.
+
+
+@dataclass
+class Row:
+    """What one way came to. Shares are from 0 to 1, and None where they were not measured."""
+
+    way: str
+    rate: float
+    free_rate: float
+    lost: Estimate
+    startup_ms: float
+    cpu_idle: float | None
+    gpu_idle: float | None
+
+
+def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path) -> Row:
+    """Train until so many pairs of blocks, of real and of free loading, have been measured."""
+    torch.manual_seed(0)
+    sizes = ((3, 32), (32, 64), (64, 64))
+    layers = [nn.Sequential(nn.Conv2d(*size, 3, stride=2), nn.ReLU()) for size in sizes]
+    head = (nn.AdaptiveAvgPool2d(4), nn.Flatten(), nn.Linear(1024, 2))
+    model = nn.Sequential(*layers, *head).to(DEVICE)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+    options: Any = {"unit": "images", "log_file": log_file, "overwrite": True}
+    with LoaderEvaluator(dataloader, mode="alternate", pairs=pairs, **options) as loader:
+        for _ in range(MOST_EPOCHS):
+            for batch in loader:
+                images, labels = (tensor.to(DEVICE) for tensor in batch)
+                loss = nn.functional.cross_entropy(model(images), labels)
+                optimiser.zero_grad()
+                loss.backward()  # type: ignore[no-untyped-call]  # torch leaves it so
+                optimiser.step()
+            if (loader.headroom().pairs or 0) >= pairs:
+                break
+    found = loader.headroom()
+    print(f"{way}: {found}", flush=True)
+    size, lost = found.samples_per_batch, found.lost_share
+    if not (found.real_ns and found.ideal_ns and found.startup_ns and size and lost):
+        raise SystemExit(f"too little was measured: {found.reason}")
+    rates = size / found.real_ns * 1e9, size / found.ideal_ns * 1e9
+    return Row(way, *rates, lost, found.startup_ns / 1e6, *idle(loader.recorded()))
+
+
+def idle(run: Run) -> tuple[float | None, float | None]:
+    """Which share of the machine's CPUs, and of the GPUs, did nothing while loading was real."""
+    means = {(one.subject, one.name): one.real.mean for one in quantities(run) if one.real}
+    cores = means.get(("machine", "cpu_cores"))
+    gpus = [mean / 100 for (_, name), mean in means.items() if name == "kernel_busy_percent"]
+    cpu_idle = None if cores is None else 1 - cores / run.header.environment["cpus"]
+    return cpu_idle, 1 - sum(gpus) / len(gpus) if gpus else None
+
+
+# ---- Telling: a row for each way, as a line and as bars.
+
+
+def percent(share: Estimate | float | None) -> str:
+    """With its 95% interval, where it has one. What is not known is not 0%."""
+    if share is None or isinstance(share, float):
+        return "not measured" if share is None else f"{share:.0%}"
+    ends = "" if share.low is None else f" [{share.low:.0%}, {share.high:.0%}]"
+    return f"{share.value:.0%}{ends}"
+
+
+def table(rows: list[Row]) -> str:
+    """A line for each way."""
+    lines = [" " * 26 + "images/s  if free  lost to loading  start-up  CPU idle  GPU idle"]
+    lines += [
+        f"{row.way:25}{row.rate:9.0f}{row.free_rate:9.0f}  {percent(row.lost):15}"
+        f"{row.startup_ms:7.0f} ms{percent(row.cpu_idle):>10}  {percent(row.gpu_idle)}"
+        for row in rows
+    ]
+    return "\n".join(lines)
+
+
+def draw(rows: list[Row], path: Path) -> None:
+    """The same as bars."""
+    figure = Figure(figsize=(14, 5), layout="constrained")
+    panels = figure.subplots(1, 4, sharey=True, width_ratios=(4, 3, 2, 2))
+    ways, fastest = [row.way for row in rows], max(row.free_rate for row in rows)
+    free = panels[0].barh(ways, [row.free_rate / fastest for row in rows], color="#CFE3F1")
+    panels[0].barh(ways, [row.rate / fastest for row in rows], color="#0072B2")
+    labels = [f"{row.rate:.0f} of {row.free_rate:.0f}" for row in rows]
+    panels[0].bar_label(free, labels, padding=5, fontsize=14)
+    for axes, name in zip(panels[1:], ("lost", "cpu_idle", "gpu_idle"), strict=True):
+        shares = [getattr(row, name) for row in rows]
+        lengths = [getattr(share, "value", share) or 0.0 for share in shares]
+        bars = axes.barh(ways, lengths, color="#E69F00")
+        axes.bar_label(bars, list(map(percent, shares)), padding=5, fontsize=14)
+    titles = (
+        "images/s (pale: if loading were free)",
+        "time lost to loading",
+        "CPU idle",
+        "GPU idle",
+    )
+    for axes, title in zip(panels, titles, strict=True):
+        axes.set_title(title, loc="left", fontsize=14)
+        axes.set_xlim(0, 1.5)
+        axes.spines[["top", "right", "bottom"]].set_visible(False)
+        axes.tick_params(bottom=False, labelbottom=False, left=False, labelsize=14)
+    panels[0].invert_yaxis()
+    figure.savefig(path, dpi=100)
+
+
+def main() -> None:
+    """Measure each way, and tell."""
+    parser = argparse.ArgumentParser(description="Six ways to read photographs, from slow to fast.")
+    parser.add_argument("folder", type=Path, help="where photographs and results go")
+    parser.add_argument("--photographs", type=int, default=384, help="how many to make")
+    parser.add_argument("--width", type=int, default=800, help="of a photograph, in pixels")
+    parser.add_argument("--pairs", type=int, default=6, help="how long each way is measured")
+    options = parser.parse_args()
+
+    torch.set_num_threads(1)  # the other core is for workers, once there are some
+    paths = make_photographs(options.folder / "photographs", options.photographs, options.width)
+    rows: list[Row] = []
+    for number, (way, (read, settings)) in enumerate(WAYS.items(), start=1):
+        photographs = Photographs(paths, read)
+        dataloader = DataLoader(photographs, batch_size=8, shuffle=True, drop_last=True, **settings)
+        log_file = options.folder / f"{number}-{way.replace(' ', '-')}.jsonl"
+        # With workers, blocks are shorter, and differ more.
+        pairs = 4 * options.pairs if "num_workers" in settings else options.pairs
+        rows.append(measure(way, dataloader, pairs, log_file))
+    draw(rows, options.folder / "slow-to-fast.png")
+    print(f"\n{table(rows)}\n\nFigure written to {options.folder / 'slow-to-fast.png'}")
+
+
+if __name__ == "__main__":
+    main()
