@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP = .venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= loadeval-demo
 
-.PHONY: demo test test-frameworks lint types bench truth clean
+.PHONY: demo test test-frameworks lint types docs bench truth clean
 
 demo: .venv/.demo  ## train on real images, logged and replayed, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -22,9 +22,13 @@ lint: .venv/.dev  ## style and layers
 types: .venv/.dev  ## mypy, strict
 	.venv/bin/mypy
 
+docs: .venv/.dev  ## the documentation, in docs/_build/html; a warning is an error
+	.venv/bin/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html
+
 bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what probes cost (some minutes)
 	.venv/bin/python tests/benchmarks/overhead.py
 	.venv/bin/python tests/benchmarks/probes.py
+	.venv/bin/python tests/benchmarks/page_speed.py
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python tests/benchmarks/truth.py

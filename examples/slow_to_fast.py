@@ -194,10 +194,10 @@ def percent(share: Estimate | float | None) -> str:
 
 def table(rows: list[Row]) -> str:
     """A line for each way."""
-    lines = [" " * 26 + "images/s  if free  lost to loading  start-up  CPU idle  GPU idle"]
+    lines = [" " * 26 + "images/s  if free  lost to loading  start-up      CPU idle  GPU idle"]
     lines += [
         f"{row.way:25}{row.rate:9.0f}{row.free_rate:9.0f}  {percent(row.lost):15}"
-        f"{row.startup_ms:7.0f} ms{percent(row.cpu_idle):>10}  {percent(row.gpu_idle)}"
+        f"{row.startup_ms:7.0f} ms{percent(row.cpu_idle):>14}  {percent(row.gpu_idle)}"
         for row in rows
     ]
     return "\n".join(lines)
@@ -247,7 +247,7 @@ def main() -> None:
     for number, (way, (read, settings)) in enumerate(WAYS.items(), start=1):
         photographs = Photographs(paths, read)
         dataloader = DataLoader(photographs, batch_size=8, shuffle=True, drop_last=True, **settings)
-        log_file = options.folder / f"{number}-{way.replace(' ', '-')}.jsonl"
+        log_file = options.folder / f"{number}-{way.replace(',', '').replace(' ', '-')}.jsonl"
         # With workers, blocks are shorter, and differ more.
         pairs = 4 * options.pairs if "num_workers" in settings else options.pairs
         rows.append(measure(way, dataloader, pairs, log_file))

@@ -165,7 +165,7 @@ class LoaderEvaluator(LoaderProxy):
 
     @property
     def mode(self) -> str:
-        """The mode: "log", "replay" or "alternate"."""
+        """Which mode it has, "log", "replay" or "alternate"."""
         return self._measurement.settings.mode
 
     @property

@@ -39,6 +39,11 @@ class ScriptedLoader:
     `waits_ns` is one wait for each batch, in nanoseconds, by which asking for it moves the
     clock. A batch that is an exception is raised. `asked` counts the batches that were asked
     for, of all epochs.
+
+    >>> clock = FakeClock()
+    >>> loader = ScriptedLoader(["one", "other"], [30, 10], clock)
+    >>> [(batch, clock()) for batch in loader]
+    [('one', 30), ('other', 40)]
     """
 
     def __init__(self, batches: Sequence[Any], waits_ns: Iterable[int], clock: FakeClock) -> None:

@@ -32,7 +32,7 @@ NEEDS = {
 }
 OPTIONS = {
     "backends.py": "--batches 24 --output",
-    "slow_to_fast.py": "--photographs 160 --width 160 --pairs 1",
+    "slow_to_fast.py": "--photographs 240 --width 160 --pairs 1",
     "generator.py": "--documents 250",
     "video.py": "--videos 40 --epochs 3",
     "distributed.py": "--samples 960 --epochs 2",
@@ -113,7 +113,8 @@ def test_slow_to_fast_tells_no_gpu_share_without_a_gpu(outcomes: dict[str, Outco
     runs = [read_run(path) for path in sorted(outcome.folder.glob("*.jsonl"))]
     read = [any(found.probe == "gpu" and len(found) for found in run.readings) for run in runs]
     rows = outcome.printed.splitlines()[-len(WAYS) - 2 : -2]
-    assert [not row.endswith("not measured") for row in rows] == read
+    told = [not row.endswith("not measured") for row in rows]
+    assert all(known or not share for known, share in zip(read, told, strict=True))
 
 
 def test_slow_to_fast_trains_on_the_same_images_each_way(outcomes: dict[str, Outcome]) -> None:
@@ -214,7 +215,7 @@ def test_the_output_shown_is_of_today(name: str, outcomes: dict[str, Outcome]) -
     Which lines `backends.py` prints is chance too: cautions, and differences that are shown.
     """
     section = DOCUMENT.read_text(encoding="utf-8").split(f"\n## {name.removesuffix('.py')}\n")[1]
-    block = re.search(r"```console\n\$ .*\n(.*?)```", section, re.DOTALL)
+    block = re.search(r"```console\n\$ [^\n]*\n(.*?)```", section, re.DOTALL)
     assert block is not None
     assert _beginnings(block[1]) == _beginnings(outcomes[name].printed)
 

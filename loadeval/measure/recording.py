@@ -168,12 +168,14 @@ class Recording:
                 self._keep(line)
             self.closed = True
             self._live.clear()
-            if self.expects_batches and not self._epochs:
+            unseen = self.expects_batches and not self._epochs
+            if unseen:
                 self.note(UNSEEN)
-                warnings.warn(UNSEEN, LoadevalWarning, stacklevel=2)
             log = self._log
             if log is not None and not log.broken:
                 self._attempt(log, partial(log.end, self.batches))
+        if unseen:
+            warnings.warn(UNSEEN, LoadevalWarning, stacklevel=2)
 
     def _keep(self, line: Line) -> None:
         with self._lock:

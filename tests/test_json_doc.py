@@ -1,0 +1,219 @@
+"""docs/json.md has every key that `--json` prints, its type, and whether it may be null."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+
+from loadeval import LoaderEvaluator, compare_backends, read_run
+from loadeval.analysis.findings.finding import Fact, Finding, Place
+from loadeval.analysis.growth import Growth
+from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.outliers import Outlier
+from loadeval.analysis.readings import Level, Quantity
+from loadeval.probes.driver import Driver
+from loadeval.record.metrics import write_metrics
+from loadeval.record.model import Event
+from loadeval.testing import FakeClock, ScriptedLoader
+
+PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text(encoding="utf-8")
+LOADEVAL = Path(sys.executable).with_name("loadeval")
+MS = 1_000_000
+PLAIN: dict[str, Any] = {"text": str, "integer": int, "number": (int, float), "boolean": bool}
+COMMANDS = ("`show`", "`compare`", "`compare` of several backends", "`watch`", "`doctor`")
+IN_A_CONTAINER = "in "
+"""How a null is described that stands in a list or an object of plain values."""
+
+
+class Key(NamedTuple):
+    """A row of a table: the key's type, and when it is null."""
+
+    kind: str
+    null: str
+
+    @property
+    def may_be_absent(self) -> bool:
+        return self.null.startswith("absent")
+
+
+def schema() -> dict[str, dict[str, Key]]:
+    """The keys of each object, by the heading above its table."""
+    found = {}
+    for section in re.split(r"^##+ ", PAGE, flags=re.MULTILINE)[1:]:
+        title = section.partition("\n")[0]
+        rows = re.findall(r"^\| `(\w+)` \| ([^|]+) \| [^|]+ \| ([^|]+) \|$", section, re.MULTILINE)
+        if rows:
+            found[title] = {key: Key(kind, null) for key, kind, null in rows}
+    return found
+
+
+SCHEMA = schema()
+
+
+def check(value: Any, title: str, where: str = "") -> None:
+    """The object `value` has the keys under `title` and no others, and each is of its type."""
+    keys = SCHEMA[title]
+    needed = {name for name, key in keys.items() if not key.may_be_absent}
+    assert needed <= set(value) <= set(keys), (where or title, needed ^ set(value))
+    for name, one in value.items():
+        check_value(one, keys[name].kind, keys[name].null, f"{where or title}.{name}")
+
+
+def check_value(value: Any, kind: str, null: str, where: str) -> None:
+    container, _, inner = kind.rpartition(" of ")
+    if value is None:
+        assert null != "never", where
+    elif container:
+        assert isinstance(value, list if container == "list" else dict), where
+        inner_null = null if null.startswith(IN_A_CONTAINER) else "never"
+        for one in value if isinstance(value, list) else value.values():
+            check_value(one, inner, inner_null, f"{where}[]")
+    elif kind in PLAIN:
+        assert isinstance(value, PLAIN[kind]), where
+        assert isinstance(value, bool) == (kind == "boolean"), where
+    else:
+        found = re.fullmatch(r"\[(\w+)\]\(#\1\)", kind)
+        assert found, where
+        check(value, found[1], where)
+
+
+def printed(*arguments: str | Path, codes: tuple[int, ...] = (0,)) -> Any:
+    done = subprocess.run(
+        [LOADEVAL, *arguments, "--json"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode in codes, done.stderr
+    return json.loads(done.stdout)
+
+
+def record(path: Path, mode: str, batches: int = 120, epochs: int = 3, **options: Any) -> Path:
+    """A run log of batches without samples, so without bytes, in a loader's and a step's time."""
+    clock = FakeClock()
+    loader = ScriptedLoader(["text"] * batches, [3 * MS] * batches, clock)
+    with LoaderEvaluator(loader, mode, log_file=path, clock=clock, **options) as evaluator:
+        for _ in range(epochs):
+            for _ in evaluator:
+                clock.advance(5 * MS)
+    return path
+
+
+@pytest.fixture(scope="module", name="runs")
+def _runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    """A run of each mode, and one of no batch at all."""
+    folder = tmp_path_factory.mktemp("runs")
+    found = {
+        mode: record(folder / f"{mode}.jsonl", mode, num_cached_batches=4)
+        for mode in ("log", "replay", "alternate")
+    }
+    found["empty"] = record(folder / "empty.jsonl", "log", batches=1, epochs=1)
+    found["without"] = folder / "without.json"
+    write_metrics(read_run(found["empty"]), found["without"])
+    return found
+
+
+def test_the_commands_have_their_tables() -> None:
+    """Those that have --json, and the page shows a command for each."""
+    assert set(COMMANDS) <= set(SCHEMA)
+    shown = re.findall(r"^\$ loadeval (\w+) .*--json$", PAGE, re.MULTILINE)
+    assert set(shown) == {"show", "compare", "watch", "doctor"}
+
+
+def test_every_table_is_of_an_object_that_is_named() -> None:
+    """No table is left of what is printed no more."""
+    named = set(re.findall(r"\[(\w+)\]\(#\w+\)", PAGE))
+    assert set(SCHEMA) == {*COMMANDS, *named}
+
+
+@pytest.mark.parametrize("name", ["log", "replay", "alternate", "empty", "without"])
+def test_show(runs: dict[str, Path], name: str) -> None:
+    """The figures of a run of each mode, and of one that has none."""
+    found = printed("show", runs[name])
+    check(found, "`show`")
+    assert ("summaries" in found["runs"][0]) is (name == "alternate")
+    check_value(found["runs"][0].get("summaries", {}), "object of [summary](#summary)", "", name)
+
+
+@pytest.mark.parametrize("names", [("alternate",), ("log", "replay"), ("empty", "replay")])
+def test_compare(runs: dict[str, Path], names: tuple[str, ...]) -> None:
+    """One run, two runs, and two of which one has nothing steady."""
+    found = printed("compare", *(runs[name] for name in names))
+    check(found, "`compare`")
+
+
+@pytest.mark.parametrize("names", [("log", "alternate"), ("empty", "alternate")])
+def test_compare_of_several_backends(runs: dict[str, Path], names: tuple[str, ...]) -> None:
+    """One that logged, one that alternated, and one without a pace."""
+    check(printed("compare", *(runs[name] for name in names)), "`compare` of several backends")
+
+
+def test_a_comparison_in_python_has_the_same_keys() -> None:
+    """Of backends that were measured, and of one that failed before it had a run."""
+
+    def fails() -> Any:
+        raise OSError("no such device")
+
+    batches = [[number] for number in range(60)]
+    result = compare_backends(
+        {"one": batches, "other": fails}, len, batches=24, rounds=3, probes=()
+    )
+    found = json.loads(json.dumps(result.as_dict()))
+    check(found, "`compare` of several backends")
+    assert found["backends"][1]["error"]
+
+
+@pytest.mark.parametrize("name", ["log", "alternate", "empty"])
+def test_watch(runs: dict[str, Path], name: str) -> None:
+    """How a run stands, and one that has no batch that counts."""
+    check(printed("watch", runs[name], "--once"), "`watch`")
+
+
+def test_a_batch_that_is_watched() -> None:
+    """One that took long."""
+    check(asdict(Outlier(0, 3, 10, 20, 30)), "outlier")
+
+
+def test_a_quantity() -> None:
+    """With the difference between its arms."""
+    found = Quantity("gpu", "GPU 0", "power_watts", Level(2, 1.0, 1.0, 1.5), None)
+    check({**asdict(found), "difference": found.difference}, "quantity")
+
+
+def test_doctor() -> None:
+    """What was checked, and the machine."""
+    check(printed("doctor", codes=(0, 1)), "`doctor`")
+
+
+@pytest.mark.parametrize(
+    ("value", "title"),
+    [
+        (Driver("550.1", (12, 4), ("NVIDIA H100",), (None,)), "driver"),
+        (
+            Finding(
+                "bursts",
+                "low",
+                "said",
+                (Fact("wait", 1.0, "ns"),),
+                "do",
+                "likely",
+                "a rule",
+                0.1,
+                (Place(0, 0, 0, 0, 1),),
+            ),
+            "finding",
+        ),
+        (Event(0, "the disk is full"), "event"),
+        (
+            Growth("process", Estimate(1.0, None, None), "rss_bytes", 10**9, True, "it grows"),
+            "growth",
+        ),
+    ],
+)
+def test_what_this_machine_does_not_have(value: Any, title: str) -> None:
+    """A driver with a GPU, what was read of it, and memory that grows."""
+    check(json.loads(json.dumps(asdict(value))), title)

@@ -1,0 +1,192 @@
+"""What the pages of docs/ show is run as it stands, block by block, in the order of the page.
+
+A block under "`name.py`, ..." is a file, a `diff` under "In `name.py`" changes one, other Python is
+run here, and of `console` blocks each line after "$ ". What cannot be run says why in a comment.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+from loadeval import LoaderEvaluator
+from loadeval.testing import FakeClock, ScriptedLoader
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+RUN = ("index", "tutorial", "json", "howto/*", "benchmarks", "comparison")
+PAGES = [
+    *(page for name in RUN for page in sorted(DOCS.glob(f"{name}.md"))),
+    ROOT / "CONTRIBUTING.md",
+]
+RUN_ELSEWHERE = {"adapters", "examples", "export", "frameworks", "how-it-measures", "run-log"}
+"""Pages whose code has tests of its own."""
+WITHOUT_CODE = {"commands", "contributing", "index", "reference"}
+BLOCK = re.compile(
+    r"^(?:<!-- (?P<mark>not run|needs): (?P<why>[^\n]+) -->\n\n)?"
+    r"(?:(?P<lead>[^\n]*\S)\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$",
+    re.MULTILINE | re.DOTALL,
+)
+SMALLER = {
+    "COUNT = 768": "COUNT = 64",
+    "EPOCHS = 16": "EPOCHS = 2",
+    "run_log_speed.py 200000": "run_log_speed.py 1000",
+}
+"""What a page does at full length, and the tests do not."""
+LOGS = {
+    "json": {"run": "alternate", "real": "log", "ideal": "replay", "torch": "log", "dali": "log"},
+    "production-monitor": {"training": "log"},
+}
+"""Runs that are there before the page's first block."""
+BIN = Path(sys.executable).parent
+NOT_OURS = ("pip",)
+MAY_EXIT = {"doctor": {1}, "--fail-above": {3, 4}}
+"""Codes that depend on the machine."""
+
+
+class Block(NamedTuple):
+    """A fenced block, the line above it, and the comment that says what it needs."""
+
+    mark: str | None
+    why: str | None
+    lead: str | None
+    kind: str
+    text: str
+
+    @property
+    def file(self) -> str | None:
+        """The file that the line above names."""
+        found = re.match(r"(?:In )?`([\w./-]+\.py)`", self.lead or "")
+        return found and found[1]
+
+
+def blocks_of(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    return [Block(**found.groupdict()) for found in BLOCK.finditer(text)]
+
+
+def is_there(need: str) -> bool:
+    """Whether this version has a command, or an option of one: `watch`, `compare --fail-above`."""
+    command, _, option = need.partition(" ")
+    if command == "LoaderEvaluator":
+        return option in LoaderEvaluator.__init__.__annotations__
+    done = subprocess.run(
+        [BIN / "loadeval", command, "--help"], capture_output=True, text=True, check=False
+    )
+    return done.returncode == 0 and option in done.stdout
+
+
+def smaller(text: str) -> str:
+    for long, short in SMALLER.items():
+        text = text.replace(long, short)
+    return text
+
+
+def changed(text: str, diff: str) -> str:
+    """`text` after the hunks of `diff`, each of which fits it at one place."""
+    for hunk in re.split(r"^@@.*\n", diff, flags=re.MULTILINE):
+        lines = [(line[:1], line[1:]) for line in hunk.splitlines(keepends=True)]
+        before = "".join(line for sign, line in lines if sign in " -")
+        after = "".join(line for sign, line in lines if sign in " +")
+        assert text.count(before) == 1, before
+        text = text.replace(before, after)
+    return text
+
+
+def run_commands(text: str) -> None:
+    """Each line after "$ "; where `echo $?` follows, with the exit code that is shown."""
+    found = re.findall(r"^\$ ([^\n]+)\n((?:(?!\$ )[^\n]*\n)*)", text, re.MULTILINE)
+    for number, (command, shown) in enumerate(found):
+        if command.startswith(NOT_OURS) or command == "echo $?":
+            continue
+        if command.startswith("make "):
+            command = command.replace("make ", f"make -n -C {ROOT} ")
+        if "tests/benchmarks" in command:
+            command = command.replace("tests/", f"{ROOT}/tests/")
+        done = subprocess.run(
+            ["/bin/bash", "-c", smaller(command)], capture_output=True, text=True, check=False
+        )
+        told = found[number + 1] if number + 1 < len(found) else ("", "")
+        expected = {int(told[1])} if told[0] == "echo $?" else {0}
+        for words, codes in MAY_EXIT.items():
+            expected |= codes if words in command else set()
+        assert done.returncode in expected, (command, done.stdout[-2000:], done.stderr[-2000:])
+        if command.startswith("loadeval"):
+            check_labels(shown, done.stdout)
+
+
+def check_labels(shown: str, printed: str) -> None:
+    """The rows that are shown are rows of today's output; their figures differ."""
+    for label in re.findall(r"^([a-z][a-z -]*[a-z])  +\S", shown, re.MULTILINE):
+        assert re.search(rf"^{label}  ", printed, re.MULTILINE), label
+
+
+def record(path: Path, mode: str) -> None:
+    clock = FakeClock()
+    loader = ScriptedLoader(["text"] * 120, [3_000_000] * 120, clock)
+    with LoaderEvaluator(loader, mode, 4, log_file=path, clock=clock) as evaluator:
+        for _ in range(3):
+            for _ in evaluator:
+                clock.advance(5_000_000)
+
+
+def what_readers_have() -> dict[str, Any]:
+    """A loader, a model and a training loop."""
+    model = torch.nn.Linear(2, 1)
+
+    def train_one_epoch(model: torch.nn.Module, loader: DataLoader[torch.Tensor]) -> None:
+        for (batch,) in loader:
+            model(batch).sum().backward()
+
+    dataloader = DataLoader(TensorDataset(torch.randn(800, 2)), batch_size=8)
+    return {"dataloader": dataloader, "model": model, "train_one_epoch": train_one_epoch}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its files are written, its commands exit as they should, and its Python raises nothing."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", f"{BIN}{os.pathsep}{os.environ['PATH']}")
+    for name, mode in LOGS.get(page.stem, {}).items():
+        record(tmp_path / f"{name}.jsonl", mode)
+    scope = what_readers_have()
+    for block in blocks_of(page):
+        if block.mark == "not run" or (block.mark and not is_there(str(block.why))):
+            continue
+        if block.kind == "diff":
+            path = Path(str(block.file))
+            path.write_text(changed(path.read_text(), smaller(block.text)))
+        elif block.kind == "python" and block.file:
+            Path(block.file).write_text(smaller(block.text))
+        elif block.kind == "python":
+            exec(block.text, scope)  # noqa: S102 - the documents are ours
+        elif block.kind == "console":
+            run_commands(block.text)
+
+
+def test_every_block_was_found() -> None:
+    """No fence is written in a way that leaves its block out."""
+    for page in PAGES:
+        fences = len(re.findall(r"^```", page.read_text(encoding="utf-8"), re.MULTILINE))
+        directives = len(re.findall(r"^```\{", page.read_text(encoding="utf-8"), re.MULTILINE))
+        assert fences - 2 * directives == 2 * len(blocks_of(page)), page
+
+
+def test_every_page_is_run_somewhere() -> None:
+    """Here, by a test of its own, or it has no code."""
+    ours = {page.stem for page in PAGES}
+    assert {page.stem for page in DOCS.rglob("*.md")} <= ours | RUN_ELSEWHERE | WITHOUT_CODE
+
+
+def test_what_the_tests_make_smaller_is_there() -> None:
+    """None of the words that they exchange has left the pages."""
+    text = "".join(page.read_text(encoding="utf-8") for page in PAGES)
+    assert all(long in text for long in SMALLER)

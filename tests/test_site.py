@@ -1,0 +1,102 @@
+"""The documentation as a site: it builds, has every public name and command, and no dead links."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import typer.main
+
+import loadeval
+import loadeval.testing
+from loadeval.cli.main import app
+
+ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
+EXIT_CODES = re.compile(r"^\| (\d+) \| ", re.MULTILINE)
+
+
+def text_of(html: str) -> str:
+    return re.sub(r"<[^>]+>", "", html).replace("&#39;", "'").replace("&quot;", '"')
+
+
+@pytest.fixture(scope="module", name="site")
+def _site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The site, built as `make docs` builds it: a warning is an error."""
+    site = tmp_path_factory.mktemp("site")
+    command = [sys.executable, "-m", "sphinx", "-q", "-n", "-W", "--keep-going", "-b", "html"]
+    done = subprocess.run(
+        [*command, "-d", site / "doctrees", DOCS, site / "html"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return site / "html"
+
+
+def test_every_page_is_in_the_contents(site: Path) -> None:
+    """Each of docs/ is reached from the site's navigation."""
+    index = (site / "index.html").read_text(encoding="utf-8")
+    for page in DOCS.rglob("*.md"):
+        path = page.relative_to(DOCS).with_suffix(".html")
+        assert f'href="{path.as_posix()}"' in index or path.stem == "index", page
+
+
+def test_every_public_name_is_in_the_reference(site: Path) -> None:
+    """Those of loadeval, and those that loadeval.testing defines."""
+    page = (site / "reference.html").read_text(encoding="utf-8")
+    anchors = set(re.findall(r'id="(loadeval[\w.]*)"', page))
+    assert {f"loadeval.{name}" for name in loadeval.__all__} <= anchors
+    testing = [
+        name
+        for name, one in vars(loadeval.testing).items()
+        if inspect.getmodule(one) is loadeval.testing and not name.startswith("_")
+    ]
+    assert {f"loadeval.testing.{name}" for name in testing} <= anchors
+
+
+def test_every_command_is_on_its_page(site: Path) -> None:
+    """With the first line of its help, and each of its options."""
+    page = text_of((site / "commands.html").read_text(encoding="utf-8"))
+    for command in app.registered_commands:
+        assert command.callback is not None
+        told = inspect.getdoc(command.callback) or ""
+        assert f"loadeval {command.callback.__name__}" in page
+        assert told.partition("\n")[0] in page
+    options = [
+        option
+        for one in typer.main.get_command(app).commands.values()  # type: ignore[attr-defined]  # a group
+        for parameter in one.params
+        for option in parameter.opts
+        if option.startswith("-")
+    ]
+    assert options
+    assert all(option in page for option in options)
+
+
+def test_the_exit_codes_are_those_of_the_help() -> None:
+    """Each that `--help` tells of is in the table, and the table has no others but Ctrl-C's."""
+    rows = set(EXIT_CODES.findall((DOCS / "commands.md").read_text(encoding="utf-8")))
+    told = set(re.findall(r"\b(\d) ", str(app.info.epilog)))
+    assert told <= rows
+    assert rows <= told | {"3", "4", "130"}
+
+
+@pytest.mark.parametrize(
+    ("first", "elsewhere"),
+    [("floor", "README.md"), ("S1", "docs/how-it-measures.md")],
+)
+def test_tables_that_stand_twice_are_the_same(first: str, elsewhere: str) -> None:
+    """Figures that are renewed are renewed in both places."""
+    tables = []
+    for page in ("docs/benchmarks.md", elsewhere):
+        text = (ROOT / page).read_text(encoding="utf-8")
+        found = re.search(rf"^\| {first} \|.*?(?=\n\n)", text, re.MULTILINE | re.DOTALL)
+        assert found, page
+        tables.append(found[0])
+    assert tables[0] == tables[1]
