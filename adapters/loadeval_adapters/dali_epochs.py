@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 BROKEN_OFF = (
-    "the epoch before was broken off, and DALI cannot go back to its start: this one begins where "
-    "that one ended, as it would without loadeval. To measure whole epochs, read each to its end, "
-    "or wrap a callable that makes a new loader for each"
+    "the epoch before was broken off (filling the cache of a replay does that too), and DALI "
+    "cannot go back to its start: this one begins where that one ended. To measure whole epochs, "
+    "read each to its end, or wrap a callable that makes a new loader for each"
 )
 OURS = ("loadeval", "loadeval_adapters")
 
