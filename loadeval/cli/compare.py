@@ -107,14 +107,18 @@ def _tell_headroom(runs: Sequence[Run], figure: Path | None, as_json: bool) -> H
     if as_json:
         print_json(_as_json(comparison))
     else:
-        found = diagnosis_report(diagnose(*comparison.runs))
-        print_report(
-            comparison_report(comparison.headroom),
-            found,
-            readings_report(*comparison.runs),
-            RunsReport(comparison.sides, readings=False),
-        )
+        print_comparison(comparison)
     return comparison.headroom
+
+
+def print_comparison(comparison: Comparison) -> None:
+    """What was found, why and what to change; the machine meanwhile; the figures of both sides."""
+    print_report(
+        comparison_report(comparison.headroom),
+        diagnosis_report(diagnose(*comparison.runs)),
+        readings_report(*comparison.runs),
+        RunsReport(comparison.sides, readings=False),
+    )
 
 
 def _tell_backends(runs: Sequence[Run], figure: Path | None, as_json: bool) -> None:

@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from loadeval.cli.console import errors_told, print_report
+from loadeval.cli.compare import print_comparison
+from loadeval.cli.console import errors_told
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
 from loadeval.record.metrics import read_run
 from loadeval.report.comparison import Comparison
-from loadeval.report.text import RunsReport, comparison_report
 from loadeval.report.wording import printable
 
 if TYPE_CHECKING:
@@ -64,11 +64,12 @@ def show(result: DemoResult) -> None:
     """Print what the run says, and which files hold it."""
     comparison = Comparison.of(read_run(result.run_log))
     typer.echo()
-    print_report(comparison_report(comparison.headroom), RunsReport(comparison.sides))
+    print_comparison(comparison)
     typer.echo(
         f"\nIn its last epoch the network classified {result.accuracy:.0%} of the images right.\n"
         f"\nrun     {printable(result.run_log)}"
         f"\nfigure  {printable(result.figure)}"
+        f"\npage    loadeval report {printable(result.run_log)}"
     )
 
 

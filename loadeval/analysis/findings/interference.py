@@ -61,7 +61,7 @@ def _advice(case: Case, used: float | None) -> str:
     if used is None or case.cpus is None:
         return f"Try {fewer}, and less copying; {cheaper} give the training more CPUs."
     if used >= BUSY * case.cpus:
-        busy = f"All {case.cpus} CPUs are busy"
+        busy = f"The {case.cpus} CPUs are all busy"
         return f"{busy}: {cheaper} give the training more CPUs. Measure {fewer}."
     return (
         f"Try {fewer}, and less copying: {case.cpus - used:.2g} CPUs are left, so it may be memory "

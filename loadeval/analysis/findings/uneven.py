@@ -97,8 +97,8 @@ def outliers(case: Case) -> Answer:
         evidence=(
             Fact("median cycle", median_ns, "ns"),
             Fact("longest cycle", float(cycle_ns.max()), "ns"),
-            Fact("outliers", len(found), "batches"),
-            Fact("mostly waiting", waiting, "batches"),
+            Fact("batches over twice the median", len(found), "batches"),
+            Fact("batches mostly waiting", waiting, "batches"),
         ),
         advice=(
             "Look at what happens at these times: larger files, the edge of a shard, a "

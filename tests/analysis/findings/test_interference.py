@@ -41,7 +41,7 @@ def test_all_cpus_are_busy(
     ]
     run = alternating(real=80, ideal=60, readings=readings, environment={"cpus_usable": 4})
     found = finding("contention", run)
-    assert found.advice.startswith("All 4 CPUs are busy: make decoding and transforms cheaper")
+    assert found.advice.startswith("The 4 CPUs are all busy: make decoding and transforms cheaper")
     assert [fact.value for fact in found.evidence[1:]] == [pytest.approx(3.7), 4]
 
 
