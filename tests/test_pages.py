@@ -22,7 +22,7 @@ from loadeval.testing import FakeClock, ScriptedLoader
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-RUN = ("index", "tutorial", "json", "howto/*", "benchmarks", "comparison")
+RUN = ("index", "tutorial", "findings", "json", "howto/*", "benchmarks", "comparison")
 PAGES = [
     *(page for name in RUN for page in sorted(DOCS.glob(f"{name}.md"))),
     ROOT / "CONTRIBUTING.md",
@@ -31,7 +31,7 @@ RUN_ELSEWHERE = {"adapters", "examples", "export", "frameworks", "how-it-measure
 """Pages whose code has tests of its own."""
 WITHOUT_CODE = {"commands", "contributing", "index", "reference"}
 BLOCK = re.compile(
-    r"^(?:<!-- (?P<mark>not run|needs): (?P<why>[^\n]+) -->\n\n)?"
+    r"^(?:<!-- (?P<mark>not run): [^\n]+ -->\n\n)?"
     r"(?:(?P<lead>[^\n]*\S)\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$",
     re.MULTILINE | re.DOTALL,
 )
@@ -42,6 +42,7 @@ SMALLER = {
 }
 """What a page does at full length, and the tests do not."""
 LOGS = {
+    "findings": {"run": "alternate"},
     "json": {"run": "alternate", "real": "log", "ideal": "replay", "torch": "log", "dali": "log"},
     "production-monitor": {"training": "log"},
 }
@@ -53,10 +54,9 @@ MAY_EXIT = {"doctor": {1}, "--fail-above": {3, 4}}
 
 
 class Block(NamedTuple):
-    """A fenced block, the line above it, and the comment that says what it needs."""
+    """A fenced block, the line above it, and the comment that it is not run."""
 
     mark: str | None
-    why: str | None
     lead: str | None
     kind: str
     text: str
@@ -71,17 +71,6 @@ class Block(NamedTuple):
 def blocks_of(page: Path) -> list[Block]:
     text = page.read_text(encoding="utf-8")
     return [Block(**found.groupdict()) for found in BLOCK.finditer(text)]
-
-
-def is_there(need: str) -> bool:
-    """Whether this version has a command, or an option of one: `watch`, `compare --fail-above`."""
-    command, _, option = need.partition(" ")
-    if command == "LoaderEvaluator":
-        return option in LoaderEvaluator.__init__.__annotations__
-    done = subprocess.run(
-        [BIN / "loadeval", command, "--help"], capture_output=True, text=True, check=False
-    )
-    return done.returncode == 0 and option in done.stdout
 
 
 def smaller(text: str) -> str:
@@ -159,7 +148,7 @@ def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         record(tmp_path / f"{name}.jsonl", mode)
     scope = what_readers_have()
     for block in blocks_of(page):
-        if block.mark == "not run" or (block.mark and not is_there(str(block.why))):
+        if block.mark:
             continue
         if block.kind == "diff":
             path = Path(str(block.file))
