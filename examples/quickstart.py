@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 import torch
 from torch import nn
@@ -40,7 +41,9 @@ def train_one_epoch(model: nn.Module, loader: LoaderEvaluator) -> None:
         optimizer.step()
 
 
-os.chdir(sys.argv[1] if len(sys.argv) > 1 else ".")
+folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
+folder.mkdir(parents=True, exist_ok=True)
+os.chdir(folder)
 torch.set_num_threads(1)  # steadier times where other programs take CPU too
 dataloader = DataLoader(SmoothedNoise(), batch_size=8, shuffle=True)
 model = nn.Sequential(

@@ -75,7 +75,9 @@ def test_the_python_blocks_write_what_they_name(folder: Path) -> None:
 def test_the_commands_work(command: str, folder: Path) -> None:
     """Each `loadeval` command of the README runs in the folder of its first block."""
     _, *arguments = command.replace("DIR", "demo").split()
-    codes = (0, 1) if "doctor" in arguments else (0,)  # a machine may have something to change
+    codes: tuple[int, ...] = (
+        (0, 1) if "doctor" in arguments else (0,)
+    )  # a machine may have something to change
     codes = (0, 3, 4) if "--fail-above" in arguments else codes  # or be slow
     output = run(LOADEVAL, *arguments, cwd=folder, codes=codes)
     if "--output" in arguments or "-o" in arguments:

@@ -10,7 +10,7 @@ import numpy as np
 from loadeval.analysis.alone import loader_only_ns as timed_alone_ns
 from loadeval.analysis.alone import not_measured as unknown_of
 from loadeval.analysis.arms import paired, side_of_run
-from loadeval.analysis.caution import about_two_runs, not_quite_free, same_unit
+from loadeval.analysis.caution import about_two_runs, more_faults, not_quite_free, same_unit
 from loadeval.analysis.checks import drift_ns, loads_ahead, too_busy
 from loadeval.analysis.epochs import epochs_of, starting_up
 from loadeval.analysis.figures import figures
@@ -108,7 +108,7 @@ def headroom(run: Run) -> Headroom:
         run,
         found,
         verdict,
-        caution=not_quite_free(busy),
+        caution=" ".join(filter(None, [not_quite_free(busy), more_faults(run, found)])),
         loader_only_ns=alone_ns,
         pairs=len(pairs),
         not_measured=unknown_of(run, found, pairs),

@@ -144,7 +144,8 @@ def _too_rare(found: Evidence) -> Verdict | None:
 
 def _wide(found: Evidence) -> bool:
     low, high = _bounds(found)
-    return (high - low) / 2 > WIDEST_SHARE + ROUNDING
+    # However wide: all of it says the same.
+    return (high - low) / 2 > WIDEST_SHARE + ROUNDING and level(low) != level(high)
 
 
 def _too_wide(found: Evidence) -> Verdict | None:

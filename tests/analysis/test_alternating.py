@@ -243,9 +243,18 @@ def test_few_batches_are_inconclusive() -> None:
     assert two.not_measured == (NO_INTERVAL,)
 
 
+def test_a_wide_interval_that_says_one_thing_is_no_obstacle() -> None:
+    """All of it above 20% is high, however wide."""
+    found = headroom(alternating(pairs(noise=40)))
+    assert found.verdict == "highly input-bound"
+    assert found.lost_share is not None
+    assert found.lost_share.low is not None
+    assert found.lost_share.low > 0.2
+
+
 def test_a_wide_interval_is_inconclusive() -> None:
     """Wider than ten points of the share lost either way."""
-    found = headroom(alternating(pairs(noise=40)))
+    found = headroom(alternating(pairs(wait=0, real=60, noise=20)))
     assert found.verdict == "inconclusive"
     assert found.reason.endswith("an interval wider than 10 points either way")
     assert "More pairs" in found.advice

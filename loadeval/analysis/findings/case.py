@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 THRESHOLDS_OF = "the bounds of TensorFlow's input-pipeline analyser, 5% and 20% of the time"
 MOST_PLACES = 20
+NEARLY_ALL = 0.75
+HALF = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,44 @@ class Case:
         if found is None or found.low is None or found.low <= 0:
             return None
         return found if found.value >= MODERATE_SHARE else None
+
+    @property
+    def unknown_loss(self) -> NotMeasured | None:
+        """Why it is not known what is lost; None where it is."""
+        found = self.headroom
+        if found is None or found.lost_share is not None:
+            return None
+        return NotMeasured(found.reason)
+
+    @property
+    def in_turn(self) -> bool:
+        """Whether the loader works only while it is waited for.
+
+        It does without workers; and where these are not known, if training waits for nearly as
+        long as the loader takes by itself.
+        """
+        if self.loader.workers is not None or self.loader.prefetch_depth:
+            return self.loader.workers == 0
+        found = self.headroom
+        if found is None or found.waiting_ns is None or not found.loader_only_ns:
+            return False
+        return found.waiting_ns.value >= NEARLY_ALL * found.loader_only_ns
+
+    @property
+    def idle_workers(self) -> float | None:
+        """For how many CPUs the workers compute, where that is less than half of what they could.
+
+        None where they compute for more, or where it is not known.
+        """
+        found, workers = self.reading("workers", "cpu_cores"), self.loader.workers
+        if found is None or found.real is None or not workers:
+            return None
+        return found.real.mean if found.real.mean < HALF * workers else None
+
+    def waits_are_even(self, ratio: float) -> bool:
+        """Whether the 95th percentile of the waits is up to `ratio` times their median."""
+        waits = self.summary.waits
+        return waits is not None and waits.p95_ns <= ratio * waits.p50_ns
 
     def reading(self, subject: str, name: str) -> Quantity | None:
         """What was read of one quantity while batches that count were served."""

@@ -11,8 +11,10 @@ from loadeval.analysis.findings import (
     likeness,
     memory,
     pace,
+    queue,
     start_up,
     uneven,
+    workers,
 )
 from loadeval.analysis.findings.case import Case, NotMeasured
 from loadeval.analysis.findings.finding import Check, Diagnosis, Finding
@@ -34,10 +36,12 @@ class Rule(NamedTuple):
 
 RULES = (
     Rule("capacity", "Is the loader too slow even on its own?", capacity.too_slow),
-    Rule("zero workers", "Does the training process load itself?", capacity.nothing_ahead),
-    Rule("shallow queue", "Does its queue run empty?", capacity.too_shallow),
+    Rule("zero workers", "Is nothing loaded ahead?", workers.nothing_ahead),
+    Rule("shallow queue", "Does its queue run empty?", queue.too_shallow),
+    Rule("hand-over", "Is every batch waited for alike?", queue.hand_over),
     Rule("waiting", "Is time lost, and the loader alone not timed?", capacity.waits),
     Rule("contention", "Are steps slower while batches are loaded?", interference.contention),
+    Rule("other programs", "Did other programs use the CPUs?", interference.other_programs),
     Rule("bursts", "Is most of the waiting for a few batches?", uneven.bursts),
     Rule("epoch boundaries", "Does every epoch begin with a wait?", start_up.epoch_boundaries),
     Rule("slow start-up", "Is the first batch long in coming?", start_up.slow_start),
@@ -46,7 +50,7 @@ RULES = (
     Rule("outliers", "Do single batches take twice the median?", uneven.outliers),
     Rule("memory of the process", "Does the training process' memory grow?", memory.process_grows),
     Rule("memory of the workers", "Does the workers' memory grow?", memory.workers_grow),
-    Rule("too many workers", "Are there more workers than CPUs?", capacity.too_many),
+    Rule("too many workers", "Are there more workers than CPUs?", workers.too_many),
     Rule("unpinned memory", "Do batches go to the device unpinned?", device.unpinned),
     Rule("wait that starved nobody", "Are there waits that cost nothing?", device.waits_unfelt),
     Rule("look at the step", "Is the device idle with free loading?", device.idle_device),

@@ -87,7 +87,7 @@ def drift(case: Case) -> Answer:
 
 
 def _too_few(case: Case) -> NotMeasured:
-    return NotMeasured(f"{len(case.rows)} steady batches are too few, {FEWEST} are needed")
+    return NotMeasured(f"too few steady batches, {len(case.rows)}: {FEWEST} are needed")
 
 
 def _goes_on(medians: Series) -> bool:

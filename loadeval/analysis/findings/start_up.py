@@ -84,6 +84,11 @@ def _against_boundaries(case: Case) -> str:
     workers, persistent = case.loader.workers, case.loader.persistent_workers
     if workers and persistent is False:
         return "Pass persistent_workers=True, so that the workers are not started anew each epoch."
+    if workers and persistent:
+        return (
+            "Its workers stay, so this is the time that the first batch takes: make it cheaper, "
+            "or epochs longer."
+        )
     return (
         "Let the loader go on from one epoch to the next: keep its workers, its open files and "
         "its index, and let it load the first batches before they are asked for. Or make epochs "

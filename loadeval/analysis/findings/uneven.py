@@ -37,7 +37,7 @@ def bursts(case: Case) -> Answer:
         return case.thinned
     wait_ns, count = case.wait_ns, len(case.rows)
     if count < FEWEST_FOR_BURSTS:
-        return NotMeasured(f"{count} steady batches are too few, {FEWEST_FOR_BURSTS} are needed")
+        return NotMeasured(f"too few steady batches, {count}: {FEWEST_FOR_BURSTS} are needed")
     total_ns, waited_ns = int(case.cycle_ns.sum()), int(wait_ns.sum())
     top = np.sort(np.argsort(wait_ns, kind="stable")[-math.ceil(TOP * count) :])
     burst_ns = int(wait_ns[top].sum())
@@ -78,7 +78,7 @@ def outliers(case: Case) -> Answer:
         return case.thinned
     cycle_ns, count = case.cycle_ns, len(case.rows)
     if count < FEWEST:
-        return NotMeasured(f"{count} steady batches are too few, {FEWEST} are needed")
+        return NotMeasured(f"too few steady batches, {count}: {FEWEST} are needed")
     median_ns = float(np.median(cycle_ns))
     found = np.flatnonzero(cycle_ns > TIMES_MEDIAN * median_ns)
     excess_ns = (cycle_ns[found] - median_ns).astype(np.float64)

@@ -35,13 +35,14 @@ def block(
 def alternating() -> Callable[..., Run]:
     """Ten pairs of blocks of 8 batches, times in milliseconds, and the loader's own pace."""
 
-    def make(
+    def make(  # noqa: PLR0913 - what a test changes, by keyword
         *,
         wait: float = 0.0,
         real: float = 50.0,
         ideal: float = 50.0,
         alone: float | None = None,
         noise: float = 0.0,
+        uneven: bool = False,
         environment: dict[str, Any] | None = None,
         readings: Sequence[Readings] = (),
         **loader: Any,
@@ -53,7 +54,9 @@ def alternating() -> Callable[..., Run]:
                 found = block(
                     "real" if arm == "real" else "ideal", pair, start_ns, 8, waited, taken
                 )
-                start_ns = int(found.request_ns[-1]) + int((waited + taken) * MS)
+                if uneven:  # one batch in four is waited for, four times as long
+                    found.wait_ns[:] = np.where(np.arange(8) % 4 == 3, 4 * found.wait_ns, 0)
+                start_ns = int(found.request_ns[-1]) + int((4 * waited + taken) * MS)
                 blocks.append(found)
         pulls = (
             []
@@ -133,3 +136,11 @@ def timed_run() -> Run:
     found = Block(0, "real", request_ns, wait_ns, step_ns, unknown, unknown)
     header = Header("id", "run", "log", "", "images", 0, LoaderInfo("loader"))
     return Run(header, Steps.from_blocks([found], []))
+
+
+@pytest.fixture
+def short_alternating() -> Run:
+    """A run with batches of the real arm alone, of which no pair was measured whole."""
+    blocks = [block("real", 0, 0, 30, 10, 20)]
+    header = Header("id", "run", "alternate", "", "images", 1, LoaderInfo("torch.x"))
+    return Run(header, Steps.from_blocks(blocks, []))

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.findings.finding import Finding
     from loadeval.record.model import Run
+    from loadeval.record.readings import Readings
 
     MakeRun = Callable[..., Run]
     Find = Callable[..., Finding]
@@ -88,7 +89,9 @@ def test_what_was_not_timed_alone(alternating: MakeRun, make_run: MakeRun, outco
 
 def test_a_queue_that_runs_empty(alternating: MakeRun, finding: Find) -> None:
     """A loader that is fast enough alone keeps training waiting: a deeper prefetch is advised."""
-    found = finding("shallow queue", alternating(wait=12.5, alone=40, prefetch_depth=4))
+    found = finding(
+        "shallow queue", alternating(wait=12.5, alone=40, prefetch_depth=4, uneven=True)
+    )
     assert found.advice.startswith("Raise prefetch_factor from 2 to 4; or make")
     assert "at 0.80 of an ideal cycle" in found.sentence
     assert found.severity == "high"
@@ -99,7 +102,6 @@ def test_a_queue_that_runs_empty(alternating: MakeRun, finding: Find) -> None:
 @pytest.mark.parametrize(
     ("facts", "advice"),
     [
-        ({"prefetch_depth": None}, "Prefetch more batches; or"),
         ({"prefetch_depth": 2, "workers": None}, "Raise prefetch_factor from 2 to 4; or"),
         ({"prefetch_depth": 2, "backend": "nvidia.dali.x"}, "Raise prefetch_queue_depth, so that"),
         ({"prefetch_depth": 2, "backend": "my.loader"}, "Prefetch more batches; or"),
@@ -109,8 +111,67 @@ def test_the_setting_has_its_loaders_name(
     alternating: MakeRun, finding: Find, facts: dict[str, Any], advice: str
 ) -> None:
     """Where it is known; else what to do is said in words."""
-    found = finding("shallow queue", alternating(wait=12.5, alone=40, **facts))
+    found = finding("shallow queue", alternating(wait=12.5, alone=40, uneven=True, **facts))
     assert found.advice.startswith(advice)
+
+
+def test_a_loader_of_which_no_queue_is_known(alternating: MakeRun, outcome: Ask) -> None:
+    """It is not told that its queue runs empty."""
+    told, reason = outcome("shallow queue", alternating(wait=12.5, alone=40, uneven=True))
+    assert (told, reason) == ("not measured", "whether the loader keeps batches ready is not known")
+
+
+def test_batches_that_are_all_waited_for_alike(
+    alternating: MakeRun, finding: Find, outcome: Ask
+) -> None:
+    """That is their hand-over, and no deeper queue is advised."""
+    run = alternating(wait=12.5, alone=40, prefetch_depth=4)
+    found = finding("hand-over", run)
+    assert "about as long for every batch, 12.5 ms" in found.sentence
+    assert found.advice.startswith("A deeper prefetch would not help.")
+    assert [fact.name for fact in found.evidence] == ["waiting", "wait, p50", "wait, p95"]
+    assert outcome("shallow queue", run) == NOTHING
+    assert outcome("hand-over", alternating(wait=12.5, alone=40, uneven=True)) == NOTHING
+
+
+def test_the_size_of_what_is_handed_over(alternating: MakeRun, finding: Find) -> None:
+    """It is told where it is known."""
+    run = alternating(wait=12.5, alone=40, prefetch_depth=4)
+    run.steps.nbytes[:] = 1000
+    assert finding("hand-over", run).evidence[-1].value == 1000
+
+
+def test_a_generator_loads_in_turn(alternating: MakeRun, finding: Find, outcome: Ask) -> None:
+    """Training waits for about as long as it takes by itself: it needs a background."""
+    run = alternating(wait=40, alone=42, workers=None)
+    found = finding("zero workers", run)
+    assert found.advice.startswith("Load in the background")
+    assert outcome("capacity", run) == outcome("hand-over", run) == NOTHING
+    assert outcome("zero workers", alternating(wait=20, alone=42, workers=None)) == NOTHING
+
+
+def test_workers_that_wait_themselves(
+    alternating: MakeRun, finding: Find, outcome: Ask, level: Callable[..., Readings]
+) -> None:
+    """More of them than CPUs do no harm, and are advised."""
+    readings = [level("host", "workers", "cpu_cores", 0.2)]
+    facts = {"workers": 9, "environment": {"cpus_usable": 8}, "readings": readings}
+    run = alternating(wait=50, alone=100, **facts)
+    found = finding("capacity", run)
+    assert found.advice.startswith("Raise num_workers from 9 to 18: the workers compute for 0.2")
+    assert outcome("too many workers", run) == NOTHING
+    busy = alternating(workers=9, readings=[level("host", "workers", "cpu_cores", 7.0)])
+    assert outcome("too many workers", busy)[0] == "found"
+
+
+@pytest.mark.parametrize(
+    "rule", ["capacity", "zero workers", "shallow queue", "hand-over", "contention", "waiting"]
+)
+def test_a_run_too_short_is_no_all_clear(short_alternating: Run, outcome: Ask, rule: str) -> None:
+    """What is lost was not measured, and so nothing is told of why."""
+    told, reason = outcome(rule, short_alternating)
+    assert told == "not measured"
+    assert reason
 
 
 def test_slower_steps_are_no_shallow_queue(alternating: MakeRun, outcome: Ask) -> None:

@@ -80,4 +80,4 @@ def test_steps_that_take_no_time_have_no_trend(make_run: MakeRun, outcome: Ask) 
 def test_too_few_batches_for_a_change(make_run: MakeRun, outcome: Ask, rule: str) -> None:
     """Forty are needed."""
     told = outcome(rule, make_run([0] * 39))
-    assert told == ("not measured", "39 steady batches are too few, 40 are needed")
+    assert told == ("not measured", "too few steady batches, 39: 40 are needed")

@@ -37,13 +37,19 @@ def test_epochs_that_begin_with_a_wait(make_run: MakeRun, finding: Find) -> None
     assert [fact.value for fact in found.evidence] == [500, 2000, 2]
 
 
-@pytest.mark.parametrize("loader", [{"persistent_workers": True}, {"workers": 0}, {}])
+@pytest.mark.parametrize("loader", [{"workers": 0}, {}])
 def test_workers_that_live_on_are_not_advised(
     make_run: MakeRun, finding: Find, loader: dict[str, Any]
 ) -> None:
     """Nor where there are none, or where nothing is known of it."""
     found = finding("epoch boundaries", epochs(make_run, 0, 500, **loader))
     assert found.advice.startswith("Let the loader go on from one epoch to the next")
+
+
+def test_workers_that_stay_already(make_run: MakeRun, finding: Find) -> None:
+    """Then it is the first batch itself that takes so long."""
+    found = finding("epoch boundaries", epochs(make_run, 0, 500, persistent_workers=True))
+    assert found.advice.startswith("Its workers stay, so this is the time that the first batch")
 
 
 def test_epochs_that_begin_quickly(make_run: MakeRun, outcome: Ask) -> None:

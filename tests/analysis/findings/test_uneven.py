@@ -58,7 +58,7 @@ def test_bursts_that_cost_little(make_run: MakeRun, outcome: Ask) -> None:
 def test_too_few_batches_for_bursts(make_run: MakeRun, outcome: Ask) -> None:
     """A hundredth of them would be less than two."""
     told, reason = outcome("bursts", make_run(bursty(50, 199), 99))
-    assert (told, reason) == ("not measured", "199 steady batches are too few, 200 are needed")
+    assert (told, reason) == ("not measured", "too few steady batches, 199: 200 are needed")
 
 
 @pytest.mark.parametrize(
