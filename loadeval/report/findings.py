@@ -114,7 +114,7 @@ def _finding(number: int, finding: Finding) -> list[RenderableType]:
         more = len(finding.places) - MOST_PLACES
         if more > 0:
             lines[-1] += f"; and {counted(more, 'batch', 'batches')} more."
-    lines.append(f"Rule: {finding.source}.")
+    lines.append(f"Source: {finding.source}.")
     return [Text(f"{number}. {heading_of(finding)}"), *map(_indented, lines)]
 
 

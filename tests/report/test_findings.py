@@ -57,7 +57,7 @@ def test_a_finding_is_told_with_all_that_belongs_to_it() -> None:
         "  Advice: Look at them.\n"
         "  Evidence: of all waiting 90.0%; batches 4.\n"
         "  Where: epoch 1, batch 1,200 at 5.00 s: took 300 ms, waited 250 ms\n"
-        "  Rule: a rule.\n"
+        "  Source: a rule.\n"
         "  Nothing found: drift, outliers.\n"
         "  Not measured: capacity, contention (nothing was served for free); memory (too short)."
     )
@@ -81,7 +81,7 @@ def test_what_is_not_known_is_not_told() -> None:
     bare = replace(FINDING, cost_share=None, places=(), evidence=())
     assert printed(Diagnosis((bare,), ())) == (
         "Findings\n1. bursts: moderate, cost not known, measured\n  Few batches wait.\n"
-        "  Advice: Look at them.\n  Rule: a rule."
+        "  Advice: Look at them.\n  Source: a rule."
     )
 
 

@@ -7,6 +7,8 @@ device is not here.
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 import time
 from functools import partial
 from multiprocessing import get_context
@@ -22,7 +24,7 @@ from loadeval.evaluator import LoaderEvaluator
 from loadeval.probes.host import HostProbe
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from loadeval.analysis.findings.finding import Finding
     from loadeval.record.model import Run
@@ -44,6 +46,16 @@ class Slow(Numbers):
     def __getitem__(self, index: int) -> torch.Tensor:
         time.sleep(self.seconds(index))
         return torch.tensor([index])
+
+
+class Many(Dataset[list[torch.Tensor]]):
+    """Small tensors, 25 at a time, each of which is handed over by itself."""
+
+    def __len__(self) -> int:
+        return 120
+
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
+        return [torch.zeros(10) for _ in range(25)]
 
 
 class Sharing(Numbers):
@@ -115,6 +127,36 @@ def test_shallow_queue() -> None:
     loader = DataLoader(uneven, num_workers=1, prefetch_factor=1)
     found = the("shallow queue", trained(loader, pause(20), "alternate", pairs=6))
     assert found.advice.startswith("Raise prefetch_factor from 1 to 2")
+
+
+def test_hand_over() -> None:
+    """A batch of 25 tensors takes its time from one process to the other."""
+    loader = DataLoader(Many(), batch_size=None, num_workers=1)
+    found = the("hand-over", trained(loader, pause(20), "alternate", pairs=4))
+    assert found.advice.startswith("A deeper prefetch would not help.")
+
+
+def test_a_generator() -> None:
+    """It loads while training waits, and never else."""
+
+    def batches() -> Iterator[int]:
+        for number in range(80):
+            time.sleep(10 * MS)
+            yield number
+
+    found = the("zero workers", trained(batches, pause(10), "alternate"))
+    assert found.advice.startswith("Load in the background")
+
+
+def test_other_programs() -> None:
+    """Another process computes all the time."""
+    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    try:
+        run = trained(range(400), pause(5), probes=["host"], probe_interval_s=0.01)
+    finally:
+        busy.kill()
+        busy.wait()
+    assert "while this run was measured" in the("other programs", run).sentence
 
 
 def test_waiting() -> None:
