@@ -19,8 +19,8 @@ ENOUGH_CAPACITY = (
     "capacity is not the problem."
 )
 UNEVEN = (
-    "Batches come in bursts, the queue is too shallow for them, or handing them over takes that "
-    "long: the findings tell which."
+    "Batches come in bursts, none is loaded ahead, the queue is too shallow for them, or handing "
+    "them over takes that long: the findings tell which."
 )
 IN_TURN = (
     "It loads nothing while a step runs, so that their times add up: try workers that load in "

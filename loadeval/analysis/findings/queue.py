@@ -25,7 +25,7 @@ def too_shallow(case: Case) -> Answer:
     if found is None:
         return NO_IDEAL
     share = _waits_all_the_same(case, found)
-    if not isinstance(share, float) or case.waits_are_even(EVEN):
+    if not isinstance(share, float) or _is_hand_over(case, found):
         return share if isinstance(share, NotMeasured) else None
     if depth is None:
         return NO_DEPTH
@@ -51,20 +51,20 @@ def too_shallow(case: Case) -> Answer:
 
 
 def hand_over(case: Case) -> Answer:
-    """Training waits about as long for every batch of a loader that is fast enough alone."""
+    """Training waits for every batch of a loader that is fast enough alone."""
     found, waits = case.headroom, case.summary.waits
     if found is None:
         return NO_IDEAL
     share = _waits_all_the_same(case, found)
-    if not isinstance(share, float) or waits is None or not case.waits_are_even(EVEN):
+    if not isinstance(share, float) or waits is None or not _is_hand_over(case, found):
         return share if isinstance(share, NotMeasured) else None
     nbytes = case.summary.bytes_per_batch
     return Finding(
         rule="hand-over",
         severity=severity_of(share),
         sentence=(
-            "On its own the loader is fast enough, yet training waits about as long for every "
-            f"batch, {waits.p50_ns / 1e6:.3g} ms: that is what handing it over costs, and no "
+            "On its own the loader is fast enough, yet training waits for every batch, "
+            f"{waits.p50_ns / 1e6:.3g} ms as a rule: that is what handing it over costs, and no "
             "empty queue."
         ),
         evidence=(
@@ -79,9 +79,16 @@ def hand_over(case: Case) -> Answer:
             "nothing is copied between processes."
         ),
         confidence="likely",
-        source="the 95th percentile of the waits, no more than twice their median",
+        source="waits that are even, or longer than the loader takes for a batch by itself",
         cost_share=share,
     )
+
+
+def _is_hand_over(case: Case, found: Headroom) -> bool:
+    """Whether all batches are waited for alike, or for longer than making one takes."""
+    waiting, alone_ns = found.waiting_ns, found.loader_only_ns
+    longer = waiting is not None and alone_ns is not None and waiting.value > alone_ns
+    return longer or case.waits_are_even(EVEN)
 
 
 def _waits_all_the_same(case: Case, found: Headroom) -> float | NotMeasured | None:

@@ -127,11 +127,20 @@ def test_batches_that_are_all_waited_for_alike(
     """That is their hand-over, and no deeper queue is advised."""
     run = alternating(wait=12.5, alone=40, prefetch_depth=4)
     found = finding("hand-over", run)
-    assert "about as long for every batch, 12.5 ms" in found.sentence
+    assert "training waits for every batch, 12.5 ms as a rule" in found.sentence
     assert found.advice.startswith("A deeper prefetch would not help.")
     assert [fact.name for fact in found.evidence] == ["waiting", "wait, p50", "wait, p95"]
     assert outcome("shallow queue", run) == NOTHING
     assert outcome("hand-over", alternating(wait=12.5, alone=40, uneven=True)) == NOTHING
+
+
+def test_waits_that_are_longer_than_making_a_batch(
+    alternating: MakeRun, finding: Find, outcome: Ask
+) -> None:
+    """No queue, however shallow, makes them: it is the hand-over, even where they vary."""
+    run = alternating(wait=12.5, alone=10, prefetch_depth=4, uneven=True)
+    assert finding("hand-over", run).confidence == "likely"
+    assert outcome("shallow queue", run) == NOTHING
 
 
 def test_the_size_of_what_is_handed_over(alternating: MakeRun, finding: Find) -> None:
