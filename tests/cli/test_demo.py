@@ -52,11 +52,12 @@ def test_verdict(folder: Path, printed: list[str]) -> None:
 
 
 def test_files_are_named(folder: Path, printed: list[str]) -> None:
-    """The last lines name the log and the figure, each on a line of its own."""
-    names = ["run.jsonl", "comparison.png"]
-    for line, name in zip(printed[-2:], names, strict=True):
+    """The last lines name the log, the figure, and what makes a page of it."""
+    names = ["run.jsonl", "comparison.png", "run.jsonl"]
+    for line, name in zip(printed[-3:], names, strict=True):
         assert line.endswith(str(folder / name))
         assert (folder / name).is_file()
+    assert "loadeval report" in printed[-1]
 
 
 def test_bars(printed: list[str]) -> None:

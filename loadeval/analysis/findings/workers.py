@@ -19,7 +19,8 @@ NO_WORKERS_KNOWN = NotMeasured("how many workers the loader has is not known")
 
 def nothing_ahead(case: Case) -> Answer:
     """The training process loads each batch itself, when it is asked for."""
-    if case.loader.workers is None and case.headroom is None:
+    alone_ns = None if case.headroom is None else case.headroom.loader_only_ns
+    if case.loader.workers is None and alone_ns is None:
         return NO_WORKERS_KNOWN
     found = case.summary
     if found.wait_share is None or found.wait_ns is None or found.step_ns is None:
