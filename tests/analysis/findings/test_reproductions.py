@@ -7,6 +7,7 @@ device is not here.
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -48,14 +49,11 @@ class Slow(Numbers):
         return torch.tensor([index])
 
 
-class Many(Dataset[list[torch.Tensor]]):
-    """Small tensors, 25 at a time, each of which is handed over by itself."""
+class Sealed:
+    """What takes 10 ms to unpack, for the process that does."""
 
-    def __len__(self) -> int:
-        return 120
-
-    def __getitem__(self, index: int) -> list[torch.Tensor]:
-        return [torch.zeros(10) for _ in range(25)]
+    def __reduce__(self) -> tuple[Any, ...]:
+        return time.sleep, (10 * MS,)
 
 
 class Sharing(Numbers):
@@ -108,6 +106,12 @@ def pause(milliseconds: float) -> Callable[[int], None]:
     return lambda _: time.sleep(milliseconds * MS)
 
 
+@pytest.fixture
+def _all_is_read_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Though it is costly, so that seconds show what hours do."""
+    monkeypatch.setattr("loadeval.probes.host.MOST_SHARE", float("inf"))
+
+
 def test_capacity() -> None:
     """Two workers at 20 ms a batch cannot feed a step of 2 ms."""
     loader = DataLoader(Slow(150, lambda _: 20 * MS), num_workers=2)
@@ -130,9 +134,10 @@ def test_shallow_queue() -> None:
 
 
 def test_hand_over() -> None:
-    """A batch of 25 tensors takes its time from one process to the other."""
-    loader = DataLoader(Many(), batch_size=None, num_workers=1)
-    found = the("hand-over", trained(loader, pause(20), "alternate", pairs=4))
+    """A worker makes batches at once, which it takes the training process time to unpack."""
+    batches: Any = [Sealed()] * 120
+    loader: DataLoader[Any] = DataLoader(batches, batch_size=None, num_workers=1)
+    found = the("hand-over", trained(loader, pause(30), "alternate", pairs=4))
     assert found.advice.startswith("A deeper prefetch would not help.")
 
 
@@ -148,14 +153,17 @@ def test_a_generator() -> None:
     assert found.advice.startswith("Load in the background")
 
 
+@pytest.mark.usefixtures("_all_is_read_often")
 def test_other_programs() -> None:
-    """Another process computes all the time."""
-    busy = subprocess.Popen([sys.executable, "-c", "while True: pass"], start_new_session=True)
+    """A process that is nobody's child here computes all the time."""
+    command = '"$0" -c "while True: pass" > /dev/null 2>&1 & echo $!'
+    told = subprocess.run(
+        ["/bin/sh", "-c", command, sys.executable], capture_output=True, text=True, check=True
+    )
     try:
         run = trained(range(400), pause(5), probes=["host"], probe_interval_s=0.01)
     finally:
-        busy.kill()
-        busy.wait()
+        os.kill(int(told.stdout), signal.SIGKILL)
     assert "while this run was measured" in the("other programs", run).sentence
 
 
@@ -215,13 +223,7 @@ def test_outliers() -> None:
     assert 40 in {place.batch for place in found.places}
 
 
-@pytest.fixture
-def _memory_is_read_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Though it is costly, so that seconds show what hours do."""
-    monkeypatch.setattr("loadeval.probes.host.MOST_SHARE", float("inf"))
-
-
-@pytest.mark.usefixtures("_memory_is_read_often")
+@pytest.mark.usefixtures("_all_is_read_often")
 def test_memory_of_the_process() -> None:
     """A list of all outputs so far grows with every step."""
     kept = []
@@ -235,7 +237,7 @@ def test_memory_of_the_process() -> None:
     assert the("memory of the process", run).severity == "high"
 
 
-@pytest.mark.usefixtures("_memory_is_read_often")
+@pytest.mark.usefixtures("_all_is_read_often")
 def test_memory_of_the_workers() -> None:
     """A dataset that keeps what it has loaded grows in its workers."""
     loader = DataLoader(Keeping(), num_workers=1)
