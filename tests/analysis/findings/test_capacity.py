@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -181,6 +182,15 @@ def test_a_run_too_short_is_no_all_clear(short_alternating: Run, outcome: Ask, r
     told, reason = outcome(rule, short_alternating)
     assert told == "not measured"
     assert reason
+
+
+def test_a_run_too_short_to_tell_what_zero_workers_cost(
+    short_alternating: Run, outcome: Ask
+) -> None:
+    """Though it is known that there are none."""
+    header = replace(short_alternating.header, loader=loader())
+    run = replace(short_alternating, header=header)
+    assert outcome("zero workers", run)[0] == "not measured"
 
 
 def test_slower_steps_are_no_shallow_queue(alternating: MakeRun, outcome: Ask) -> None:
