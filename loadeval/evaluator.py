@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 import weakref
 from dataclasses import replace
 from functools import partial
@@ -11,14 +10,13 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.headroom import Headroom, headroom
 from loadeval.analysis.intervals import is_precise
-from loadeval.errors import LoadevalWarning, UsageError
-from loadeval.measure.adapter import length_of
+from loadeval.errors import UsageError
+from loadeval.measure.dali_names import DALINames
 from loadeval.measure.measurement import Measurement, free_name
 from loadeval.measure.proxy import LoaderProxy
 from loadeval.measure.sampler import Probes
 from loadeval.measure.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 from loadeval.probes.named import NAMES, probes_named
-from loadeval.record.metrics import metrics_of, summary_of, write_metrics
 
 if TYPE_CHECKING:
     import os
@@ -31,7 +29,7 @@ if TYPE_CHECKING:
     from loadeval.record.model import Run
 
 
-class LoaderEvaluator(LoaderProxy):
+class LoaderEvaluator(DALINames, LoaderProxy):
     """Stands in for a data loader in a training loop, and times every batch.
 
     In `log` mode it serves the loader as it is. In `replay` mode it keeps
@@ -156,40 +154,6 @@ class LoaderEvaluator(LoaderProxy):
         settings, cache = self._measurement.settings, self._measurement.cache
         return _restored, (type(self), self._loader, settings, cache)
 
-    # What it was made with, under the names of DALI's class.
-
-    @property
-    def dataloader(self) -> Any:
-        """The wrapped loader."""
-        return self._loader
-
-    @property
-    def mode(self) -> str:
-        """Which mode it has, "log", "replay" or "alternate"."""
-        return self._measurement.settings.mode
-
-    @property
-    def num_cached_batches(self) -> int:
-        """How many batches replay was asked to keep."""
-        return self._measurement.settings.num_cached_batches
-
-    @property
-    def metrics_file(self) -> str | os.PathLike[str] | None:
-        """Where `save_metrics()` writes."""
-        return self._measurement.settings.metrics_file
-
-    @property
-    def cached_batches(self) -> list[Any]:
-        """The kept batches; none in log mode."""
-        return [] if self._measurement.cache is None else self._measurement.cache.batches
-
-    @property
-    def cache_ready(self) -> bool:
-        """Whether batches are kept."""
-        return self._measurement.cache is not None
-
-    # What it measured.
-
     def recorded(self) -> Run:
         """Everything measured so far, of all epochs; read from the log where there is one."""
         return self._measurement.recording.run()
@@ -200,35 +164,6 @@ class LoaderEvaluator(LoaderProxy):
         Raises UsageError in another mode: use `compare`, on two runs.
         """
         return headroom(self.recorded())
-
-    def get_metrics(self) -> dict[str, Any]:
-        """The figures of DALI's class, times in seconds, over all epochs; {} before any batch.
-
-        Keys: mode, total_batches, total_time, avg_batch_time, min_batch_time, max_batch_time,
-        batch_times (the waits), cached_batches, cache_ready.
-        """
-        return metrics_of(self.recorded())
-
-    def save_metrics(self, filename: str | os.PathLike[str] | None = None) -> None:
-        """Write `get_metrics()`, and the whole run beside it, as JSON that `read_run` reads.
-
-        Without a filename here or in `metrics_file` nothing is written, with a warning.
-        """
-        path = filename if filename is not None else self.metrics_file
-        if path is None:
-            warnings.warn(
-                "the metrics were not saved: no filename was given, here or as metrics_file=",
-                LoadevalWarning,
-                stacklevel=2,
-            )
-            return
-        write_metrics(self.recorded(), path)
-
-    def print_summary(self) -> None:
-        """Print the wrapped loader and the figures of `get_metrics()`, in a few lines."""
-        dataset = getattr(self._loader, "dataset", None)
-        text = summary_of(self.recorded(), None if dataset is None else length_of(dataset))
-        print(text)  # noqa: T201 - what the method is for
 
     def close(self) -> None:
         """End the measurement: complete the log, and the metrics file if one was named.

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import BATCHES, of_one_comparison
 from loadeval.analysis.epochs import lengths
+from loadeval.analysis.ranks import are_ranks
 from loadeval.record.model import UNKNOWN
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ def cautions(
         said.append(f"The backends do not do equal work: {'; '.join(unlike)}.")
     said += _about_epochs(results, unit)
     said += _about_machines(runs)
-    if len(runs) > 1 and not of_one_comparison(runs):
+    if len(runs) > 1 and not of_one_comparison(runs) and not are_ranks(runs):
         said.append(APART)
     if runs and unit == BATCHES:
         said.append(BY_BATCH)

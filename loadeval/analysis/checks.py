@@ -75,11 +75,7 @@ def drift_ns(pace: Pace) -> float:
 
 def unrepresentative(real: Run, ideal: Run) -> str:
     """A sentence where kept batches may not stand for the epoch; "" where nothing says so."""
-    found = []
-    if dependent(real, real.steps.batch):
-        found.append("its place in the epoch")
-    if dependent(real, real.steps.nbytes) or dependent(ideal, ideal.steps.nbytes):
-        found.append("its size in bytes")
+    found = dependences(real, ideal)
     if not found:
         return ""
     return (
@@ -88,11 +84,22 @@ def unrepresentative(real: Run, ideal: Run) -> str:
     )
 
 
-def dependent(run: Run, column: Column) -> bool:
-    """Whether the steady steps go strongly, and not by chance, with `column`."""
+def dependences(real: Run, ideal: Run) -> dict[str, float]:
+    """What a step's time depends on, with the rank correlation."""
+    by_size = [dependence(run, run.steps.nbytes) for run in (real, ideal)]
+    found = {
+        "its place in the epoch": dependence(real, real.steps.batch),
+        "its size in bytes": max(by_size, key=abs),
+    }
+    return {name: rho for name, rho in found.items() if rho}
+
+
+def dependence(run: Run, column: Column) -> float:
+    """The rank correlation of the steady steps with `column`; 0.0 if weak, or maybe chance."""
     rows = steady(run) & (column != UNKNOWN)
     rho = spearman(run.steps.step_ns[rows], column[rows])
-    return abs(rho) >= STRONG and abs(rho) * math.sqrt(rows.sum() - 1) >= SIGNIFICANT
+    sure = abs(rho) >= STRONG and abs(rho) * math.sqrt(rows.sum() - 1) >= SIGNIFICANT
+    return rho if sure else 0.0
 
 
 def spearman(one: Column, other: Column) -> float:

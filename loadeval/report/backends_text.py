@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import of_one_comparison, ranked
-from loadeval.report.ranks import are_ranks, ranks_headline
+from loadeval.analysis.ranks import are_ranks
+from loadeval.report.ranks import ranks_headline
 from loadeval.report.readings import gpus_of_backends
 from loadeval.report.wording import (
     LONGEST_NAME,
@@ -94,6 +95,8 @@ def measured_in_words(found: BackendComparison) -> str:
     """How much was counted and how, in one sentence."""
     runs = [one for one in found.backends if one.real]
     told = f"{counted(len(found.backends), 'backend', 'backends')} under one training step"
+    if are_ranks([one.run for one in found.backends]):
+        told = counted(len(found.backends), "rank", "ranks")
     if not runs:
         return f"{told}."
     ideal = [one.ideal_batches for one in runs if one.ideal]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
+from loadeval.analysis.intervals import Estimate
 from loadeval.report.fitting import POINTS_PER_INCH, clipped, drawable, width_of
 from loadeval.report.style import (
     FAINT,
@@ -14,6 +15,7 @@ from loadeval.report.style import (
     LOADER_ONLY,
     PANEL,
     REAL,
+    STARVED,
     STEP,
     WAITING,
     legend,
@@ -28,7 +30,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.summary import Summary
 
 GAP = 0.1
@@ -89,7 +90,10 @@ def throughput_title(unit: str, room: float) -> str:
 
 
 def draw_batch_time(axes: Axes, real: Summary, ideal: Summary, headroom: Headroom) -> None:
-    """Rows from real down to ideal: step and waiting stacked, and between them what is lost."""
+    """Rows from real down to ideal: step and waiting stacked, and between them what is lost.
+
+    Where a device's clock told how long it starved in a wait, a row below the waiting does too.
+    """
     real_ns, ideal_ns = headroom.real_ns, headroom.ideal_ns
     waiting, interference = headroom.waiting_ns, headroom.interference_ns
     # Both are lost from the end of the real bar: waiting first, then interference.
@@ -98,12 +102,18 @@ def draw_batch_time(axes: Axes, real: Summary, ideal: Summary, headroom: Headroo
     longest = max(real_ns or 0.0, ideal_ns or 0.0, between_ns or 0.0, *ends, 0.0) or 1.0
     without_scale(axes)
     axes.set_xlim(0, longest * _room_for_values(axes))
-    axes.set_ylim(3.6, -0.6)
+    names = ["real", "lost by waiting", "lost by interference", "ideal"]
+    starved = headroom.starved_ns
+    if starved is not None:
+        names.insert(2, "device starved")
+        _lost(axes, 2, between_ns, Estimate(starved, None, None), STARVED)
+    last = len(names) - 1
+    axes.set_ylim(last + 0.6, -0.6)
     _stack(axes, 0, real, real_ns)
     _lost(axes, 1, between_ns, waiting, WAITING)
-    _lost(axes, 2, ideal_ns, interference, INTERFERENCE)
-    _stack(axes, 3, ideal, ideal_ns)
-    axes.set_yticks(range(4), ["real", "lost by waiting", "lost by interference", "ideal"])
+    _lost(axes, last - 1, ideal_ns, interference, INTERFERENCE)
+    _stack(axes, last, ideal, ideal_ns)
+    axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
     if real_ns is not None or ideal_ns is not None:
         _explain(axes)

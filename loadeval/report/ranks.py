@@ -7,28 +7,14 @@ from typing import TYPE_CHECKING
 from loadeval.report.wording import LONGEST_NAME, counted, number, printable, share, shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from loadeval.record.model import Run
     from loadeval.report.backends import BackendComparison
-
-PLACE = ("rank", "world_size")
-
-
-def are_ranks(runs: Sequence[Run | None]) -> bool:
-    """Whether each is of another rank of a training that has the same number of them."""
-    places = [tuple(run.header.environment.get(name) for name in PLACE) for run in runs if run]
-    ranks, sizes = {rank for rank, _ in places}, {size for _, size in places}
-    told = None not in ranks and None not in sizes
-    return told and len(runs) == len(ranks) > 1 and len(sizes) == 1
 
 
 def ranks_headline(found: BackendComparison) -> str:
     """Their throughput together, and the share lost on those that lose least and most."""
     rates = [one.real.value for one in found.backends if one.real is not None]
     unit = shortened(printable(found.unit), LONGEST_NAME)
-    heading = counted(len(found.backends), "rank", "ranks")
-    together = f"{heading} of one training"
+    together = f"{counted(len(found.backends), 'rank', 'ranks')} of one training"
     if len(rates) == len(found.backends):
         together += f", {number(sum(rates))} {unit}/s together"
     lost = sorted(one.lost_share.value for one in found.backends if one.lost_share is not None)

@@ -68,7 +68,9 @@ def test_scalars_have_no_samples() -> None:
     assert counts([[torch.tensor(1.0)]]) == [(-1, 4)]
 
 
-@pytest.mark.parametrize("batch", [7, "text", None, ["a", 1], object()], ids=repr)
+@pytest.mark.parametrize(
+    "batch", [7, "text", None, ["a", 1], pytest.param(object(), id="an object")], ids=repr
+)
 def test_what_cannot_be_counted_is_unknown(batch: Any) -> None:
     """Without an array samples and bytes are unknown, not 0 and not 1."""
     assert counts([batch]) == [(-1, -1)]

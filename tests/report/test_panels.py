@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -85,6 +86,20 @@ def test_batch_time_is_step_and_waiting(record: Record) -> None:
     rows = ["real", "lost by waiting", "lost by interference", "ideal"]
     assert [label.get_text() for label in axes.get_yticklabels()] == rows
     assert {"42.0 ms", "30.0 ms", "2.00 ms", "10.0 ms"} <= set(written(axes))
+
+
+def test_how_long_the_device_starved_stands_below_the_waiting(record: Record) -> None:
+    """Where its clock told that; without it there is no such row."""
+    real, ideal = record(), record("replay")
+    _, without, _ = panels(real, ideal)
+    assert len(without.get_yticklabels()) == 4
+    starved_ns = np.full(len(real.steps), 5 * MS)
+    real = replace(real, steps=replace(real.steps, starved_ns=starved_ns))
+    _, axes, _ = panels(real, ideal)
+    labels = [label.get_text() for label in axes.get_yticklabels()]
+    assert labels[1:3] == ["lost by waiting", "device starved"]
+    assert "5.00 ms" in written(axes)
+    assert [width for _, width, _ in bars(axes)].count(5 * MS) == 1
 
 
 def test_ideal_batch_time_is_scaled_to_the_real_batches(record: Record) -> None:

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loadeval.analysis.ranks import are_ranks
 from loadeval.report.backends import BackendComparison
 from loadeval.report.backends_text import headline
-from loadeval.report.ranks import are_ranks
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -32,6 +32,9 @@ def test_ranks_are_told_together(alternating: Callable[..., Run]) -> None:
     ]
     told = headline(BackendComparison.of_runs(runs))
     assert told.startswith("2 ranks of one training, ")
+    text = str(BackendComparison.of_runs(runs))
+    assert "backend" not in text
+    assert "Cautions" not in text  # they were measured at the same time
     assert told.endswith("of their time is lost to loading")
 
 

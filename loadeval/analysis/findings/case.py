@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from loadeval.analysis.epochs import epochs_of
-from loadeval.analysis.findings.finding import Place
+from loadeval.analysis.findings.finding import Fact, Place
 from loadeval.analysis.headroom import Headroom, compare, headroom
 from loadeval.analysis.readings import Quantity, quantities
 from loadeval.analysis.summary import Summary, steady, summarise
@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 THRESHOLDS_OF = "the bounds of TensorFlow's input-pipeline analyser, 5% and 20% of the time"
 MOST_PLACES = 20
-NEARLY_ALL = 0.75
-HALF = 0.5
+IDLE_SHARE = 0.5
+"""Of the CPU time that workers could use, under which they mostly wait themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +37,11 @@ class NotMeasured:
     reason: str
 
 
+NO_IDEAL = NotMeasured("nothing was served for free: measure with mode='alternate'")
+NOT_ALONE = NotMeasured(
+    "the loader was not timed on its own, which mode='alternate' does where it can"
+)
+NO_BATCH = NotMeasured("no steady batch was measured")
 Answer: TypeAlias = "Finding | NotMeasured | None"
 
 
@@ -122,15 +127,17 @@ class Case:
     def in_turn(self) -> bool:
         """Whether the loader works only while it is waited for.
 
-        It does without workers; and where these are not known, if training waits for nearly as
-        long as the loader takes by itself.
+        It does without workers. Where these are not known, by the wait: for a loader that works
+        in turn it is all of its own time, for one that works ahead what exceeds the step's.
         """
         if self.loader.workers is not None or self.loader.prefetch_depth:
             return self.loader.workers == 0
         found = self.headroom
-        if found is None or found.waiting_ns is None or not found.loader_only_ns:
+        if found is None or found.waiting_ns is None or not found.ideal_ns:
             return False
-        return found.waiting_ns.value >= NEARLY_ALL * found.loader_only_ns
+        alone_ns = found.loader_only_ns or 0.0
+        halfway_ns = alone_ns - min(alone_ns, found.ideal_ns) / 2
+        return alone_ns > 0 and found.waiting_ns.value >= halfway_ns
 
     @property
     def idle_workers(self) -> float | None:
@@ -141,7 +148,20 @@ class Case:
         found, workers = self.reading("workers", "cpu_cores"), self.loader.workers
         if found is None or found.real is None or not workers:
             return None
-        return found.real.mean if found.real.mean < HALF * workers else None
+        return found.real.mean if found.real.mean < IDLE_SHARE * workers else None
+
+    @property
+    def paces(self) -> tuple[Fact, ...]:
+        """What was measured of the three paces."""
+        found = self.headroom
+        if found is None:
+            return ()
+        named = (
+            ("real cycle", found.real_ns),
+            ("ideal cycle", found.ideal_ns),
+            ("loader alone", found.loader_only_ns),
+        )
+        return tuple(Fact(name, pace_ns, "ns") for name, pace_ns in named if pace_ns is not None)
 
     def waits_are_even(self, ratio: float) -> bool:
         """Whether the 95th percentile of the waits is up to `ratio` times their median."""

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.findings.capacity import NO_IDEAL
-from loadeval.analysis.findings.case import NotMeasured
+from loadeval.analysis.findings.case import NO_IDEAL, NotMeasured
 from loadeval.analysis.findings.finding import Fact, Finding
 from loadeval.analysis.starving import hidden_waits, starved_ns
 from loadeval.analysis.verdict import MODERATE_SHARE, percent
@@ -29,13 +28,15 @@ def unpinned(case: Case) -> Answer:
         return NotMeasured("whether the loader pins its batches is not known")
     if pinned or str(case.loader.device or "cpu").startswith(("cuda", "gpu")):
         return None
+    nbytes = case.summary.bytes_per_batch
     return Finding(
         rule="unpinned memory",
         severity="low",
         sentence="Batches go to a CUDA device from memory that is not pinned.",
-        evidence=(Fact("bytes in a batch", case.summary.bytes_per_batch, "bytes"),)
-        if case.summary.bytes_per_batch is not None
-        else (),
+        evidence=(
+            Fact("batches that are not pinned", case.real.batches, "batches"),
+            *(() if nbytes is None else (Fact("size of a batch", nbytes, "bytes"),)),
+        ),
         advice=(
             "Pass pin_memory=True and copy with .to(device, non_blocking=True): the copy then "
             "goes on beside the step."

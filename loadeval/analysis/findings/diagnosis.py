@@ -14,6 +14,7 @@ from loadeval.analysis.findings import (
     queue,
     start_up,
     uneven,
+    waiting,
     workers,
 )
 from loadeval.analysis.findings.case import Case, NotMeasured
@@ -39,7 +40,7 @@ RULES = (
     Rule("zero workers", "Is nothing loaded ahead?", workers.nothing_ahead),
     Rule("shallow queue", "Does its queue run empty?", queue.too_shallow),
     Rule("hand-over", "Is every batch waited for alike?", queue.hand_over),
-    Rule("waiting", "Is time lost, and the loader alone not timed?", capacity.waits),
+    Rule("waiting", "Is time lost, and the loader alone not timed?", waiting.unexplained),
     Rule("contention", "Are steps slower while batches are loaded?", interference.contention),
     Rule("other programs", "Did other programs use the CPUs?", interference.other_programs),
     Rule("bursts", "Is most of the waiting for a few batches?", uneven.bursts),

@@ -14,8 +14,9 @@ Outcome = Literal["found", "nothing found", "not measured"]
 class Fact:
     """A figure that a finding rests on.
 
-    `unit` is "ns", "bytes", "share" (0 to 1), "x" (a factor), or what is counted: "batches",
-    "CPUs", "workers" and so on. `low` and `high` bound its 95% interval where it has one.
+    `unit` is "ns", "bytes", "share" (0 to 1), "x" (a factor), "rank correlation" (-1 to 1), or
+    what is counted: "batches", "CPUs", "workers" and so on. `low` and `high` bound its 95%
+    interval where it has one.
     """
 
     name: str

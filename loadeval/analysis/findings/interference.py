@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.findings.capacity import NO_IDEAL
-from loadeval.analysis.findings.case import NotMeasured, severity_of
+from loadeval.analysis.findings.case import NO_IDEAL, NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
 from loadeval.analysis.findings.setting import workers_setting
 from loadeval.analysis.verdict import MODERATE_SHARE, percent

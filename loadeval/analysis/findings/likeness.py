@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.checks import unrepresentative
+from loadeval.analysis.checks import dependences, unrepresentative
 from loadeval.analysis.findings.case import NotMeasured
-from loadeval.analysis.findings.finding import Finding
+from loadeval.analysis.findings.finding import Fact, Finding
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case
@@ -25,7 +25,10 @@ def varying(case: Case) -> Answer:
         rule="varying batches",
         severity="moderate",
         sentence=told,
-        evidence=(),
+        evidence=tuple(
+            Fact(f"rank correlation with {name}", rho, "rank correlation")
+            for name, rho in dependences(case.real, case.ideal).items()
+        ),
         advice="Measure with mode='alternate', which serves every batch of the loader once.",
         confidence="measured",
         source="rank correlation of the steps with the batches' size, and their place in the epoch",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.findings.capacity import NO_IDEAL, NOT_ALONE, paces
-from loadeval.analysis.findings.case import NotMeasured, severity_of
+from loadeval.analysis.findings.case import NO_IDEAL, NOT_ALONE, NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
 from loadeval.analysis.findings.setting import deeper_prefetch
 from loadeval.analysis.verdict import MODERATE_SHARE, percent
@@ -24,7 +23,7 @@ def too_shallow(case: Case) -> Answer:
     found, depth = case.headroom, case.loader.prefetch_depth
     if found is None:
         return NO_IDEAL
-    share = _waits_all_the_same(case, found)
+    share = _share_waited(case, found)
     if not isinstance(share, float) or _is_hand_over(case, found):
         return share if isinstance(share, NotMeasured) else None
     if depth is None:
@@ -40,7 +39,7 @@ def too_shallow(case: Case) -> Answer:
         ),
         evidence=(
             Fact("waiting", share, "share"),
-            *paces(found),
+            *case.paces,
             Fact("prefetch depth", depth, "batches"),
         ),
         advice=f"{deeper[0].upper()}{deeper[1:]}; or make the slowest batches cheaper.",
@@ -55,7 +54,7 @@ def hand_over(case: Case) -> Answer:
     found, waits = case.headroom, case.summary.waits
     if found is None:
         return NO_IDEAL
-    share = _waits_all_the_same(case, found)
+    share = _share_waited(case, found)
     if not isinstance(share, float) or waits is None or not _is_hand_over(case, found):
         return share if isinstance(share, NotMeasured) else None
     nbytes = case.summary.bytes_per_batch
@@ -91,7 +90,7 @@ def _is_hand_over(case: Case, found: Headroom) -> bool:
     return longer or case.waits_are_even(EVEN)
 
 
-def _waits_all_the_same(case: Case, found: Headroom) -> float | NotMeasured | None:
+def _share_waited(case: Case, found: Headroom) -> float | NotMeasured | None:
     """The share waited, where the loader alone is fast enough and that matters."""
     if case.unknown_loss:
         return case.unknown_loss

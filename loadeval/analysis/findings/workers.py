@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.findings.capacity import NO_BATCH
-from loadeval.analysis.findings.case import THRESHOLDS_OF, NotMeasured, severity_of
+from loadeval.analysis.findings.case import NO_BATCH, THRESHOLDS_OF, NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
 from loadeval.analysis.findings.setting import workers_setting
 from loadeval.analysis.verdict import MODERATE_SHARE, percent
@@ -18,7 +17,7 @@ NO_WORKERS_KNOWN = NotMeasured("how many workers the loader has is not known")
 
 
 def nothing_ahead(case: Case) -> Answer:
-    """The training process loads each batch itself, when it is asked for."""
+    """The loader works only while training waits for it."""
     alone_ns = None if case.headroom is None else case.headroom.loader_only_ns
     if case.loader.workers is None and alone_ns is None:
         return NO_WORKERS_KNOWN

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked
+from loadeval.analysis.ranks import are_ranks
 from loadeval.report.html.blocks import Heading, Section, Table, Text
 from loadeval.report.readings import gpus_of_backends
 from loadeval.report.wording import LONGEST_NAME, duration, estimated, share, shortened, speedup
@@ -44,4 +45,5 @@ def side_by_side(subject: Subject) -> tuple[Section, ...]:
         lines = tuple(said)
         if lines:
             blocks += [Heading(title), Text(lines, "list")]
-    return (Section("backends", "Backends side by side", tuple(blocks)),)
+    what = "Ranks" if are_ranks(subject.runs) else "Backends"
+    return (Section("backends", f"{what} side by side", tuple(blocks)),)

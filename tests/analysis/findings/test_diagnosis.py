@@ -47,6 +47,19 @@ def test_a_finding_bears_the_name_of_its_rule(alternating: MakeRun) -> None:
     assert {one.rule for one in diagnose(run).findings} < {rule.name for rule in RULES}
 
 
+def test_no_finding_is_without_evidence(alternating: MakeRun, make_run: MakeRun) -> None:
+    """Each has a figure that shows it."""
+    samples = [1 + number % 7 for number in range(70)]
+    real = make_run([50] * 70, [100 * count for count in samples], samples=samples)
+    found = [
+        *diagnose(alternating(wait=60, real=60, ideal=50, alone=80, workers=9)).findings,
+        *diagnose(real, make_run([0] * 70, 100, mode="replay")).findings,
+        *diagnose(make_run([50] * 40)).findings,
+    ]
+    assert len(found) >= 6
+    assert all(one.evidence for one in found)
+
+
 def test_a_replayed_run_tells_nothing_of_its_loader(make_run: MakeRun) -> None:
     """It loaded nothing."""
     found = diagnose(make_run([0] * 40, mode="replay"))

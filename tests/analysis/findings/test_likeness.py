@@ -24,6 +24,9 @@ def test_steps_that_depend_on_their_batch(make_run: MakeRun, finding: Find) -> N
     found = finding("varying batches", real, make_run([0] * 70, 100, mode="replay"))
     assert "its size in bytes" in found.sentence
     assert "alternate" in found.advice
+    (fact,) = found.evidence
+    assert (fact.name, fact.unit) == ("rank correlation with its size in bytes", "rank correlation")
+    assert fact.value > 0.9
 
 
 def test_steps_that_do_not(make_run: MakeRun, outcome: Ask) -> None:
