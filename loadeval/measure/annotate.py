@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from loadeval.errors import UsageError
+from loadeval.measure.stage import going_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -118,6 +119,23 @@ class Annotation:
             finally:
                 step.end()
 
+    @contextmanager
+    def around(self, stage: Stage) -> Iterator[None]:
+        """The batches of `stage` in ranges, after an exception of the loader too."""
+        begun: list[Generator[Any, None, None]] = []
+        source = stage.source
+
+        def batches() -> Iterator[Any]:
+            begun.append(self.batches(source, stage.arm))
+            return begun[-1]
+
+        stage.source = going_on(batches)
+        try:
+            yield
+        finally:
+            for one in begun:
+                one.close()
+
     def epoch(self, epoch: Generator[Any, None, None], arm: Arm) -> Iterator[Any]:
         """The batches of `epoch`, which is closed with them."""
         with closing(epoch), closing(self.batches(epoch, arm)) as batches:
@@ -142,10 +160,13 @@ class AnnotatedPlan:
         """See Plan."""
         with closing(self._plan.stages(epoch)) as stages:
             for stage in stages if self._switch is None else _awaited(stages, self._switch):
-                with closing(self._annotation.batches(stage.source, stage.arm)) as batches:
-                    stage.source = batches
+                with self._annotation.around(stage):
                     yield stage
         self.rest, self.asked_ns = self._plan.rest, self._plan.asked_ns
+
+    def remainder(self) -> Iterator[Any]:
+        """See Plan."""
+        return self._plan.remainder()
 
 
 def annotation_for(tool: Tool | None) -> Annotation | None:

@@ -114,7 +114,7 @@ class Measurement:
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
         if self.annotation is not None:
             plan = self.annotation.plan(plan, alternates=self.alternation is not None)
-        return served(plan, begin, self.counter.best_for, clock, owner)
+        return served(plan, source, begin, self.counter.best_for, clock, owner)
 
     def _alternation(self, info: LoaderInfo, enough: Enough | None) -> Alternation:
         settings = self.settings

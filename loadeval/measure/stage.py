@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
+    from loadeval.measure.counting import Count
     from loadeval.record.model import Arm
 
 CHUNK = 4096
@@ -21,8 +23,8 @@ class Stage:
     """At most `size` batches of `source`.
 
     `since_ns` is when the first of them was asked for; None is now, or when the stage before was
-    asked for a batch that it did not have. `marks` is what the hot loop noted, two readings of
-    the clock for each batch, and `asked_ns`, once it was served, when the next one was asked for.
+    asked for a batch that it did not have. `marks` and `counts` are those of its Chunk, where the
+    hot loop notes its batches; `asked_ns`, once it was served, is when the next one was asked for.
     """
 
     source: Iterator[Any]
@@ -31,6 +33,7 @@ class Stage:
     pair: int | None = None
     since_ns: int | None = None
     marks: list[int] = field(default_factory=list)
+    counts: list[tuple[int, Count]] = field(default_factory=list)
     asked_ns: int = 0
 
     @property
@@ -56,11 +59,30 @@ def chunk_sizes() -> Iterator[int]:
         size = min(size * CHUNK_GROWTH, CHUNK)
 
 
+def going_on(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """The batches of the generator that `batches` makes, and after an exception of another one.
+
+    A generator is over once it has raised. A chain of them goes on, where the loader does.
+    """
+    return chain.from_iterable(_until_one_ends(batches))
+
+
+def _until_one_ends(batches: Callable[[], Iterator[Any]]) -> Iterator[Iterator[Any]]:
+    has_ended: list[bool] = []
+    while not has_ended:
+        yield _noting_its_end(batches(), has_ended)
+
+
+def _noting_its_end(batches: Iterator[Any], has_ended: list[bool]) -> Iterator[Any]:
+    yield from batches
+    has_ended.append(True)
+
+
 class Plan(Protocol):
     """How an epoch is served: in stages, and what is left of it afterwards unmeasured.
 
-    `rest` is None when the stages end with the epoch; else `asked_ns` is when it was asked for,
-    None if the hot loop knows best.
+    `rest` is None when the stages end with the epoch. `asked_ns` is when the batch was asked for
+    that no stage has; None if the hot loop knows best.
     """
 
     rest: Iterator[Any] | None
@@ -68,6 +90,9 @@ class Plan(Protocol):
 
     def stages(self, epoch: int) -> Generator[Stage, None, None]:
         """The stages of epoch number `epoch`; each was served when the next one is asked for."""
+
+    def remainder(self) -> Iterator[Any]:
+        """What is left to serve if the stages themselves were broken off by an exception."""
 
 
 class WholeEpoch:
@@ -92,3 +117,7 @@ class WholeEpoch:
         while not stage.fell_short:
             stage = Stage(self.source, next(sizes))
             yield stage
+
+    def remainder(self) -> Iterator[Any]:
+        """See Plan."""
+        return self.source
