@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import warnings
 from collections import deque
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
+from loadeval.errors import LoadevalWarning
 from loadeval.measure.pull import failing, handed_out
 from loadeval.measure.stage import Stage, going_on
 from loadeval.record.model import Window
@@ -19,10 +21,25 @@ if TYPE_CHECKING:
     from loadeval.measure.quiet import Background
     from loadeval.measure.recording import Recording
     from loadeval.measure.schedule import Segment
-    from loadeval.record.model import Arm, Pull
+    from loadeval.record.model import Arm, LoaderInfo, Pull
 
+REORDERED = (
+    "mode='alternate' reads batches ahead of training: each is served once, but their order "
+    "changes by a few places, and losses with it. Use mode='log' where that matters"
+)
+DRAWN_EARLIER = (
+    "mode='alternate' reads batches ahead of training: each is served once, in order. But where "
+    "the dataset and the training step draw from one random generator, for crops and for dropout "
+    "say, they draw other numbers. Use mode='log' where that matters"
+)
 LONGEST_QUIET_S = 5.0
 """How long a training step waits, at most, for the loader's background work to end."""
+
+
+def warn_of_changes(info: LoaderInfo) -> None:
+    """Say what an alternating run changes of a training with a loader like this."""
+    message = REORDERED if info.prefetch_depth else DRAWN_EARLIER
+    warnings.warn(message, LoadevalWarning, stacklevel=4)  # where the loader is iterated
 
 
 class Alternation:

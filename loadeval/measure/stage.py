@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, Protocol
@@ -98,26 +99,48 @@ class Plan(Protocol):
 class WholeEpoch:
     """All of `source`: its first batch, by which counting is chosen, and chunks of the others.
 
-    `opened_ns`, the time that opening the source took, counts as part of the first wait.
+    `opened_ns`, the time that opening the source took, counts as part of the first wait. Where
+    `source` has more than `most` batches, what `then` returns follows those; None is nothing.
     """
 
-    rest: Iterator[Any] | None = None
     asked_ns: int | None = None
 
-    def __init__(self, source: Iterator[Any], clock: Callable[[], int], opened_ns: int) -> None:
-        self.source = source
-        self.clock = clock
-        self.opened_ns = opened_ns
+    def __init__(
+        self,
+        source: Iterator[Any],
+        clock: Callable[[], int],
+        opened_ns: int,
+        most: float = math.inf,
+        then: Callable[[], Iterator[Any] | None] | None = None,
+    ) -> None:
+        self.rest: Iterator[Any] | None = None
+        self._source = source
+        self._clock = clock
+        self._opened_ns = opened_ns
+        self._most = most
+        self._then = then
+        self._stages: list[Stage] = []
+
+    @property
+    def served(self) -> int:
+        """How many batches of `source` were served so far."""
+        return sum(stage.served for stage in self._stages)
 
     def stages(self, epoch: int) -> Generator[Stage, None, None]:  # noqa: ARG002 - see Plan
         """See Plan."""
-        sizes = chunk_sizes()
-        stage = Stage(self.source, next(sizes), since_ns=self.clock() - self.opened_ns)
-        yield stage
-        while not stage.fell_short:
-            stage = Stage(self.source, next(sizes))
+        since_ns: int | None = self._clock() - self._opened_ns
+        left = self._most
+        for size in chunk_sizes():
+            stage = Stage(self._source, int(min(size, left)), since_ns=since_ns)
+            self._stages += [stage] if self._then is not None else []
             yield stage
+            since_ns = None
+            left -= stage.served
+            if stage.fell_short or not left:
+                break
+        if self._then is not None and not left:
+            self.rest = self._then()
 
     def remainder(self) -> Iterator[Any]:
         """See Plan."""
-        return self.source
+        return self._source

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
+from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo, LoadevalWarning
 from loadeval.measure import distributed, quiet, registry
 from loadeval.measure.schedule import block_for, segments
 from loadeval.record.model import ARMS, UNKNOWN
@@ -404,3 +404,14 @@ def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None
     for window in run.windows:
         summed[window.pair, ARMS.index(window.arm)] -= window.elapsed_ns
     assert {pair: left for (pair, _), left in summed.items() if left and pair != UNKNOWN} == {}
+
+
+@pytest.mark.parametrize(
+    ("prefetched", "said"), [(4, "order changes by a few places"), (0, "they draw other numbers")]
+)
+def test_what_it_changes_of_a_training_is_said_once(prefetched: int, said: str) -> None:
+    """When the first epoch begins, where it does, and with the mode that changes nothing."""
+    evaluator, _, clock = alternating(40, prefetched)
+    with pytest.warns(LoadevalWarning, match=f"{said}.*mode='log'") as caught:
+        train(evaluator, clock, epochs=2)
+    assert [warning.filename for warning in caught] == [__file__]
