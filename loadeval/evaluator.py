@@ -36,8 +36,9 @@ class LoaderEvaluator(DALINames, LoaderProxy):
     `num_cached_batches` batches while it is made, stops the loader's workers, and serves the
     kept batches again and again, as if loading were free. In `alternate` mode it does both in
     one run: blocks of real loading, and blocks of batches that it pulled ahead, in random
-    order; every batch is served once, with workers a few places earlier or later than by itself.
-    `headroom()` has the result.
+    order; every batch is served once. With workers some come a few places earlier or later than by
+    itself; without, a dataset and a training step that draw from one random generator draw other
+    numbers. `headroom()` has the result.
 
     It has the loader's length, and every attribute of it, to read and to write, beside its
     own. A copy, or a pickle, measures on its own, and logs beside the original's file.

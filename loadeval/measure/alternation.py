@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import warnings
+import logging
 from collections import deque
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
-from loadeval.errors import LoadevalWarning
 from loadeval.measure.pull import failing, handed_out
 from loadeval.measure.stage import Stage, going_on
 from loadeval.record.model import Window
@@ -36,10 +35,12 @@ LONGEST_QUIET_S = 5.0
 """How long a training step waits, at most, for the loader's background work to end."""
 
 
-def warn_of_changes(info: LoaderInfo) -> None:
-    """Say what an alternating run changes of a training with a loader like this."""
-    message = REORDERED if info.prefetch_depth else DRAWN_EARLIER
-    warnings.warn(message, LoadevalWarning, stacklevel=4)  # where the loader is iterated
+def tell_changes(info: LoaderInfo) -> None:
+    """Say what an alternating run changes of a training with a loader like this.
+
+    Logged and not warned of: nothing is wrong, and a warning that is an error would end it.
+    """
+    logging.getLogger("loadeval").warning(REORDERED if info.prefetch_depth else DRAWN_EARLIER)
 
 
 class Alternation:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
 from loadeval.measure.adapter import IterableAdapter, check_is_loader
-from loadeval.measure.alternation import AlternatingEpoch, Alternation, warn_of_changes
+from loadeval.measure.alternation import AlternatingEpoch, Alternation, tell_changes
 from loadeval.measure.annotate import annotation_for
 from loadeval.measure.cache import fill
 from loadeval.measure.counting import Counter
@@ -79,7 +79,7 @@ class Measurement:
         fill_ns = settings.clock() - began
         self._real_left = settings.replay_after
         self._real: WholeEpoch | None = None
-        self._has_warned = False
+        self._has_told = False
         self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
         header = self._header(loader, info, fill_ns)
         log = None
@@ -116,9 +116,9 @@ class Measurement:
             plan = WholeEpoch(source, clock, opened_ns)
         else:
             self._stop_with_all_ranks(self.alternation.progress)
-            if not self._has_warned:
-                self._has_warned = True
-                warn_of_changes(recording.header.loader)
+            if not self._has_told:
+                self._has_told = True
+                tell_changes(recording.header.loader)
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
         if self.annotation is not None:
             plan = self.annotation.plan(plan, alternates=self.alternation is not None)
