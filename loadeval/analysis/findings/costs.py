@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.findings.case import severity_of
 from loadeval.analysis.findings.pace import waits_grow
-from loadeval.analysis.findings.uneven import outlying_shares
+from loadeval.analysis.findings.uneven import WORTH_SAYING, outlying_shares
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Case
@@ -39,7 +39,8 @@ def without_overlap(case: Case, findings: list[Finding]) -> list[Finding]:
     if "outliers" in costs:
         told_of = (waits_told, steps_told)
         parts = zip(outlying_shares(case), told_of, strict=True)
-        costs["outliers"] = sum(part for part, told in parts if not told) or None
+        left = sum(part for part, told in parts if not told)
+        costs["outliers"] = left if left >= WORTH_SAYING else None
     steady = 1 - raw.get(START, 0.0)
     return [
         _costing(one, costs[one.rule], 1.0 if one.rule == START else steady) for one in findings

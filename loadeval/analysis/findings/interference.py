@@ -8,7 +8,7 @@ from loadeval.analysis.findings import cpus
 from loadeval.analysis.findings.case import NO_IDEAL, NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
 from loadeval.analysis.findings.setting import workers_setting
-from loadeval.analysis.verdict import MODERATE_SHARE, percent
+from loadeval.analysis.verdict import MODERATE_SHARE
 from loadeval.record.model import ARMS
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ def contention(case: Case) -> Answer:
         rule="contention",
         severity=severity_of(cost),
         sentence=(
-            f"A step takes {slower.value / 1e6:.3g} ms longer while batches are loaded, "
-            f"{percent(cost)} of the training time: loading takes something from it."
+            f"A step takes {slower.value / 1e6:.3g} ms longer while batches are loaded: loading "
+            "takes something from it."
         ),
         evidence=tuple(facts),
         advice=_advice(case),

@@ -89,8 +89,8 @@ def outliers(case: Case) -> Answer:
         rule="outliers",
         severity=severity_of(cost),
         sentence=(
-            f"{len(found)} of the {count:,} batches take more than twice the median cycle, which "
-            f"costs {percent(cost)} of the training time; {waiting} of them mostly by waiting, "
+            f"{len(found)} of the {count:,} batches take more than twice the median cycle, beyond "
+            f"it {percent(cost)} of the training time; {waiting} of them mostly by waiting, "
             f"{len(found) - waiting} by their step."
         ),
         evidence=(
