@@ -14,9 +14,6 @@ from loadeval.record.model import ARMS
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case
 
-MUCH = 0.5
-"""CPUs that others use, from which on it is said."""
-
 
 def contention(case: Case) -> Answer:
     """What loads takes CPU, memory bandwidth or the device from the step."""
@@ -57,7 +54,7 @@ def other_programs(case: Case) -> Answer:
     if not known:
         return NotMeasured("the CPU time of the machine was not read while batches counted")
     most = max(known)
-    if most < MUCH:
+    if most < cpus.MUCH:
         return None
     return Finding(
         rule="other programs",

@@ -42,7 +42,12 @@ def more_workers(case: Case, found: Headroom, required: float) -> Advice:
     """For a loader that must become `required` times as fast."""
     workers, none_left = case.loader.workers, cpus.why_none_left(case)
     if none_left:
-        return Advice(f"More workers will not help: {none_left}. {MORE_CPUS}", "measured")
+        shared = cpus.by_others_here(case) >= cpus.MUCH
+        again = " Or measure again while nothing else runs." if shared else ""
+        return Advice(
+            f"More workers will not help: {none_left}. {MORE_CPUS}{again}",
+            "possible" if shared else "measured",
+        )
     if not workers:
         return Advice(
             "Give it more workers or threads, as far as CPUs are free for them, and measure; or "
@@ -145,4 +150,5 @@ def _rounded(number: float) -> int:
 
 
 def _cpus(number: float) -> str:
-    return f"{number:.2g} CPUs"
+    told = f"{number:.2g}"
+    return f"{told} CPU" if told == "1" else f"{told} CPUs"

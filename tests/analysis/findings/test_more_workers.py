@@ -93,6 +93,17 @@ def test_eight_workers_on_three_busy_cpus(
     assert found.confidence == "measured"
 
 
+def test_cpus_that_others_keep_busy(too_slow: MakeRun, with_cores: MakeRun, finding: Find) -> None:
+    """That is said, for without them it might be another cause."""
+    run = with_cores(too_slow(4), process=TRAINING, workers=(0.2, 0.0), machine=(3.8, 3.8))
+    found = finding("capacity", run)
+    assert found.advice.startswith(
+        "More workers will not help: the 4 CPUs are all busy, 3.1 in use by other programs."
+    )
+    assert found.advice.endswith("Or measure again while nothing else runs.")
+    assert found.confidence == "possible"
+
+
 def test_a_single_cpu(too_slow: MakeRun, with_cores: MakeRun, finding: Find) -> None:
     """It is told as one."""
     run = with_cores(too_slow(1), process=TRAINING, workers=(0.5, 0.0))
@@ -130,7 +141,7 @@ def test_workers_that_wait_are_doubled_at_most(
 def test_workers_that_wait_where_few_cpus_are_left(
     too_slow: MakeRun, with_cores: MakeRun, finding: Find
 ) -> None:
-    """A step is no larger than those allow."""
+    """A step is no larger than these allow."""
     run = with_cores(too_slow(4, workers=8), process=(0.9, 1.8), workers=(1.6, 0.0))
     assert "Try num_workers=11 and measure" in finding("capacity", run).advice
 
