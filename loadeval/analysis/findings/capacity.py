@@ -31,8 +31,13 @@ def too_slow(case: Case) -> Answer:
         return None
     advice = more_workers(case, found, found.required)
     figures = (
-        ("CPUs that the workers compute on", cpus.by_workers(case)),
-        ("CPUs left for workers", cpus.left_for_workers(case)),
+        ("CPUs that the workers compute on", cpus.by_workers(case), "CPUs"),
+        ("CPUs left for workers", cpus.left_for_workers(case), "CPUs"),
+        (
+            "CPU time of training to take a batch",
+            cpus.to_take_a_batch_ns(case, found) or None,
+            "ns",
+        ),
     )
     return Finding(
         rule="capacity",
@@ -45,7 +50,7 @@ def too_slow(case: Case) -> Answer:
             Fact("time lost", lost.value, "share", lost.low, lost.high),
             Fact("of it in waiting", case.waiting_share, "share"),
             *case.paces,
-            *(Fact(name, value, "CPUs") for name, value in figures if value is not None),
+            *(Fact(name, value, unit) for name, value, unit in figures if value is not None),
         ),
         advice=advice.text,
         confidence=advice.confidence,

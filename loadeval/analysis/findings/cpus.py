@@ -92,4 +92,4 @@ def to_take_a_batch_ns(case: Case, found: Headroom) -> float | None:
     if own is None or own.real is None or own.ideal is None:
         return None
     step_ns = (1 - case.waiting_share) * (found.real_ns or 0.0)
-    return own.real.mean * (found.real_ns or 0.0) - own.ideal.mean * step_ns
+    return max(own.real.mean * (found.real_ns or 0.0) - own.ideal.mean * step_ns, 0.0)

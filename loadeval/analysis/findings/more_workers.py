@@ -96,6 +96,8 @@ def first_workers(case: Case, needed: int) -> str:
 def _as_cpus_allow(case: Case, workers: int, wanted: int, need: Need) -> Advice:
     each = max(need.now / workers, LEAST_COMPUTING)
     most = _rounded(need.left / each)
+    if each >= COMPUTING:  # each may want a whole CPU
+        most = min(most, case.cpus or most)
     figures = (
         f"the workers compute on {_cpus(need.now)}, keeping up takes {_cpus(need.to_keep_up)}, and "
         f"training and others leave {_cpus(need.left)} of {case.cpus}"

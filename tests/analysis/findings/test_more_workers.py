@@ -155,6 +155,15 @@ def test_training_that_computes_to_take_a_batch(
     assert found.advice.startswith("More workers will not help: to receive, unpickle and pin a")
     assert "computes for 50 of the 100 ms that the loader alone takes" in found.advice
     assert found.confidence == "likely"
+    assert found.evidence[-1].value == pytest.approx(50e6)
+
+
+def test_workers_that_compute_are_no_more_than_cpus(
+    too_slow: MakeRun, with_cores: MakeRun, finding: Find
+) -> None:
+    """Though each leaves a fifth of a CPU."""
+    run = with_cores(too_slow(4, workers=3), process=0.0, workers=(2.4, 0.0))
+    assert finding("capacity", run).advice.startswith("Raise num_workers from 3 to 4 and measure")
 
 
 @pytest.mark.parametrize(
