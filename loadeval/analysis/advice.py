@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+SUPPORTED = (
+    "Cheaper decoding and transforms, or a faster loader, would help; more workers only as far as "
+    "CPUs are free for them. The findings say what this run supports."
+)
 WAITING = (
-    "Training waits for batches: try more workers, a deeper prefetch, cheaper decoding and "
-    "transforms, or a faster loader."
+    "Training waits for batches, and why was not measured: it may be decoding and transforms, too "
+    "shallow a queue, or more workers than there are free CPUs, or fewer. The findings say what "
+    "this run supports."
 )
 INTERFERING = (
     "Steps are slower while the loader works, which takes CPU, memory bandwidth or the device "
@@ -19,17 +24,16 @@ ENOUGH_CAPACITY = (
     "capacity is not the problem."
 )
 UNEVEN = (
-    "Batches come in bursts, none is loaded ahead, the queue is too shallow for them, or handing "
-    "them over takes that long: the findings tell which."
+    "Some batches take far longer than others, the queue is too shallow for them, or each batch "
+    "has a cost in the training process: the findings say what this run supports."
 )
 IN_TURN = (
-    "It loads nothing while a step runs, so that their times add up: try workers that load in "
-    "the background."
+    "It loads nothing while a step runs, so that their times add up: load in the background, as "
+    "far as CPUs are free for it."
 )
 TOO_SLOW = (
     "The loader is too slow even on its own: it must become {required:.2f} times as fast before "
-    "it stops being the limit. Try more workers, cheaper decoding and transforms, or a faster "
-    "loader."
+    f"it stops being the limit. {SUPPORTED}"
 )
 KEEPS_UP = "Look at the training step instead: loading keeps up with it."
 SLOWER_WHEN_FREE = (
@@ -55,8 +59,8 @@ PACE_DRIFTED = (
 )
 STARTING_UP = (
     "Over whole epochs of {batches:.0f} batches free loading would be worth {epoch:.2f}x: their "
-    "start-up costs more than the steady part. Try workers that stay alive between epochs, or "
-    "longer epochs."
+    "start-up costs more than the steady part. Make epochs longer, or what they begin with "
+    "shorter: starting workers, opening files, filling a shuffle buffer."
 )
 
 

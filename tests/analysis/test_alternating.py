@@ -283,7 +283,7 @@ def test_an_interval_may_span_a_threshold(wait: float, noise: float, verdict: st
     [
         (QUEUED, 100, 50, 50, "it must become 2.00 times as fast"),
         (QUEUED, 100, 10, 90, "or a loader that needs less"),
-        (QUEUED, 25, 50, 50, "Batches come in bursts"),
+        (QUEUED, 25, 50, 50, "Some batches take far longer"),
         (QUEUED, 25, 10, 90, "try fewer workers or threads"),
         (IN_PROCESS, 25, 50, 50, "It loads nothing while a step runs"),
     ],

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.findings import cpus
 from loadeval.analysis.findings.case import NO_IDEAL, NOT_ALONE, THRESHOLDS_OF, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
-from loadeval.analysis.findings.setting import workers_setting
+from loadeval.analysis.findings.more_workers import more_workers
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case
@@ -27,44 +27,33 @@ def too_slow(case: Case) -> Answer:
         return None
     if found.required is None:
         return NOT_ALONE
-    if found.required <= 1:
+    if found.required <= 1 or not case.waiting_share:
         return None
+    advice = more_workers(case, found, found.required)
+    figures = (
+        ("CPUs that the workers compute on", cpus.by_workers(case), "CPUs"),
+        ("CPUs left for workers", cpus.left_for_workers(case), "CPUs"),
+        (
+            "CPU time of training to take a batch",
+            cpus.to_take_a_batch_ns(case, found) or None,
+            "ns",
+        ),
+    )
     return Finding(
         rule="capacity",
-        severity=severity_of(lost.value),
+        severity=severity_of(case.waiting_share),
         sentence=(
             f"The loader is too slow even on its own: it must become {found.required:.2f} times "
             "as fast before training stops waiting for it."
         ),
-        evidence=(Fact("time lost", lost.value, "share", lost.low, lost.high), *case.paces),
-        advice=_more_capacity(case, found.required),
-        confidence="measured",
+        evidence=(
+            Fact("time lost", lost.value, "share", lost.low, lost.high),
+            Fact("of it in waiting", case.waiting_share, "share"),
+            *case.paces,
+            *(Fact(name, value, unit) for name, value, unit in figures if value is not None),
+        ),
+        advice=advice.text,
+        confidence=advice.confidence,
         source=MEASURED_PACES,
-        cost_share=lost.value,
-    )
-
-
-def _more_capacity(case: Case, required: float) -> str:
-    workers, setting = case.loader.workers, workers_setting(case.loader)
-    cheaper = "make decoding and transforms cheaper"
-    if not workers:
-        return f"Give it more workers or threads, or {cheaper}."
-    wanted = math.ceil(workers * required)
-    idle = case.idle_workers
-    if idle is not None:
-        return (
-            f"Raise {setting} from {workers} to {wanted}: the workers compute for {idle:.2g} CPUs "
-            "all together and wait otherwise, for files or a network, so more of them than CPUs "
-            "do no harm."
-        )
-    if case.cpus is None or wanted < case.cpus:
-        return f"Raise {setting} from {workers} to {wanted}, or {cheaper}."
-    if case.cpus > workers:
-        return (
-            f"Raise {setting} from {workers} to {case.cpus}, one for each CPU, and {cheaper}: "
-            f"it would take {wanted}."
-        )
-    return (
-        f"{cheaper[0].upper()}{cheaper[1:]}: there are {case.cpus} CPUs for the {workers} workers "
-        f"there are, and it would take {wanted}."
+        cost_share=case.waiting_share,
     )

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 THRESHOLDS_OF = "the bounds of TensorFlow's input-pipeline analyser, 5% and 20% of the time"
 MOST_PLACES = 20
-IDLE_SHARE = 0.5
-"""Of the CPU time that workers could use, under which they mostly wait themselves."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +107,34 @@ class Case:
 
     @property
     def lost(self) -> Estimate | None:
-        """The share of the time lost to loading, where it is surely some and matters."""
+        """The share of the time lost to loading, where it matters.
+
+        None where it may be nothing. Without an interval that is not known: see `too_short`.
+        """
         found = None if self.headroom is None else self.headroom.lost_share
-        if found is None or found.low is None or found.low <= 0:
+        if found is None or (found.low is not None and found.low <= 0):
             return None
         return found if found.value >= MODERATE_SHARE else None
+
+    @property
+    def too_short(self) -> bool:
+        """Whether something was lost, of which too few pairs or batches give no interval."""
+        return self.lost is not None and self.lost.low is None
+
+    @property
+    def waiting_share(self) -> float:
+        """The share of the time lost in waiting; of a log by itself all that it waited."""
+        found = self.headroom
+        if found is None or found.lost_ns is None or found.waiting_ns is None or not found.real_ns:
+            return self.summary.wait_share or 0.0
+        # Where steps are faster than the ideal ones, waiting exceeds what is lost.
+        return max(min(found.waiting_ns.value, found.lost_ns.value), 0.0) / found.real_ns
+
+    @property
+    def contention_share(self) -> float:
+        """The rest of what is lost, in slower steps."""
+        lost = self.headroom and self.headroom.lost_share
+        return max(lost.value - self.waiting_share, 0.0) if lost else 0.0
 
     @property
     def unknown_loss(self) -> NotMeasured | None:
@@ -140,17 +161,6 @@ class Case:
         return alone_ns > 0 and found.waiting_ns.value >= halfway_ns
 
     @property
-    def idle_workers(self) -> float | None:
-        """For how many CPUs the workers compute, where that is less than half of what they could.
-
-        None where they compute for more, or where it is not known.
-        """
-        found, workers = self.reading("workers", "cpu_cores"), self.loader.workers
-        if found is None or found.real is None or not workers:
-            return None
-        return found.real.mean if found.real.mean < IDLE_SHARE * workers else None
-
-    @property
     def paces(self) -> tuple[Fact, ...]:
         """What was measured of the three paces."""
         found = self.headroom
@@ -162,11 +172,6 @@ class Case:
             ("loader alone", found.loader_only_ns),
         )
         return tuple(Fact(name, pace_ns, "ns") for name, pace_ns in named if pace_ns is not None)
-
-    def waits_are_even(self, ratio: float) -> bool:
-        """Whether the 95th percentile of the waits is up to `ratio` times their median."""
-        waits = self.summary.waits
-        return waits is not None and waits.p95_ns <= ratio * waits.p50_ns
 
     def reading(self, subject: str, name: str) -> Quantity | None:
         """What was read of one quantity while batches that count were served."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from loadeval.analysis.findings import (
@@ -18,7 +20,9 @@ from loadeval.analysis.findings import (
     workers,
 )
 from loadeval.analysis.findings.case import Case, NotMeasured
+from loadeval.analysis.findings.costs import OF_WAITING, without_overlap
 from loadeval.analysis.findings.finding import Check, Diagnosis, Finding
+from loadeval.analysis.intervals import FEWEST_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,7 +43,7 @@ RULES = (
     Rule("capacity", "Is the loader too slow even on its own?", capacity.too_slow),
     Rule("zero workers", "Is nothing loaded ahead?", workers.nothing_ahead),
     Rule("shallow queue", "Does its queue run empty?", queue.too_shallow),
-    Rule("hand-over", "Is every batch waited for alike?", queue.hand_over),
+    Rule("hand-over", "Is the wait about the same for every batch?", queue.hand_over),
     Rule("waiting", "Is time lost, and the loader alone not timed?", waiting.unexplained),
     Rule("contention", "Are steps slower while batches are loaded?", interference.contention),
     Rule("other programs", "Did other programs use the CPUs?", interference.other_programs),
@@ -72,8 +76,24 @@ def diagnose(real: Run, ideal: Run | None = None) -> Diagnosis:
         return Diagnosis((), tuple(_checked(rule, REPLAYED) for rule in RULES))
     case = Case.of(real, ideal)
     answers = [(rule, rule.ask(case)) for rule in RULES]
-    findings = sorted((answer for _, answer in answers if isinstance(answer, Finding)), key=_rank)
+    found = [_as_sure(case, answer) for _, answer in answers if isinstance(answer, Finding)]
+    findings = sorted(without_overlap(case, found), key=_rank)
     return Diagnosis(tuple(findings), tuple(_checked(*answer) for answer in answers))
+
+
+def _as_sure(case: Case, finding: Finding) -> Finding:
+    """The finding, which is but possible where a run too short shows what is lost."""
+    if not case.too_short or finding.rule not in (*OF_WAITING, "contention"):
+        return finding
+    pairs = case.headroom and case.headroom.pairs
+    few = "Two runs this short have no interval: more batches in both give one."
+    if pairs:
+        missing = math.ceil((FEWEST_PAIRS - pairs) * len(case.real.steps) / pairs)
+        few = (
+            f"Fewer than {FEWEST_PAIRS} pairs were measured, so there is no interval: about "
+            f"{missing} more batches give one."
+        )
+    return replace(finding, confidence="possible", sentence=f"{finding.sentence} {few}")
 
 
 def _rank(finding: Finding) -> tuple[float, int]:

@@ -46,9 +46,11 @@ class Finding:
     """One thing that is wrong.
 
     `rule` is its short name, the same in every run, and `cost_share` the share of the training
-    time that it costs, 0 to 1; None where that is not known. `confidence` is "measured" where
-    the loss itself was, "likely" where it is inferred from figures that leave little else, and
-    "possible" where it is a known cause of what was seen. `source` says where the rule is from.
+    time that it costs, 0 to 1, no part of which is in the cost of another finding; None where it
+    is not known, or where others have it all. `confidence` is "measured" where what is wrong was,
+    "likely" where it is inferred from figures that leave little else, and "possible" where other
+    causes would look the same, or the run was too short to be sure. `source` says where the rule
+    is from.
     """
 
     rule: str

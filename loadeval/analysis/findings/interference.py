@@ -4,21 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.findings import cpus
 from loadeval.analysis.findings.case import NO_IDEAL, NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
 from loadeval.analysis.findings.setting import workers_setting
-from loadeval.analysis.verdict import MODERATE_SHARE, percent
+from loadeval.analysis.verdict import MODERATE_SHARE
 from loadeval.record.model import ARMS
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case
-    from loadeval.analysis.readings import Quantity
-    from loadeval.record.model import Arm
-
-MUCH = 0.5
-"""CPUs that others use, from which on it is said."""
-BUSY = 0.9
-"""Of the CPUs, from which on nothing is left for a step that wants more."""
 
 
 def contention(case: Case) -> Answer:
@@ -29,13 +23,11 @@ def contention(case: Case) -> Answer:
     if case.unknown_loss:
         return case.unknown_loss
     slower = found.interference_ns
-    if slower is None or slower.low is None or slower.low <= 0 or not found.real_ns:
-        return None
-    cost = slower.value / found.real_ns
-    if cost < MODERATE_SHARE:
+    cost = case.contention_share
+    if slower is None or (slower.low is not None and slower.low <= 0) or cost < MODERATE_SHARE:
         return None
     facts = [Fact("slower step", slower.value, "ns", slower.low, slower.high)]
-    used = _cpus_used(case)
+    used = cpus.used(case)
     if used is not None:
         facts.append(Fact("CPUs in use by training and workers", used, "CPUs"))
     if case.cpus is not None:
@@ -44,8 +36,8 @@ def contention(case: Case) -> Answer:
         rule="contention",
         severity=severity_of(cost),
         sentence=(
-            f"A step takes {slower.value / 1e6:.3g} ms longer while batches are loaded, "
-            f"{percent(cost)} of the training time: loading takes something from it."
+            f"A step takes {slower.value / 1e6:.3g} ms longer while batches are loaded: loading "
+            "takes something from it."
         ),
         evidence=tuple(facts),
         advice=_advice(case),
@@ -57,13 +49,12 @@ def contention(case: Case) -> Answer:
 
 def other_programs(case: Case) -> Answer:
     """Someone else used the CPUs, so that the figures are not of this training alone."""
-    machine = case.reading("machine", "cpu_cores")
-    used = [_others(case, machine, arm) for arm in ARMS]
+    used = [cpus.by_others(case, arm) for arm in ARMS]
     known = [one for one in used if one is not None]
     if not known:
         return NotMeasured("the CPU time of the machine was not read while batches counted")
     most = max(known)
-    if most < MUCH:
+    if most < cpus.MUCH:
         return None
     return Finding(
         rule="other programs",
@@ -82,42 +73,20 @@ def other_programs(case: Case) -> Answer:
     )
 
 
-def _others(case: Case, machine: Quantity | None, arm: Arm) -> float | None:
-    """CPUs that others used in one arm; None where that is not known."""
-    own = _cpus_used(case, arm)
-    level = None if machine is None else getattr(machine, arm)
-    return None if own is None or level is None else level.mean - own
-
-
-def _cpus_used(case: Case, arm: Arm = "real") -> float | None:
-    quantities = (case.reading(subject, "cpu_cores") for subject in ("process", "workers"))
-    levels = [getattr(one, arm) for one in quantities if one is not None]
-    found = [level.mean for level in levels if level is not None]
-    return sum(found) if found else None
-
-
-def _in_use(case: Case) -> float | None:
-    """CPUs in use by anyone, where that was read, else by training and its workers."""
-    machine = case.reading("machine", "cpu_cores")
-    if machine is not None and machine.real is not None:
-        return machine.real.mean
-    return _cpus_used(case)
-
-
 def _advice(case: Case) -> str:
     cheaper = "make decoding and transforms cheaper, move them to the device, or"
-    used = _in_use(case)
+    used, none_left = cpus.in_use(case), cpus.why_none_left(case)
     if case.loader.workers == 0:
         return (
             "Loading in the training process leaves the CPU's caches and the memory in another "
             "state than a step does: try a worker."
         )
     fewer = f"a smaller {workers_setting(case.loader)}, fewer threads in each worker"
+    if none_left:
+        why = f"{none_left[0].upper()}{none_left[1:]}"
+        return f"{why}: {cheaper} give the training more CPUs. Measure {fewer}."
     if used is None or case.cpus is None:
         return f"Try {fewer}, and less copying; {cheaper} give the training more CPUs."
-    if used >= BUSY * case.cpus:
-        busy = f"The {case.cpus} CPUs are all busy"
-        return f"{busy}: {cheaper} give the training more CPUs. Measure {fewer}."
     return (
         f"Try {fewer}, and less copying: {case.cpus - used:.2g} CPUs are left, so it may be memory "
         "bandwidth, Python's lock, or the device that both want."

@@ -34,7 +34,7 @@ def falling(case: Case) -> Answer:
     rise = found.value * (PARTS - 1) / middle_ns
     if rise < 2 * MODERATE_SHARE:
         return None
-    cost = rise / 2
+    cost = min(rise / 2, _share_of_what_grows(case))
     return Finding(
         rule="falling throughput",
         severity=severity_of(cost),
@@ -100,10 +100,20 @@ def _trend(medians: Series) -> Estimate | None:
     return slope([(np.arange(len(medians), dtype=np.float64), medians)])
 
 
-def _against_falling(case: Case) -> str:
+def waits_grow(case: Case) -> bool:
+    """Whether more of the change between the halves of the run is in the waits."""
     waits = [float(part.mean()) for part in np.array_split(case.wait_ns, 2)]
     cycles = [float(part.mean()) for part in np.array_split(case.cycle_ns, 2)]
-    if waits[1] - waits[0] > (cycles[1] - cycles[0]) / 2:
+    return waits[1] - waits[0] > (cycles[1] - cycles[0]) / 2
+
+
+def _share_of_what_grows(case: Case) -> float:
+    waited = float(case.wait_ns.sum() / case.cycle_ns.sum())
+    return waited if waits_grow(case) else 1 - waited
+
+
+def _against_falling(case: Case) -> str:
+    if waits_grow(case):
         return (
             "The waits grow: look for a loader that does more from batch to batch (a list or a "
             "cache that is searched, files that are never closed), and for a disk or a network "

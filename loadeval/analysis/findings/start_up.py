@@ -11,8 +11,24 @@ from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE, percent
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case
+    from loadeval.analysis.findings.finding import Confidence
 
 SOURCE = "first waits of the epochs, set against a whole epoch at the steady pace"
+FEW_BATCHES = 2.0
+"""Times what a worker takes for one batch: a first wait of no more is for that batch."""
+WORKERS_STAY = (
+    "Its workers stay, so this is what they do for the first batch: filling a shuffle buffer, "
+    "opening files, listing shards. Make that cheaper, or epochs longer."
+)
+WORKERS_OR_DATA = (
+    "Not known which: workers that are started anew, or what the dataset does as an epoch begins, "
+    "such as filling a shuffle buffer. Try persistent_workers=True and compare this wait: it ends "
+    "the first, and leaves the second as it is. Or make epochs longer."
+)
+NOT_KNOWN = (
+    "Not known why: see what the loader does for the first batch of each epoch (opening files, "
+    "listing shards, filling a shuffle buffer), let it do that once, or make epochs longer."
+)
 NO_START = NotMeasured("no epoch shows what its first batch costs")
 NO_LENGTH = NotMeasured("how long an epoch is, or how fast it goes on, is not known")
 
@@ -38,7 +54,8 @@ def slow_start(case: Case) -> Answer:
         evidence=(Fact("start-up", first_ns, "ns"), Fact("rest of an epoch", whole_ns, "ns")),
         advice=(
             "Look at what is done before the first batch: listing files, building an index, "
-            "imports in workers that are spawned. Keep it in a file, or do it in the workers."
+            "filling a shuffle buffer, imports in workers that are spawned. Keep an index or a "
+            "list in a file."
         ),
         confidence="measured",
         source=SOURCE,
@@ -57,6 +74,7 @@ def epoch_boundaries(case: Case) -> Answer:
     cost = mean_ns / (mean_ns + whole_ns)
     if cost < MODERATE_SHARE:
         return None
+    one_ns, (advice, confidence) = _one_batch_ns(case), _against_boundaries(case, mean_ns)
     return Finding(
         rule="epoch boundaries",
         severity=severity_of(cost),
@@ -67,9 +85,10 @@ def epoch_boundaries(case: Case) -> Answer:
             Fact("start-up, later epochs", mean_ns, "ns"),
             Fact("rest of an epoch", whole_ns, "ns"),
             Fact("epochs", len(later), "epochs"),
+            *(() if one_ns is None else (Fact("a batch in one worker", one_ns, "ns"),)),
         ),
-        advice=_against_boundaries(case),
-        confidence="measured",
+        advice=advice,
+        confidence=confidence,
         source=f"{SOURCE}; PyTorch's documentation of persistent_workers",
         cost_share=cost,
     )
@@ -80,17 +99,20 @@ def _epoch_ns(case: Case) -> float | None:
     return length * cycle_ns if length and cycle_ns else None
 
 
-def _against_boundaries(case: Case) -> str:
+def _one_batch_ns(case: Case) -> float | None:
+    """How long one worker takes for a batch, where all together take the loader's time alone."""
+    alone_ns = None if case.headroom is None else case.headroom.loader_only_ns
+    return alone_ns * case.loader.workers if alone_ns and case.loader.workers else None
+
+
+def _against_boundaries(case: Case, first_ns: float) -> tuple[str, Confidence]:
     workers, persistent = case.loader.workers, case.loader.persistent_workers
-    if workers and persistent is False:
-        return "Pass persistent_workers=True, so that the workers are not started anew each epoch."
+    one_ns = _one_batch_ns(case)
+    if one_ns is not None and first_ns <= FEW_BATCHES * one_ns:
+        rest_ns = max(first_ns - one_ns, 0.0)
+        stay = "" if persistent else f" Starting workers is {rest_ns / 1e6:.3g} ms of it at most."
+        told = f"Most of it is the first batch, which takes a worker {one_ns / 1e6:.3g} ms"
+        return f"{told}: make batches cheaper or smaller, or epochs longer.{stay}", "likely"
     if workers and persistent:
-        return (
-            "Its workers stay, so this is the time that the first batch takes: make it cheaper, "
-            "or epochs longer."
-        )
-    return (
-        "Let the loader go on from one epoch to the next: keep its workers, its open files and "
-        "its index, and let it load the first batches before they are asked for. Or make epochs "
-        "longer."
-    )
+        return WORKERS_STAY, "likely"
+    return (WORKERS_OR_DATA if workers and persistent is False else NOT_KNOWN), "possible"

@@ -45,7 +45,7 @@ def bursts(case: Case) -> Answer:
     if waited_ns < MODERATE_SHARE * total_ns or share < MOST_OF_THE_WAITING:
         return None
     period = _period(case, top)
-    cost = burst_ns / total_ns
+    cost = min(burst_ns / total_ns, case.waiting_share)
     facts = [
         Fact("of all waiting", share, "share"),
         Fact("batches", len(top), "batches"),
@@ -61,7 +61,7 @@ def bursts(case: Case) -> Answer:
         severity=severity_of(cost),
         sentence=(
             f"{percent(share)} of the waiting is for {len(top)} of the {count:,} batches, "
-            f"{percent(cost)} of the training time.{regular}"
+            f"{percent(burst_ns / total_ns)} of the training time.{regular}"
         ),
         evidence=tuple(facts),
         advice=_against_bursts(case, period),
@@ -81,8 +81,7 @@ def outliers(case: Case) -> Answer:
         return NotMeasured(f"too few steady batches, {count}: {FEWEST} are needed")
     median_ns = float(np.median(cycle_ns))
     found = np.flatnonzero(cycle_ns > TIMES_MEDIAN * median_ns)
-    excess_ns = (cycle_ns[found] - median_ns).astype(np.float64)
-    cost = float(excess_ns.sum() / cycle_ns.sum()) if len(found) else 0.0
+    cost = sum(outlying_shares(case))
     if cost < WORTH_SAYING or len(found) > MOST_OUTLIERS * count:
         return None
     waiting = int((case.wait_ns[found] > cycle_ns[found] / 2).sum())
@@ -90,8 +89,8 @@ def outliers(case: Case) -> Answer:
         rule="outliers",
         severity=severity_of(cost),
         sentence=(
-            f"{len(found)} of the {count:,} batches take more than twice the median cycle, which "
-            f"costs {percent(cost)} of the training time; {waiting} of them mostly by waiting, "
+            f"{len(found)} of the {count:,} batches take more than twice the median cycle, beyond "
+            f"it {percent(cost)} of the training time; {waiting} of them mostly by waiting, "
             f"{len(found) - waiting} by their step."
         ),
         evidence=(
@@ -107,8 +106,20 @@ def outliers(case: Case) -> Answer:
         confidence="measured",
         source="twice the median, as Amazon SageMaker's PT_dataloader_analysis has it",
         cost_share=cost,
-        places=case.places(case.rows[found], excess_ns),
+        places=case.places(case.rows[found], (cycle_ns[found] - median_ns).astype(np.float64)),
     )
+
+
+def outlying_shares(case: Case) -> tuple[float, float]:
+    """What outliers take beyond the median cycle: the share of all time in waits, and in steps."""
+    cycle_ns = case.cycle_ns
+    median_ns = np.median(cycle_ns)
+    found = cycle_ns > TIMES_MEDIAN * median_ns
+    excess_ns = float((cycle_ns[found] - median_ns).sum())
+    waits_ns = (case.wait_ns[found] - np.median(case.wait_ns)).clip(min=0)
+    waited_ns = float(np.minimum(waits_ns, cycle_ns[found] - median_ns).sum())
+    total_ns = max(float(cycle_ns.sum()), 1.0)
+    return waited_ns / total_ns, (excess_ns - waited_ns) / total_ns
 
 
 def _period(case: Case, top: npt.NDArray[np.intp]) -> int | None:
@@ -125,19 +136,20 @@ def _period(case: Case, top: npt.NDArray[np.intp]) -> int | None:
 
 
 def _against_bursts(case: Case, period: int | None) -> str:
-    deeper = deeper_prefetch(case.loader)
-    deeper = f"{deeper[0].upper()}{deeper[1:]}, to hide them"
     workers = case.loader.workers
     if period is not None and workers and period % workers == 0:
-        return (
-            f"{deeper}. The period is a multiple of the {workers} workers: look for what one of "
-            "them does that the others do not."
+        look = (
+            f"The period is a multiple of the {workers} workers: look for what one of them does "
+            "that the others do not."
         )
-    if period is not None:
-        return (
-            f"{deeper}; or look for what the loader does every {period} batches, such as opening "
-            "a shard."
-        )
+    elif period is not None:
+        look = f"Look for what the loader does every {period} batches, such as opening a shard."
+    else:
+        look = "Look for what makes these batches slow: large files, a cold cache, retries."
+    if workers == 0:
+        return look
+    deeper = deeper_prefetch(case.loader)
     return (
-        f"{deeper}; or look for what makes these batches slow: large files, a cold cache, retries."
+        f"{look} If the loader is fast enough otherwise, {deeper} and measure: that hides a stall "
+        "as long as the batches that are ready last."
     )

@@ -23,26 +23,30 @@ def unexplained(case: Case) -> Answer:
     if found is not None and case.unknown_loss:
         return case.unknown_loss
     if found is not None:
-        return None if case.lost is None else _lost_somehow(case.lost)
+        lost, waiting = case.lost, case.waiting_share
+        return None if lost is None or not waiting else _lost_somehow(lost, waiting)
     share = case.summary.wait_share
     if share is None:
         return NO_BATCH
     return None if share < MODERATE_SHARE else _waited(share)
 
 
-def _lost_somehow(lost: Estimate) -> Finding:
+def _lost_somehow(lost: Estimate, waiting: float) -> Finding:
     return Finding(
         rule="waiting",
-        severity=severity_of(lost.value),
+        severity=severity_of(waiting),
         sentence=(
-            f"{percent(lost.value)} of the training time is lost to loading. Whether the loader "
-            "is too slow, or has too shallow a queue, is not measured."
+            f"{percent(lost.value)} of the training time is lost to loading, {percent(waiting)} in "
+            "waiting. Whether the loader is too slow, or has too shallow a queue, is not measured."
         ),
-        evidence=(Fact("time lost", lost.value, "share", lost.low, lost.high),),
+        evidence=(
+            Fact("time lost", lost.value, "share", lost.low, lost.high),
+            Fact("of it in waiting", waiting, "share"),
+        ),
         advice=f"{ALTERNATE}.",
         confidence="measured",
         source=THRESHOLDS_OF,
-        cost_share=lost.value,
+        cost_share=waiting,
     )
 
 

@@ -5,14 +5,18 @@ from __future__ import annotations
 import math
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.findings import cpus
 from loadeval.analysis.findings.case import NO_BATCH, THRESHOLDS_OF, NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
+from loadeval.analysis.findings.more_workers import first_workers
 from loadeval.analysis.findings.setting import workers_setting
 from loadeval.analysis.verdict import MODERATE_SHARE, percent
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case
 
+IDLE_SHARE = 0.5
+"""Of the CPUs: workers that compute on fewer, more of them than CPUs or not, do no harm."""
 NO_WORKERS_KNOWN = NotMeasured("how many workers the loader has is not known")
 
 
@@ -24,18 +28,17 @@ def nothing_ahead(case: Case) -> Answer:
     found = case.summary
     if found.wait_share is None or found.wait_ns is None or found.step_ns is None:
         return NO_BATCH
-    cost = found.wait_share
+    lost = found.wait_share
     if case.headroom is not None:
         if case.unknown_loss:
             return case.unknown_loss
-        cost = 0.0 if case.lost is None else case.lost.value
-    if not case.in_turn or cost < MODERATE_SHARE:
+        lost = 0.0 if case.lost is None else case.lost.value
+    if not case.in_turn or lost < MODERATE_SHARE:
         return None
     needed = max(math.ceil(found.wait_ns / found.step_ns), 1) if found.step_ns else 1
-    workers = needed if case.cpus is None else min(needed, case.cpus)
     return Finding(
         rule="zero workers",
-        severity=severity_of(cost),
+        severity=severity_of(case.waiting_share),
         sentence=(
             "Each batch is loaded while training waits for it, and nothing while a step runs: "
             f"{percent(found.wait_share)} of the training time goes into that."
@@ -44,48 +47,41 @@ def nothing_ahead(case: Case) -> Answer:
             Fact("wait, mean", found.wait_ns, "ns"),
             Fact("step, mean", found.step_ns, "ns"),
         ),
-        advice=_first_workers(case, workers, needed),
+        advice=first_workers(case, needed),
         confidence="likely" if case.headroom is None else "measured",
         source=f"PyTorch's documentation of single- and multi-process loading; {THRESHOLDS_OF}",
-        cost_share=cost,
+        cost_share=case.waiting_share,
     )
 
 
 def too_many(case: Case) -> Answer:
     """More workers than CPUs."""
-    workers, cpus = case.loader.workers, case.cpus
+    workers, usable = case.loader.workers, case.cpus
     if workers is None:
         return NO_WORKERS_KNOWN
-    if cpus is None:
+    if usable is None:
         return NotMeasured("how many CPUs there were is not known")
-    if workers <= cpus or case.idle_workers is not None:
+    none_left, computing = cpus.why_none_left(case), cpus.by_workers(case)
+    idle = not none_left and computing is not None and computing < IDLE_SHARE * usable
+    if workers <= usable or idle:
         return None
+    because, busy = f" ({none_left})" if none_left else "", cpus.in_use(case)
     return Finding(
         rule="too many workers",
         severity="low",
         sentence=(
-            f"The loader has {workers} workers, and the training process may use {cpus} CPUs: "
-            "they take turns, and take memory each."
+            f"The loader has {workers} workers, and the training process may use {usable} CPUs: "
+            f"they share CPUs{because}, and each uses memory."
         ),
-        evidence=(Fact("workers", workers, "workers"), Fact("CPUs", cpus, "CPUs")),
+        evidence=(
+            Fact("workers", workers, "workers"),
+            Fact("CPUs", usable, "CPUs"),
+            *(() if busy is None else (Fact("CPUs in use", busy, "CPUs"),)),
+        ),
         advice=(
-            f"Lower {workers_setting(case.loader)} from {workers} to {cpus} or less, and measure "
+            f"Lower {workers_setting(case.loader)} from {workers} to {usable} or less, and measure "
             "both; or give the process more CPUs."
         ),
-        confidence="possible",
+        confidence="likely" if none_left else "possible",
         source="PyTorch warns of the same when a DataLoader is made",
     )
-
-
-def _first_workers(case: Case, workers: int, needed: int) -> str:
-    if case.loader.workers is None:
-        return (
-            "Load in the background: behind torch's DataLoader with a worker (an IterableDataset "
-            "for a generator), or in a thread that keeps some batches ready."
-        )
-    more = (
-        ""
-        if needed <= workers
-        else f" It would take {needed}, and there are {workers} CPUs: make batches cheaper too."
-    )
-    return f"Raise {workers_setting(case.loader)} from 0 to {workers}.{more}"

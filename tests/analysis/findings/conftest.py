@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -43,12 +44,14 @@ def alternating() -> Callable[..., Run]:
         alone: float | None = None,
         noise: float = 0.0,
         uneven: bool = False,
+        pairs: int = 10,
+        first: float | None = None,
         environment: dict[str, Any] | None = None,
         readings: Sequence[Readings] = (),
         **loader: Any,
     ) -> Run:
         blocks, start_ns = [], 0
-        for pair in range(10):
+        for pair in range(pairs):
             step = real + (noise if pair % 2 else -noise)
             for arm, waited, taken in (("real", wait, step), ("ideal", 0.0, ideal)):
                 found = block(
@@ -57,11 +60,14 @@ def alternating() -> Callable[..., Run]:
                 if uneven:  # one batch in four is waited for, four times as long
                     found.wait_ns[:] = np.where(np.arange(8) % 4 == 3, 4 * found.wait_ns, 0)
                 start_ns = int(found.request_ns[-1]) + int((4 * waited + taken) * MS)
-                blocks.append(found)
+                blocks.append(found if first is None else replace(found, epoch=pair))
+            if first is not None:  # each pair is an epoch, which begins with this wait
+                begin = replace(block("real", None, start_ns, 1, first, real), epoch=pair)
+                blocks.insert(-2, begin)
         pulls = (
             []
             if alone is None
-            else [Pull(pair, 0, 8, 8, int(8 * alone * MS), None) for pair in range(10)]
+            else [Pull(pair, 0, 8, 8, int(8 * alone * MS), None) for pair in range(pairs)]
         )
         info = LoaderInfo(**{"backend": "torch.utils.data.DataLoader", "workers": 2, **loader})
         header = Header(
@@ -112,6 +118,24 @@ def level() -> Callable[..., Readings]:
 
 
 @pytest.fixture
+def with_cores() -> Callable[..., Run]:
+    """A run with the CPUs in use, each the same in both arms, or a pair: real and ideal."""
+
+    def make(run: Run, **subjects: float | tuple[float, float]) -> Run:
+        steps, time_ns = run.steps, np.arange(2000, dtype=np.int64) * 10 * MS
+        rows = np.searchsorted(steps.request_ns, time_ns) - 1
+        ideal = steps.arm[rows.clip(min=0)] == 1
+        found = []
+        for subject, cores in subjects.items():
+            levels = cores if isinstance(cores, tuple) else (cores, cores)
+            values = {"cpu_cores": np.where(ideal, levels[1], levels[0])}
+            found.append(Readings("host", subject, time_ns, values))
+        return replace(run, readings=tuple(found))
+
+    return make
+
+
+@pytest.fixture
 def long_alternating() -> Run:
     """Thirty pairs, of whose real batches every hundredth waits long."""
     blocks = []
@@ -122,6 +146,15 @@ def long_alternating() -> Run:
     info = LoaderInfo("torch.utils.data.DataLoader", workers=2)
     header = Header("id", "run", "alternate", "", "images", 1, info)
     return Run(header, Steps.from_blocks(blocks, []))
+
+
+@pytest.fixture
+def stalling(alternating: Callable[..., Run]) -> Run:
+    """A loader that is fast enough alone, and stalls for a second in one real batch of 25."""
+    run = alternating(wait=2, alone=30, pairs=50, prefetch_depth=4)
+    real = np.flatnonzero(run.steps.arm == 0)
+    run.steps.wait_ns[real[12::25]] = 1000 * MS
+    return run
 
 
 @pytest.fixture

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.findings.finding import Finding
     from loadeval.record.model import Run
-    from loadeval.record.readings import Readings
 
     MakeRun = Callable[..., Run]
     Find = Callable[..., Finding]
@@ -28,15 +27,17 @@ def loader(**facts: Any) -> LoaderInfo:
 
 
 def test_a_loader_that_is_too_slow_alone(alternating: MakeRun, finding: Find) -> None:
-    """The workers that it would take are told, and the factor, and what is lost."""
+    """The factor is told, and what is lost."""
     found = finding("capacity", alternating(wait=50, real=50, ideal=50, alone=100))
     assert found.sentence.startswith("The loader is too slow even on its own: it must become 2.00")
-    assert found.advice == "Raise num_workers from 2 to 4, or make decoding and transforms cheaper."
-    assert (found.severity, found.confidence) == ("high", "measured")
+    assert found.severity == "high"
     assert found.cost_share == pytest.approx(0.5)
-    (lost, *paces) = found.evidence
-    assert (lost.name, lost.unit) == ("time lost", "share")
-    assert lost.value == pytest.approx(0.5)
+    lost, waiting, *paces = found.evidence
+    assert [(fact.name, fact.unit) for fact in (lost, waiting)] == [
+        ("time lost", "share"),
+        ("of it in waiting", "share"),
+    ]
+    assert lost.value == waiting.value == pytest.approx(0.5)
     assert [(fact.name, fact.value) for fact in paces] == [
         ("real cycle", 100e6),
         ("ideal cycle", 50e6),
@@ -61,24 +62,6 @@ def test_a_loss_that_may_be_none(alternating: MakeRun, outcome: Ask) -> None:
     assert outcome("capacity", run) == outcome("shallow queue", run) == NOTHING
 
 
-@pytest.mark.parametrize(
-    ("workers", "cpus", "advice"),
-    [
-        (2, 3, "Raise num_workers from 2 to 3, one for each CPU, and make decoding and tra"),
-        (2, 2, "Make decoding and transforms cheaper: there are 2 CPUs for the 2 workers ther"),
-        (None, 8, "Give it more workers or threads, or make decoding and transforms cheaper."),
-        (2, None, "Raise num_workers from 2 to 4, or make decoding and transforms cheaper."),
-    ],
-)
-def test_there_are_only_so_many_cpus(
-    alternating: MakeRun, finding: Find, workers: int | None, cpus: int | None, advice: str
-) -> None:
-    """No more workers are advised than there are CPUs."""
-    environment = {"cpus_usable": cpus, "host": "there"}
-    run = alternating(wait=50, alone=100, workers=workers, environment=environment)
-    assert finding("capacity", run).advice.startswith(advice)
-
-
 def test_what_was_not_timed_alone(alternating: MakeRun, make_run: MakeRun, outcome: Ask) -> None:
     """Neither capacity nor queue can be told then, nor from a log by itself."""
     for rule in ("capacity", "shallow queue"):
@@ -93,19 +76,33 @@ def test_a_queue_that_runs_empty(alternating: MakeRun, finding: Find) -> None:
     found = finding(
         "shallow queue", alternating(wait=12.5, alone=40, prefetch_depth=4, uneven=True)
     )
-    assert found.advice.startswith("Raise prefetch_factor from 2 to 4; or make")
+    assert found.advice == (
+        "Raise prefetch_factor from 2 to 4 and measure: that hides up to 200 ms more of a stall, "
+        "and the longest wait was 50 ms."
+    )
     assert "at 0.80 of an ideal cycle" in found.sentence
     assert found.severity == "high"
     assert found.cost_share == pytest.approx(0.2)
     assert [fact.name for fact in found.evidence][-1] == "prefetch depth"
+    assert [place.batch % 4 for place in found.places] == [3] * 20
+
+
+def test_stalls_that_no_deeper_queue_hides(alternating: MakeRun, finding: Find) -> None:
+    """Where as many batches more last for less than a stall, that is said, and cheaper advised."""
+    run = alternating(wait=40, alone=40, prefetch_depth=2, uneven=True)
+    assert finding("shallow queue", run).advice == (
+        "Look at what makes the slowest batches slow, or raise prefetch_factor from 1 to 2 and "
+        "measure: that hides up to 100 ms more of a stall, and the longest wait was 160 ms, so "
+        "that a deeper queue alone is not enough."
+    )
 
 
 @pytest.mark.parametrize(
     ("facts", "advice"),
     [
-        ({"prefetch_depth": 2, "workers": None}, "Raise prefetch_factor from 2 to 4; or"),
+        ({"prefetch_depth": 2, "workers": None}, "Raise prefetch_factor from 2 to 4 and"),
         ({"prefetch_depth": 2, "backend": "nvidia.dali.x"}, "Raise prefetch_queue_depth, so that"),
-        ({"prefetch_depth": 2, "backend": "my.loader"}, "Prefetch more batches; or"),
+        ({"prefetch_depth": 2, "backend": "my.loader"}, "Prefetch more batches and"),
     ],
 )
 def test_the_setting_has_its_loaders_name(
@@ -125,30 +122,66 @@ def test_a_loader_of_which_no_queue_is_known(alternating: MakeRun, outcome: Ask)
 def test_batches_that_are_all_waited_for_alike(
     alternating: MakeRun, finding: Find, outcome: Ask
 ) -> None:
-    """That is their hand-over, and no deeper queue is advised."""
+    """That is a cost of each, and no deeper queue is advised."""
     run = alternating(wait=12.5, alone=40, prefetch_depth=4)
     found = finding("hand-over", run)
-    assert "training waits for every batch, 12.5 ms as a rule" in found.sentence
-    assert found.advice.startswith("A deeper prefetch would not help.")
-    assert [fact.name for fact in found.evidence] == ["waiting", "wait, p50", "wait, p95"]
+    assert "waits about as long for every batch, 12.5 ms as a rule" in found.sentence
+    assert [fact.name for fact in found.evidence] == [
+        "waiting",
+        "of it in stalls",
+        "wait, p50",
+        "wait, p95",
+    ]
     assert outcome("shallow queue", run) == NOTHING
     assert outcome("hand-over", alternating(wait=12.5, alone=40, uneven=True)) == NOTHING
 
 
-def test_waits_that_are_longer_than_making_a_batch(
-    alternating: MakeRun, finding: Find, outcome: Ask
-) -> None:
-    """No queue, however shallow, makes them: it is the hand-over, even where they vary."""
+def test_a_stall_in_one_batch_of_25(stalling: Run, finding: Find, outcome: Ask) -> None:
+    """The 95th percentile does not see it, and it holds most of the waiting: no hand-over."""
+    assert outcome("hand-over", stalling) == NOTHING
+    assert finding("shallow queue", stalling).evidence[1].value > 0.7
+
+
+def test_waits_that_are_longer_than_making_a_batch(alternating: MakeRun, finding: Find) -> None:
+    """A queue that runs empty does not make them by itself: it is but possible."""
     run = alternating(wait=12.5, alone=10, prefetch_depth=4, uneven=True)
-    assert finding("hand-over", run).confidence == "likely"
-    assert outcome("shallow queue", run) == NOTHING
+    assert finding("shallow queue", run).confidence == "possible"
+    run = alternating(wait=12.5, alone=40, prefetch_depth=4, uneven=True)
+    assert finding("shallow queue", run).confidence == "likely"
 
 
-def test_the_size_of_what_is_handed_over(alternating: MakeRun, finding: Find) -> None:
-    """It is told where it is known."""
+@pytest.mark.parametrize(
+    ("nbytes", "advice", "confidence"),
+    [
+        (
+            1000,
+            "A deeper prefetch would not help. Not known why: it may be what passing",
+            "possible",
+        ),
+        (2_400_000, "A deeper prefetch would not help. Not known why", "possible"),
+        (2_500_000, "A deeper prefetch would not help. Batches are so large", "likely"),
+    ],
+)
+def test_the_size_of_what_is_handed_over(
+    alternating: MakeRun, finding: Find, nbytes: int, advice: str, confidence: str
+) -> None:
+    """Fewer bytes are advised where the slowest way of copying takes half of the wait for them."""
     run = alternating(wait=12.5, alone=40, prefetch_depth=4)
-    run.steps.nbytes[:] = 1000
-    assert finding("hand-over", run).evidence[-1].value == 1000
+    run.steps.nbytes[:] = nbytes
+    found = finding("hand-over", run)
+    assert found.evidence[-1].value == nbytes
+    assert found.advice.startswith(advice)
+    assert found.confidence == confidence
+    assert ("fewer bytes" in found.advice) == (confidence == "likely")
+
+
+@pytest.mark.parametrize(("pinned", "told"), [(None, True), (True, True), (False, False)])
+def test_pinning_is_named_where_it_may_be(
+    alternating: MakeRun, finding: Find, pinned: bool | None, told: bool
+) -> None:
+    """A loader that does not pin does not wait for it."""
+    run = alternating(wait=12.5, alone=40, prefetch_depth=4, pinned=pinned)
+    assert ("pinning" in finding("hand-over", run).advice) is told
 
 
 def test_a_generator_loads_in_turn(alternating: MakeRun, finding: Find, outcome: Ask) -> None:
@@ -158,20 +191,6 @@ def test_a_generator_loads_in_turn(alternating: MakeRun, finding: Find, outcome:
     assert found.advice.startswith("Load in the background")
     assert outcome("capacity", run) == outcome("hand-over", run) == NOTHING
     assert outcome("zero workers", alternating(wait=20, alone=42, workers=None)) == NOTHING
-
-
-def test_workers_that_wait_themselves(
-    alternating: MakeRun, finding: Find, outcome: Ask, level: Callable[..., Readings]
-) -> None:
-    """More of them than CPUs do no harm, and are advised."""
-    readings = [level("host", "workers", "cpu_cores", 0.2)]
-    facts = {"workers": 9, "environment": {"cpus_usable": 8}, "readings": readings}
-    run = alternating(wait=50, alone=100, **facts)
-    found = finding("capacity", run)
-    assert found.advice.startswith("Raise num_workers from 9 to 18: the workers compute for 0.2")
-    assert outcome("too many workers", run) == NOTHING
-    busy = alternating(workers=9, readings=[level("host", "workers", "cpu_cores", 7.0)])
-    assert outcome("too many workers", busy)[0] == "found"
 
 
 @pytest.mark.parametrize(
@@ -199,10 +218,9 @@ def test_slower_steps_are_no_shallow_queue(alternating: MakeRun, outcome: Ask) -
 
 
 def test_a_loader_without_workers(make_run: MakeRun, finding: Find, outcome: Ask) -> None:
-    """All that it waits is its own work; as many workers are advised as would keep up."""
+    """All that it waits is its own work."""
     run = make_run([250] * 40, 100, loader=loader(), environment={"cpus_usable": 8})
     found = finding("zero workers", run)
-    assert found.advice == "Raise num_workers from 0 to 3."
     assert found.cost_share == pytest.approx(250 / 350)
     assert found.confidence == "likely"
     assert outcome("waiting", run) == NOTHING
@@ -218,21 +236,6 @@ def test_a_loader_without_workers_in_both_arms(
     assert found.confidence == "measured"
     assert outcome("capacity", run) == outcome("shallow queue", run) == NOTHING
     assert outcome("zero workers", alternating(wait=1, workers=0)) == NOTHING
-
-
-def test_more_workers_than_cpus_are_not_advised(make_run: MakeRun, finding: Find) -> None:
-    """What is missing then is said."""
-    run = make_run([250] * 40, 100, loader=loader(), environment={"cpus_usable": 2})
-    assert finding("zero workers", run).advice == (
-        "Raise num_workers from 0 to 2. It would take 3, and there are 2 CPUs: make batches "
-        "cheaper too."
-    )
-
-
-def test_steps_that_take_no_time(make_run: MakeRun, finding: Find) -> None:
-    """No number of workers follows from them, so one is advised, whatever CPUs there are."""
-    run = make_run([250] * 40, 0, loader=loader())
-    assert finding("zero workers", run).advice == "Raise num_workers from 0 to 1."
 
 
 def test_loading_that_costs_little(make_run: MakeRun, outcome: Ask) -> None:
@@ -258,8 +261,28 @@ def test_more_workers_than_cpus(alternating: MakeRun, finding: Find, outcome: As
     """They are told with the CPUs there are; as many as CPUs are not too many."""
     found = finding("too many workers", alternating(workers=9))
     assert found.advice.startswith("Lower num_workers from 9 to 8 or less")
-    assert (found.severity, found.cost_share) == ("low", None)
+    assert (found.severity, found.cost_share, found.confidence) == ("low", None, "possible")
     assert outcome("too many workers", alternating(workers=8)) == NOTHING
+
+
+@pytest.mark.parametrize(("computing", "told"), [(3.9, "nothing found"), (4.1, "found")])
+def test_more_workers_than_cpus_that_hardly_compute(
+    alternating: MakeRun, with_cores: MakeRun, outcome: Ask, computing: float, told: str
+) -> None:
+    """They do no harm while they use less than half of the CPUs."""
+    run = with_cores(alternating(workers=9), workers=computing, process=1.0)
+    assert outcome("too many workers", run) == (told, "")
+
+
+def test_too_many_workers_on_busy_cpus(
+    alternating: MakeRun, with_cores: MakeRun, finding: Find
+) -> None:
+    """Eight on three CPUs have under half a CPU each, for there is no more: they are told."""
+    run = alternating(workers=8, environment={"cpus_usable": 3})
+    found = finding("too many workers", with_cores(run, workers=2.4, process=0.5))
+    assert "they share CPUs (the 3 CPUs are all busy)" in found.sentence
+    assert found.confidence == "likely"
+    assert found.evidence[-1].value == pytest.approx(2.9)
 
 
 @pytest.mark.parametrize(
@@ -289,7 +312,9 @@ def test_two_runs_of_which_one_loses(make_run: MakeRun, finding: Find, outcome: 
     """The loss is measured then, and what it is due to is not."""
     real, ideal = make_run([50] * 40, 50), make_run([0] * 40, 50, mode="replay")
     found = finding("waiting", real, ideal)
-    assert found.sentence.startswith("50.0% of the training time is lost to loading.")
+    assert found.sentence.startswith(
+        "50.0% of the training time is lost to loading, 50.0% in waiting."
+    )
     assert (found.confidence, found.severity) == ("measured", "high")
     assert outcome("waiting", make_run([0] * 40, 50), ideal) == NOTHING
 

@@ -25,7 +25,7 @@ def test_slower_steps_without_waits(alternating: MakeRun, finding: Find) -> None
     """What they cost is told, with its interval."""
     found = finding("contention", alternating(real=80, ideal=60))
     assert found.cost_share == pytest.approx(0.25)
-    assert found.sentence.startswith("A step takes 20 ms longer while batches are loaded, 25.0%")
+    assert found.sentence.startswith("A step takes 20 ms longer while batches are loaded: loading")
     assert found.evidence[0].low == pytest.approx(20e6)
     assert [fact.name for fact in found.evidence] == ["slower step", "CPUs there are"]
     assert found.advice.startswith("Try a smaller num_workers, fewer threads in each worker, and")

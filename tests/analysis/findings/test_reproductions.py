@@ -7,6 +7,7 @@ device is not here.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.evaluator import LoaderEvaluator
@@ -71,6 +72,27 @@ class Sharing(Numbers):
         return torch.tensor([index])
 
 
+class Computing(Numbers):
+    """Numbers, of which each takes 40 ms of a CPU's time."""
+
+    def __len__(self) -> int:
+        return 160
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        until = time.thread_time() + 40 * MS
+        while time.thread_time() < until:
+            pass
+        return torch.tensor([index])
+
+
+class Shuffling(IterableDataset[int]):
+    """Numbers, of which each epoch first reads a hundred, at 3 ms each."""
+
+    def __iter__(self) -> Iterator[int]:
+        time.sleep(100 * 3 * MS)
+        yield from range(10)
+
+
 class Keeping(Slow):
     """Numbers, with each of which a worker keeps a megabyte more."""
 
@@ -101,6 +123,11 @@ def the(rule: str, real: Run, ideal: Run | None = None) -> Finding:
     return found
 
 
+def workers_advised(advice: str) -> list[int]:
+    """Every number of workers that it tells to set."""
+    return [int(told) for told in re.findall(r"num_workers(?:=| from \d+ to )(\d+)", advice)]
+
+
 def pause(milliseconds: float) -> Callable[[int], None]:
     """A step that sleeps."""
     return lambda _: time.sleep(milliseconds * MS)
@@ -119,6 +146,46 @@ def test_capacity() -> None:
     assert found.severity == "high"
 
 
+@pytest.fixture
+def four_cpus() -> Iterator[int]:
+    """Of all CPUs four at most, for this process and those that it starts."""
+    if not hasattr(os, "sched_setaffinity"):
+        pytest.skip("this system cannot keep a process to some of the CPUs")
+    every = os.sched_getaffinity(0)
+    os.sched_setaffinity(0, sorted(every)[:4])
+    yield min(len(every), 4)
+    os.sched_setaffinity(0, every)
+
+
+@pytest.mark.usefixtures("_all_is_read_often")
+@pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
+def test_capacity_on_busy_cpus(four_cpus: int) -> None:
+    """Twice as many workers as CPUs compute: more of them are not advised, but fewer."""
+    loader = DataLoader(Computing(), num_workers=2 * four_cpus, prefetch_factor=1)
+    options: dict[str, Any] = {"probes": ["host"], "probe_interval_s": 0.01, "pairs": 3}
+    run = trained(loader, pause(1), "alternate", **options)
+    found = the("capacity", run)
+    assert found.advice.startswith("More workers will not help: ")
+    assert workers_advised(found.advice) == []
+    assert "are all busy" in the("too many workers", run).sentence
+
+
+@pytest.mark.usefixtures("_all_is_read_often")
+def test_capacity_behind_a_lock() -> None:
+    """Workers that wait for one another are told as waiting for what is not known."""
+    loader = DataLoader(
+        Sharing(get_context("fork").Lock()), num_workers=4, multiprocessing_context="fork"
+    )
+    options: dict[str, Any] = {"probes": ["host"], "probe_interval_s": 0.01, "pairs": 3}
+    found = the("capacity", trained(loader, pause(1), "alternate", epochs=3, **options))
+    if found.advice.startswith("More workers will not help: "):  # others keep the CPUs busy
+        assert workers_advised(found.advice) == []
+        return
+    assert found.advice.startswith("Not known why: ")
+    assert workers_advised(found.advice) == [8]
+    assert found.confidence == "possible"
+
+
 def test_zero_workers() -> None:
     """A DataLoader loads in the training process unless it is told otherwise."""
     found = the("zero workers", trained(DataLoader(Slow(60, lambda _: 5 * MS)), pause(1)))
@@ -130,7 +197,7 @@ def test_shallow_queue() -> None:
     uneven = Slow(180, lambda index: 45 * MS if index % 4 == 3 else 0)
     loader = DataLoader(uneven, num_workers=1, prefetch_factor=1)
     found = the("shallow queue", trained(loader, pause(20), "alternate", pairs=6))
-    assert found.advice.startswith("Raise prefetch_factor from 1 to 2")
+    assert "raise prefetch_factor from 1 to 2 and measure" in found.advice.lower()
 
 
 def test_hand_over() -> None:
@@ -139,6 +206,15 @@ def test_hand_over() -> None:
     loader: DataLoader[Any] = DataLoader(batches, batch_size=None, num_workers=1)
     found = the("hand-over", trained(loader, pause(30), "alternate", pairs=4))
     assert found.advice.startswith("A deeper prefetch would not help.")
+
+
+def test_a_rare_stall() -> None:
+    """One batch in 25 takes 100 ms, others none: that is no cost of every batch."""
+    stalling = Slow(400, lambda index: 0.1 if index % 25 == 24 else 0)
+    loader = DataLoader(stalling, num_workers=1, prefetch_factor=2)
+    run = trained(loader, pause(5), "alternate", pairs=16)
+    assert "hand-over" not in {one.rule for one in diagnose(run).findings}
+    assert the("shallow queue", run).evidence[1].value > 0.5
 
 
 def test_a_generator() -> None:
@@ -199,8 +275,19 @@ def test_epoch_boundaries_and_slow_start_up() -> None:
         Slow(10, lambda _: 0), num_workers=1, worker_init_fn=lambda _: time.sleep(0.2)
     )
     run = trained(loader, pause(5), epochs=3)
-    assert the("epoch boundaries", run).advice.startswith("Pass persistent_workers=True")
+    assert "Try persistent_workers=True and compare" in the("epoch boundaries", run).advice
     assert the("slow start-up", run).severity == "low"
+
+
+@pytest.mark.parametrize(
+    ("persistent", "advice"), [(False, "Not known which: "), (True, "Its workers stay, ")]
+)
+def test_epoch_boundaries_of_a_shuffle_buffer(persistent: bool, advice: str) -> None:
+    """It is filled whether workers stay or not, so these are not promised to end the wait."""
+    loader = DataLoader(Shuffling(), num_workers=1, persistent_workers=persistent)
+    found = the("epoch boundaries", trained(loader, pause(10), epochs=3))
+    assert found.advice.startswith(advice)
+    assert found.evidence[0].value >= 300e6
 
 
 def test_falling_throughput() -> None:

@@ -39,8 +39,19 @@ def test_most_of_the_waiting_is_for_few_batches(make_run: MakeRun, finding: Find
         "95.8% of the waiting is for 4 of the 400 batches, 18.4% of the training time."
     )
     assert [place.batch for place in found.places] == [199, 99, 299, 399]
-    assert found.advice.startswith("Raise prefetch_factor from 2 to 4, to hide them; or look for")
+    assert found.advice == (
+        "Look for what makes these batches slow: large files, a cold cache, retries. If the loader "
+        "is fast enough otherwise, raise prefetch_factor from 2 to 4 and measure: that hides a "
+        "stall as long as the batches that are ready last."
+    )
     assert found.severity == "moderate"
+
+
+def test_no_deeper_queue_without_workers(make_run: MakeRun, finding: Find) -> None:
+    """A loader that loads nothing ahead has none."""
+    info = LoaderInfo("torch.utils.data.DataLoader", workers=0)
+    found = finding("bursts", make_run(bursty(100), 99, loader=info))
+    assert found.advice.endswith("large files, a cold cache, retries.")
 
 
 def test_waiting_that_is_spread_evenly(make_run: MakeRun, outcome: Ask) -> None:
@@ -96,7 +107,7 @@ def test_outliers(make_run: MakeRun, finding: Find) -> None:
     waits[40], steps[70] = 400, 600
     found = finding("outliers", make_run(waits, steps, epochs=[50, 50]))
     assert found.sentence == (
-        "2 of the 100 batches take more than twice the median cycle, which costs 8.3% of the "
+        "2 of the 100 batches take more than twice the median cycle, beyond it 8.3% of the "
         "training time; 1 of them mostly by waiting, 1 by their step."
     )
     assert [(place.epoch, place.batch, place.wait_ns) for place in found.places] == [
