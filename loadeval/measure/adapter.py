@@ -42,6 +42,9 @@ class Adapter(Protocol):
     def fence(self) -> None:
         """Wait until the device has done all that was asked of it; called at blocks' edges."""
 
+    def dataset_was_read(self) -> None:
+        """Somebody reads `dataset` of a LoaderEvaluator: to build another loader, it may be."""
+
 
 class IterableAdapter:
     """Serves any iterable. Samples are the first dimension of the first array in a batch."""
@@ -50,7 +53,7 @@ class IterableAdapter:
         """`iter(loader)`, which is called once, also where a loader is its own iterator."""
         epoch = iter(loader)
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
-        return _onwards(epoch) if restarts else epoch
+        return onwards(epoch) if restarts else epoch
 
     def samples(self, batch: Any) -> int | None:
         """The first dimension of the first array in `batch`; None when there is no such."""
@@ -91,6 +94,9 @@ class IterableAdapter:
         """Synchronise with the CUDA device, where torch has one in use."""
         synchronize()
 
+    def dataset_was_read(self) -> None:
+        """Nothing follows from it."""
+
 
 def check_is_loader(loader: Any) -> None:
     """Raises UsageError when batches cannot be read from `loader`."""
@@ -106,7 +112,7 @@ def is_iterable(loader: Any) -> bool:
     return hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")
 
 
-def _onwards(epoch: Iterator[Any]) -> Iterator[Any]:
+def onwards(epoch: Iterator[Any]) -> Iterator[Any]:
     """The rest of `epoch`. Who reads it in parts asks for iter() of each: that might restart it."""
     while True:
         try:

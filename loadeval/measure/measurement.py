@@ -87,8 +87,12 @@ class Measurement:
         if settings.mode == "alternate":
             self.alternation = self._alternation(info, enough)
 
-    def epoch(self, loader: Any, owner: object) -> Iterator[Any]:
-        """One epoch, timed, unless the measurement has ended. `owner` outlives it."""
+    def epoch(self, loader: Any, owner: object, adapter: Adapter | None = None) -> Iterator[Any]:
+        """One epoch, timed, unless the measurement has ended. `owner` outlives it.
+
+        Give the `adapter` for `loader` if it is not the loader that is measured.
+        """
+        adapter = self.adapter if adapter is None else adapter
         if self.recording.closed:
             warnings.warn(
                 "this LoaderEvaluator is closed: the loader is served unmeasured. Make another "
@@ -96,17 +100,17 @@ class Measurement:
                 LoadevalWarning,
                 stacklevel=3,
             )
-            return self.adapter.epoch(loader)
+            return adapter.epoch(loader)
         if self.alternation is not None and self.alternation.progress.segment is None:
-            return self.adapter.epoch(loader)
+            return adapter.epoch(loader)
         clock, recording = self.settings.clock, self.recording
         begin = recording.begin_epoch
         if self.cache is not None:
-            batches = self._batches_of(loader)
+            batches = self._batches_of(adapter, loader)
             epoch = replayed(self.cache, batches, begin, clock, recording.note, owner)
             return epoch if self.annotation is None else self.annotation.epoch(epoch, "ideal")
         began = clock()
-        source = self.adapter.epoch(loader)
+        source = adapter.epoch(loader)
         opened_ns = clock() - began
         plan: Plan = WholeEpoch(source, clock, opened_ns)
         if self.alternation is not None:
@@ -152,11 +156,11 @@ class Measurement:
                     stacklevel=2,
                 )
 
-    def _batches_of(self, loader: Any) -> float:
+    def _batches_of(self, adapter: Adapter, loader: Any) -> float:
         # A framework may have built `loader` anew, with a part of the batches for each process.
         if self.settings.epoch_batches is not None:
             return self.epoch_batches
-        return self.adapter.describe(loader).length or self.epoch_batches
+        return adapter.describe(loader).length or self.epoch_batches
 
     def _epoch_batches(self, info: LoaderInfo, cache: BatchCache) -> float:
         if self.settings.epoch_batches is not None:
