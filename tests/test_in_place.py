@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -229,6 +230,20 @@ def test_dropping_loader_and_evaluator_ends_it(tmp_path: Path) -> None:
     del own
     assert is_complete(tmp_path / "run.jsonl")
     assert DataLoader.__iter__ is PLAIN
+
+
+def test_the_interpreters_exit_completes_the_log(tmp_path: Path) -> None:
+    """While the loader still lives, and nobody has the evaluator."""
+    script = """
+import torch
+from torch.utils.data import DataLoader
+from loadeval import evaluate_in_place
+loader = DataLoader(torch.arange(20), 4)
+evaluate_in_place(loader, log_file="run.jsonl")
+list(loader)
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    assert is_complete(tmp_path / "run.jsonl")
 
 
 def test_a_loader_is_measured_without_its_evaluator(tmp_path: Path) -> None:
