@@ -3,7 +3,7 @@ PYTHON ?= python3
 PIP = .venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= loadeval-demo
 
-.PHONY: demo test test-frameworks lint types docs bench truth clean
+.PHONY: demo test test-frameworks lint types docs bench truth peer-suites clean
 
 demo: .venv/.demo  ## train on real images, logged and replayed, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -32,6 +32,10 @@ bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what pro
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python tests/benchmarks/truth.py
+
+peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped loaders: make peer-suites SUITES="FILE ..."
+	$(PIP) expecttest parameterized
+	.venv/bin/python tests/peers/run.py $(SUITES)
 
 clean:
 	rm -rf .venv

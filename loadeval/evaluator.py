@@ -36,8 +36,9 @@ class LoaderEvaluator(DALINames, LoaderProxy):
     `num_cached_batches` batches while it is made, stops the loader's workers, and serves the
     kept batches again and again, as if loading were free. In `alternate` mode it does both in
     one run: blocks of real loading, and blocks of batches that it pulled ahead, in random
-    order; every batch is served once, with workers a few places earlier or later than by itself.
-    `headroom()` has the result.
+    order; every batch is served once. With workers some come a few places earlier or later than by
+    itself; without, a dataset and a training step that draw from one random generator draw other
+    numbers. `headroom()` has the result.
 
     It has the loader's length, and every attribute of it, to read and to write, beside its
     own. A copy, or a pickle, measures on its own, and logs beside the original's file.
@@ -57,6 +58,8 @@ class LoaderEvaluator(DALINames, LoaderProxy):
         unit: what the samples are called in reports: images, videos.
         max_cache_bytes: more than this is not kept for replay (CacheError).
         name: what the run is called in reports; by default the log file's name.
+        replay_after: how many batches of the loader itself `replay` serves, and measures, before
+            the kept ones.
         epoch_batches: batches in a replayed epoch, or math.inf; by default the loader's
             length, or the kept batches once when it has none.
         pairs: how many pairs of blocks `alternate` measures; by default as many as there are.
@@ -96,6 +99,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
         max_cache_bytes: int = DEFAULT_CACHE_BYTES,
         name: str | None = None,
         epoch_batches: float | None = None,
+        replay_after: int = 0,
         pairs: int | None = None,
         batches: int | None = None,
         precision: float | None = None,
@@ -121,6 +125,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
             max_cache_bytes=max_cache_bytes,
             name=name,
             epoch_batches=epoch_batches,
+            replay_after=replay_after,
             overwrite=overwrite,
             pairs=pairs,
             batches=batches,
@@ -140,6 +145,16 @@ class LoaderEvaluator(DALINames, LoaderProxy):
         probes = Probes(probes_named(settings.probes), settings.probe_interval_s)
         self._measurement = Measurement(loader, settings, cache, enough, probes)
         self._closer = weakref.finalize(self, self._measurement.close)
+
+    def _measure_anew(self, settings: Settings) -> None:
+        if settings.log_file is not None:
+            settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
+        self._measurement.recording.expects_batches = False
+        self.close()
+        self._wrap(self._loader, settings)
+
+    def __len__(self) -> int:
+        return self._measurement.length(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
         refusal = self._measurement.adapter.refusal(self._loader, self.mode)

@@ -7,12 +7,13 @@ import gc
 import sys
 import threading
 import weakref
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.measure.adapter import onwards
+from loadeval.measure.adapter import Begun
 from loadeval.measure.measurement import free_name
 from loadeval.measure.rebuilt import TORCH, Original, shared_by
 from loadeval.measure.registry import adapter_for
@@ -20,6 +21,8 @@ from loadeval.measure.registry import adapter_for
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
+
+    from loadeval.measure.settings import Settings
 
     Iter = Callable[[Any], Iterator[Any]]
 
@@ -69,8 +72,15 @@ class _InPlaceEvaluator(LoaderEvaluator):
 
     def __init__(self, loader: Any, mode: str, **options: Any) -> None:
         super().__init__(loader, mode, **options)
+        self._follow()
+
+    def _measure_anew(self, settings: Settings) -> None:
+        super()._measure_anew(settings)
+        self._follow()
+
+    def _follow(self) -> None:
         self._closer.detach()  # the loader may be measured on when this is gone
-        _Follower(loader, self)
+        _Follower(self._loader, self)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._loader)
@@ -205,7 +215,7 @@ def _asking_first(kind: type, original: Iter) -> Iter:
 
 def _begun_by(original: Iter, loader: Any) -> Iterator[Any]:
     epoch = original(loader)
-    return onwards(epoch) if epoch is loader else epoch
+    return chain(Begun(epoch)) if epoch is loader else epoch
 
 
 def _is_dataloader(loader: Any) -> bool:

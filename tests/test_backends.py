@@ -182,7 +182,7 @@ def test_a_failure_is_in_the_log(scripted: Scripted, tmp_path: Path) -> None:
         ({"a": iter([1])}, {}, "a: a list_iterator can be iterated only once"),
         ({"a": []}, {}, "a: the loader gave no batch"),
     ],
-    ids=str,
+    ids=lambda value: str(value).partition(" at 0x")[0],
 )
 def test_wrong_arguments_are_named(
     scripted: Scripted, backends: Any, options: dict[str, Any], message: str

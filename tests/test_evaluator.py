@@ -5,15 +5,19 @@ from __future__ import annotations
 import copy
 import gc
 import json
+import math
 import pickle
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
+from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, UsageError, read_run
+from loadeval.analysis.headroom import compare
+from loadeval.analysis.summary import summarise
 from loadeval.measure.stage import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
 
@@ -76,10 +80,121 @@ def test_a_missing_attribute_is_the_loaders_error() -> None:
         _ = LoaderEvaluator(Loader()).nothing
 
 
-def test_its_own_attributes_cannot_be_set() -> None:
-    """What it was made with is fixed, rather than changed without effect."""
-    with pytest.raises(AttributeError):
-        LoaderEvaluator(Loader()).mode = "replay"  # type: ignore[misc]
+def test_another_mode_begins_another_run(tmp_path: Path) -> None:
+    """As with DALI's class it can be assigned; each run has a log of its own."""
+    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
+    assert list(evaluator) == ["a", "b", "c"]
+    evaluator.mode = "log"
+    assert len(evaluator.recorded().steps) == 3
+    evaluator.mode = "replay"
+    evaluator.num_cached_batches = 20
+    assert len(evaluator.cached_batches) == 3
+    assert len(evaluator.recorded().steps) == 0
+    evaluator.num_cached_batches = 2
+    assert list(evaluator) == ["a", "b", "a"]
+    evaluator.close()
+    runs = [read_run(path) for path in sorted(tmp_path.iterdir())]
+    assert {run.header.mode for run in runs} == {"log", "replay"}
+    assert {run.closed for run in runs} == {True}
+    with pytest.raises(UsageError, match="mode is 'reply'"):
+        evaluator.mode = "reply"
+
+
+def test_what_replay_would_keep_can_be_assigned_in_log_mode() -> None:
+    """It is kept for the day that the mode is assigned, and nothing is kept of it before."""
+    evaluator = LoaderEvaluator(Loader(), num_cached_batches=0)
+    evaluator.num_cached_batches = 2
+    assert list(evaluator) == ["a", "b", "c"]
+    evaluator.mode = "replay"
+    assert evaluator.cached_batches == ["a", "b"]
+
+
+def test_the_metrics_file_can_be_assigned(tmp_path: Path) -> None:
+    """It is written where it was named last."""
+    evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "one.json")
+    evaluator.metrics_file = tmp_path / "other.json"
+    list(evaluator)
+    evaluator.save_metrics()
+    assert [path.name for path in tmp_path.iterdir()] == ["other.json"]
+
+
+def test_times_have_the_names_of_dalis_class() -> None:
+    """The waits in seconds, and by the wall clock when reading began and came to its end."""
+    evaluator = LoaderEvaluator(Loader())
+    assert (evaluator.batch_times, evaluator.start_time, evaluator.end_time) == ([], None, None)
+    before_s = time.time()
+    epoch = iter(evaluator)
+    next(epoch)
+    times = [(evaluator.start_time, evaluator.end_time)]
+    list(epoch)
+    times.append((evaluator.start_time, evaluator.end_time))
+    (started_s, nothing), (again_s, ended_s) = times
+    assert nothing is None
+    assert started_s is not None
+    assert ended_s is not None
+    assert started_s == again_s == pytest.approx(before_s, abs=10)
+    total_s = evaluator.get_metrics()["total_time"]
+    assert ended_s - started_s == pytest.approx(total_s, abs=1e-4)
+    assert len(evaluator.batch_times) == 3
+
+
+def test_a_replayed_epoch_has_the_length_that_it_serves() -> None:
+    """That of the loader, or the one that was asked for; without end it has none."""
+    assert len(LoaderEvaluator(Loader(), "replay")) == 3
+    evaluator = LoaderEvaluator(Loader(), "replay", epoch_batches=5)
+    assert len(evaluator) == len(list(evaluator)) == 5
+    with pytest.raises(TypeError, match="has no length"):
+        len(LoaderEvaluator(Loader(), "replay", epoch_batches=math.inf))
+    with pytest.raises(TypeError):
+        len(LoaderEvaluator(lambda: iter("ab"), "replay", num_cached_batches=5))
+
+
+@pytest.mark.parametrize(
+    ("after", "served"),
+    [(1, "aababa"), (3, "abcaba"), (5, "abcaba"), (9, "abcabc")],
+)
+def test_replay_may_begin_after_real_batches(after: int, served: str) -> None:
+    """So many of the loader's own are served first, measured as such, whatever an epoch has."""
+    evaluator = LoaderEvaluator(Loader(), "replay", 2, replay_after=after)
+    assert "".join(batch for _ in range(2) for batch in evaluator) == served
+    steps = evaluator.recorded().steps
+    real = min(after, 6)
+    assert steps.arm.tolist() == [0] * real + [1] * (6 - real)
+    epochs = [end.cause for end in evaluator.recorded().ends]
+    assert epochs[-1] == "exhausted"
+
+
+def test_real_batches_of_a_broken_off_epoch_count_too() -> None:
+    """Replay begins when so many were served, in whichever epoch."""
+    evaluator = LoaderEvaluator(Loader(), "replay", 1, replay_after=3)
+    for expected in ("ab", "aa"):
+        epoch = iter(evaluator)
+        assert next(epoch) + next(epoch) == expected
+        del epoch
+    assert list(evaluator) == ["a", "a", "a"]
+
+
+def test_only_replay_begins_after_real_batches() -> None:
+    """In another mode there is nothing to begin."""
+    with pytest.raises(UsageError, match="replay_after is 3 in mode 'log'"):
+        LoaderEvaluator(Loader(), replay_after=3)
+
+
+def test_real_batches_before_a_replay_are_no_ideal_ones() -> None:
+    """Compared with a real run, they count on neither side."""
+    clock = FakeClock()
+    loader = ScriptedLoader(range(60), [50] * 60, clock)
+    runs = []
+    for options in ({}, {"mode": "replay", "num_cached_batches": 2, "replay_after": 30}):
+        evaluator = LoaderEvaluator(loader, clock=clock, **options)  # type: ignore[arg-type]
+        for _ in range(4):
+            for _ in evaluator:
+                clock.advance(50)
+        runs.append(evaluator.recorded())
+    assert summarise(runs[1]).wait_ns == 0
+    found = compare(*runs).speedup
+    assert found is not None
+    assert found.value == 2.0
 
 
 def pickled(evaluator: LoaderEvaluator) -> Any:

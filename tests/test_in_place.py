@@ -232,6 +232,19 @@ def test_dropping_loader_and_evaluator_ends_it(tmp_path: Path) -> None:
     assert DataLoader.__iter__ is PLAIN
 
 
+def test_a_mode_that_is_changed_is_measured_in_place(tmp_path: Path) -> None:
+    """By a new measurement; the one before is complete."""
+    own = loader()
+    with evaluate_in_place(own, log_file=tmp_path / "run.jsonl") as evaluator:
+        list(own)
+        evaluator.mode = "replay"
+        list(own)
+        assert is_complete(tmp_path / "run.jsonl")
+        assert evaluator.recorded().header.mode == "replay"
+        assert len(evaluator.recorded().steps) == 5
+    assert DataLoader.__iter__ is PLAIN
+
+
 def test_the_interpreters_exit_completes_the_log(tmp_path: Path) -> None:
     """While the loader still lives, and nobody has the evaluator."""
     script = """

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from loadeval import IterableAdapter, LoaderInfo, is_array, leaves
@@ -36,7 +35,7 @@ class DALIAdapter(IterableAdapter):
         self._stacked = several and getattr(loader, "_sharding", loader) is None
         if _is_part_read(loader):
             warn_broken_off()
-        return islice(loader, None)  # whose own iter(), of each part of an epoch, resets nothing
+        return super().epoch(loader)
 
     def samples(self, batch: Any) -> int | None:
         """The samples of all pipelines together: for PyTorch, each has a dict in a list."""

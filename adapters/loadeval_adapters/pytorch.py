@@ -25,8 +25,13 @@ class PyTorchAdapter(IterableAdapter):
 
     def describe(self, loader: Any) -> LoaderInfo:
         """Workers, queue, batch size, pinning and start method of `loader`."""
-        info = super().describe(loader)
         inside = _bare(loader)
+        # From the moment that somebody asks for its length, a DataLoader over an iterable dataset
+        # warns where it serves more. Who asks is the user alone.
+        asked = getattr(inside, "_IterableDataset_len_called", None)
+        info = super().describe(loader)
+        if hasattr(inside, "_IterableDataset_len_called"):
+            inside._IterableDataset_len_called = asked  # noqa: SLF001 - as above
         workers = getattr(inside, "num_workers", None)
         if workers is None:  # a Dataset, iterated by itself
             return info

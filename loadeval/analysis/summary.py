@@ -71,7 +71,7 @@ def steady(run: Run, arm: Arm | None = None) -> npt.NDArray[np.bool_]:
     """Which batches of `run` are steady: a mask over its steps.
 
     Of an alternating run these are the counted ones of `arm`; by default the real one's, or
-    the ideal one's where the real one has none.
+    the ideal one's where the real one has none. Of a replay they are those that were kept.
     """
     steps = run.steps
     closed: npt.NDArray[np.bool_] = steps.step_ns != UNKNOWN
@@ -80,6 +80,8 @@ def steady(run: Run, arm: Arm | None = None) -> npt.NDArray[np.bool_]:
         code = steps.arm[counted].min(initial=len(ARMS)) if arm is None else ARMS.index(arm)
         of_one: npt.NDArray[np.bool_] = steps.arm == code
         return counted & of_one
+    if arm is None and run.header.mode == "replay":
+        arm = "ideal"
     settled: npt.NDArray[np.bool_] = steps.batch >= run.header.warmup
     of_arm: npt.NDArray[np.bool_] = steps.arm == (steps.arm if arm is None else ARMS.index(arm))
     return settled & closed & of_arm

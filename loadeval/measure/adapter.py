@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import chain
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -53,7 +54,8 @@ class IterableAdapter:
         """`iter(loader)`, which is called once, also where a loader is its own iterator."""
         epoch = iter(loader)
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
-        return onwards(epoch) if restarts else epoch
+        # A chain is read on in parts, and after an exception, without an iter() of the loader.
+        return chain(Begun(epoch)) if restarts else epoch
 
     def samples(self, batch: Any) -> int | None:
         """The first dimension of the first array in `batch`; None when there is no such."""
@@ -112,14 +114,14 @@ def is_iterable(loader: Any) -> bool:
     return hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")
 
 
-def onwards(epoch: Iterator[Any]) -> Iterator[Any]:
-    """The rest of `epoch`. Who reads it in parts asks for iter() of each: that might restart it."""
-    while True:
-        try:
-            batch = next(epoch)
-        except StopIteration:
-            return
-        yield batch
+class Begun:
+    """An iterator that is not begun anew by the `iter()` of whoever goes on with it."""
+
+    def __init__(self, epoch: Iterator[Any]) -> None:
+        self._epoch = epoch
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._epoch
 
 
 def length_of(loader: Any) -> int | None:

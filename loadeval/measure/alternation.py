@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from collections import deque
+from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from loadeval.measure.pull import failing, handed_out
-from loadeval.measure.stage import Stage
+from loadeval.measure.stage import Stage, going_on
 from loadeval.record.model import Window
 
 if TYPE_CHECKING:
@@ -18,10 +20,27 @@ if TYPE_CHECKING:
     from loadeval.measure.quiet import Background
     from loadeval.measure.recording import Recording
     from loadeval.measure.schedule import Segment
-    from loadeval.record.model import Pull
+    from loadeval.record.model import Arm, LoaderInfo, Pull
 
+REORDERED = (
+    "mode='alternate' reads batches ahead of training: each is served once, but their order "
+    "changes by a few places, and losses with it. Use mode='log' where that matters"
+)
+DRAWN_EARLIER = (
+    "mode='alternate' reads batches ahead of training: each is served once, in order. But where "
+    "the dataset and the training step draw from one random generator, for crops and for dropout "
+    "say, they draw other numbers. Use mode='log' where that matters"
+)
 LONGEST_QUIET_S = 5.0
 """How long a training step waits, at most, for the loader's background work to end."""
+
+
+def tell_changes(info: LoaderInfo) -> None:
+    """Say what an alternating run changes of a training with a loader like this.
+
+    Logged and not warned of: nothing is wrong, and a warning that is an error would end it.
+    """
+    logging.getLogger("loadeval").warning(REORDERED if info.prefetch_depth else DRAWN_EARLIER)
 
 
 class Alternation:
@@ -61,7 +80,8 @@ class AlternatingEpoch:
     An ideal block leaves the loader's queue full, and a full queue hides for many batches that
     the loader is too slow. So a real block begins by taking what is in the queue, which is
     `held` and served in the next ideal block: the order of batches changes by a few places.
-    `queue_is_full` tells that the loader had filled it before the epoch began.
+    They come before an exception that was raised after them. `queue_is_full` tells that the
+    loader had filled it before the epoch began.
     """
 
     def __init__(
@@ -74,8 +94,9 @@ class AlternatingEpoch:
         self.rest: Iterator[Any] | None = None
         self._shared = shared
         self._held: deque[Any] = deque()
+        self._source = source
         reads_ahead = bool(shared.puller.prefetched)
-        self._source = _with_held_before_an_error(source, self._held) if reads_ahead else source
+        self._in_order = _with_held_before_errors(source, self._held) if reads_ahead else source
         self._opened_ns = opened_ns
         self._epoch = 0
         self._queue_is_full = queue_is_full
@@ -86,64 +107,71 @@ class AlternatingEpoch:
         """See Plan. The epoch's first batch, its start-up, belongs to no block."""
         self._epoch = epoch
         progress = self._shared.progress
-        start = Stage(self._source, 1, since_ns=self._shared.clock() - self._opened_ns)
-        yield from self._uncounted(start)
+        self.asked_ns = self._shared.clock() - self._opened_ns
+        yield from self._uncounted(self._in_order, 1, "real")
         while not self._over:
             segment = progress.segment
             if segment is None:
-                self.rest = chain(handed_out(self._held), self._source)
+                self.rest = self.remainder()
                 return
             yield from self._ideal(segment) if segment.arm == "ideal" else self._real(segment)
-        yield from self._uncounted(Stage(handed_out(self._held), len(self._held), "ideal"))
+        yield from self._uncounted_held()
+
+    def remainder(self) -> Iterator[Any]:
+        """See Plan."""
+        return chain(handed_out(self._held), self._source)
 
     def _real(self, segment: Segment) -> Iterator[Stage]:
-        asked_ns, self.asked_ns = self.asked_ns, None
         if self._queue_is_full:
             yield from self._empty_queue(segment)
         if not self._over:
-            yield from self._uncounted(Stage(self._source, segment.washout, since_ns=asked_ns))
+            yield from self._uncounted(self._in_order, segment.washout, "real")
         if not self._over:
-            yield from self._counted(segment, self._source, self._shared.progress.left)
+            yield from self._counted(segment, self._in_order, self._shared.progress.left)
 
     def _empty_queue(self, segment: Segment) -> Iterator[Stage]:
-        shared = self._shared
-        pulled = shared.puller.pull_prefetched(self._source, segment.pair, self._epoch)
-        shared.keep(pulled.fact)
-        self._hold(pulled)
+        pulled = self._pull(self._shared.puller.prefetched, segment)
         self._queue_is_full = False
         yield from self._ended_by(pulled)
 
     def _ideal(self, segment: Segment) -> Iterator[Stage]:
         shared = self._shared
-        asked_ns, self.asked_ns = self.asked_ns or shared.clock(), None
-        wanted = segment.washout + shared.progress.left - len(self._held)
-        pulled = shared.puller.pull(self._source, wanted, segment.pair, self._epoch)
-        shared.keep(pulled.fact)
+        pulled = self._pull(segment.washout + shared.progress.left - len(self._held), segment)
         shared.wait_until_idle(pulled.fact)
         self._queue_is_full = bool(shared.puller.prefetched)
-        self._hold(pulled)
         count = min(len(self._held), segment.washout + shared.progress.left)
         # Where memory bounds the pull, a wash-out must leave something to count.
         washout = min(segment.washout, count // 2 if pulled.full else count)
         batches = handed_out(self._held)
-        yield from self._uncounted(Stage(batches, washout, "ideal", since_ns=asked_ns))
+        yield from self._uncounted(batches, washout, "ideal")
         if count > washout:
             yield from self._counted(segment, batches, count - washout)
         yield from self._ended_by(pulled)
 
-    def _hold(self, pulled: Pulled) -> None:
-        # Moved, not shared: a batch that was handed out is the consumer's to free.
-        self._held += pulled.batches
-        pulled.batches.clear()
+    def _pull(self, wanted: int, segment: Segment) -> Pulled:
+        pulled = self._shared.puller.pull(
+            self._source, wanted, segment.pair, self._epoch, self._held
+        )
+        self._shared.keep(pulled.fact)
+        return pulled
 
     def _ended_by(self, pulled: Pulled) -> Iterator[Stage]:
         if pulled.error is not None:
-            yield from self._uncounted(Stage(handed_out(self._held), len(self._held), "ideal"))
-            yield Stage(failing(pulled.error), 1)
+            yield from self._uncounted_held()
+            yield from self._uncounted(failing(pulled.error), 1, "real")
         self._over = pulled.exhausted
 
-    def _uncounted(self, stage: Stage) -> Iterator[Stage]:
+    def _uncounted_held(self) -> Iterator[Stage]:
+        return self._uncounted(handed_out(self._held), len(self._held), "ideal")
+
+    def _uncounted(self, source: Iterator[Any], size: int, arm: Arm) -> Iterator[Stage]:
+        """Batches between blocks; what was done since they were asked for is part of their wait.
+
+        So that what loadeval does there, and the loader at its epoch's end, is in no step.
+        """
+        stage = Stage(source, size, arm, since_ns=self.asked_ns)
         yield stage
+        self.asked_ns = stage.asked_ns
         self._shared.progress.pass_by(stage.served)
         self._over = stage.fell_short
 
@@ -173,8 +201,12 @@ class AlternatingEpoch:
         shared.keep(window)
 
 
-def _with_held_before_an_error(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
+def _with_held_before_errors(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
     # No method: a cycle would keep the loader's workers alive after an epoch was broken off.
+    return going_on(partial(_until_error, source, held))
+
+
+def _until_error(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
     while True:
         try:
             batch = next(source)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import sys
-from contextlib import closing
+from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Literal, Protocol
+from weakref import WeakSet
 
 from loadeval.errors import UsageError
+from loadeval.measure.stage import going_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -27,6 +29,9 @@ class Range(Protocol):
 
     def end(self) -> None:
         """End, now."""
+
+    def retire(self) -> None:
+        """End, and begin no more."""
 
 
 class NvtxRange:
@@ -51,6 +56,9 @@ class NvtxRange:
         """See Range."""
         self._end(self._number)
 
+    def retire(self) -> None:
+        """See Range. It may go on: nothing of NVTX was changed for it."""
+
 
 class TorchRange:
     """A range of torch's profiler, recorded if the profiler was on when it began.
@@ -72,6 +80,11 @@ class TorchRange:
         """See Range."""
         _guards.pop(self, None)
 
+    def retire(self) -> None:
+        """See Range."""
+        self.end()
+        self._new_guard = nullcontext
+
 
 _guards: dict[TorchRange, Any] = {}
 """Of the ranges that are open."""
@@ -82,15 +95,33 @@ class EndingRanges:
 
     A range that outlived its profiler would be written to freed memory when it ends while
     another one is on: training would crash where a profiler is stopped and started in one step.
+    It stands there while there are users of it.
     """
 
-    def __init__(self, stop: Callable[..., Any]) -> None:
-        self._stop = stop
+    @classmethod
+    def joined(cls, profiler: Any) -> EndingRanges:
+        """The one that stands there, or a new one, with one user more."""
+        there = profiler._disable_profiler  # noqa: SLF001 - there is no public hook
+        ending = there if isinstance(there, cls) else cls(profiler)
+        ending._users += 1  # noqa: SLF001 - its own class
+        return ending
+
+    def __init__(self, profiler: Any) -> None:
+        self._users = 0
+        self._profiler = profiler
+        self._stop = profiler._disable_profiler  # noqa: SLF001 - as above
+        profiler._disable_profiler = self  # noqa: SLF001 - as above
 
     def __call__(self, *args: Any) -> Any:
         """End the ranges, and stop the profiler."""
         _guards.clear()
         return self._stop(*args)
+
+    def leave(self) -> None:
+        """One user less; after the last one the function of torch is back in its place."""
+        self._users -= 1
+        if not self._users and self._profiler._disable_profiler is self:  # noqa: SLF001 - as above
+            self._profiler._disable_profiler = self._stop  # noqa: SLF001 - as above
 
 
 class Annotation:
@@ -101,8 +132,27 @@ class Annotation:
     loader go quiet.
     """
 
-    def __init__(self, new: Callable[[str], Range]) -> None:
-        self._new = new
+    def __init__(
+        self, new: Callable[[str], Range], hook: Callable[[], EndingRanges | None] = lambda: None
+    ) -> None:
+        self._make = new
+        self._hook = hook
+        self._hooked: EndingRanges | None = None
+        self._made: WeakSet[Range] = WeakSet()
+
+    def close(self) -> None:
+        """End all ranges, begin no more, and leave the profiler as it was."""
+        for one in self._made:
+            one.retire()
+        hooked, self._hooked = self._hooked, None
+        if hooked is not None:
+            hooked.leave()
+
+    def _new(self, name: str) -> Range:
+        self._hooked = self._hooked or self._hook()
+        made = self._make(name)
+        self._made.add(made)
+        return made
 
     def batches(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
         """The batches of `source`, which is not closed with them.
@@ -117,6 +167,23 @@ class Annotation:
                 yield batch
             finally:
                 step.end()
+
+    @contextmanager
+    def around(self, stage: Stage) -> Iterator[None]:
+        """The batches of `stage` in ranges, after an exception of the loader too."""
+        begun: list[Generator[Any, None, None]] = []
+        source = stage.source
+
+        def batches() -> Iterator[Any]:
+            begun.append(self.batches(source, stage.arm))
+            return begun[-1]
+
+        stage.source = going_on(batches)
+        try:
+            yield
+        finally:
+            for one in begun:
+                one.close()
 
     def epoch(self, epoch: Generator[Any, None, None], arm: Arm) -> Iterator[Any]:
         """The batches of `epoch`, which is closed with them."""
@@ -142,17 +209,20 @@ class AnnotatedPlan:
         """See Plan."""
         with closing(self._plan.stages(epoch)) as stages:
             for stage in stages if self._switch is None else _awaited(stages, self._switch):
-                with closing(self._annotation.batches(stage.source, stage.arm)) as batches:
-                    stage.source = batches
+                with self._annotation.around(stage):
                     yield stage
         self.rest, self.asked_ns = self._plan.rest, self._plan.asked_ns
+
+    def remainder(self) -> Iterator[Any]:
+        """See Plan."""
+        return self._plan.remainder()
 
 
 def annotation_for(tool: Tool | None) -> Annotation | None:
     """What puts ranges where `tool` shows them; None for None. Raises UsageError if it cannot."""
     if tool is None:
         return None
-    return Annotation(_torch_ranges() if tool == "torch" else _nvtx_ranges())
+    return _torch_annotation() if tool == "torch" else Annotation(_nvtx_ranges())
 
 
 def _awaited(source: Iterator[Any], waiting: Range) -> Iterator[Any]:
@@ -167,20 +237,18 @@ def _awaited(source: Iterator[Any], waiting: Range) -> Iterator[Any]:
         yield found
 
 
-def _torch_ranges() -> Callable[[str], Range]:
+def _torch_annotation() -> Annotation:
     # Frameworks are imported by name, and only when they are asked for.
     try:
         new_guard = import_module("torch")._C._profiler._RecordFunctionFast  # noqa: SLF001 - 40 times as fast as record_function
-        profiler = import_module("torch.autograd.profiler")
-        stop = profiler._disable_profiler  # noqa: SLF001 - see EndingRanges
+        profiler: Any = import_module("torch.autograd.profiler")
+        profiler._disable_profiler  # noqa: B018, SLF001 - see EndingRanges
     except (ImportError, AttributeError) as error:
         raise UsageError(
             f"annotate='torch' needs torch 2.1 or later, with its profiler, and there is none here "
             f"({error}); install it, or leave annotate out"
         ) from error
-    if not isinstance(stop, EndingRanges):
-        profiler._disable_profiler = EndingRanges(stop)  # type: ignore[attr-defined]  # noqa: SLF001 - as above
-    return partial(TorchRange, new_guard)
+    return Annotation(partial(TorchRange, new_guard), partial(EndingRanges.joined, profiler))
 
 
 def _nvtx_ranges() -> Callable[[str], Range]:

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
 from loadeval.measure.adapter import length_of
-from loadeval.record.metrics import metrics_of, summary_of, write_metrics
+from loadeval.record.metrics import metrics_of, span_of, summary_of, write_metrics
 
 if TYPE_CHECKING:
     import os
 
     from loadeval.measure.measurement import Measurement
+    from loadeval.measure.settings import Settings
 
 
 class DALINames:
@@ -21,6 +23,10 @@ class DALINames:
     _loader: Any
     _measurement: Measurement
 
+    def _measure_anew(self, settings: Settings) -> None:
+        """Begin another run, with other settings; see LoaderEvaluator."""
+        raise NotImplementedError
+
     @property
     def dataloader(self) -> Any:
         """The wrapped loader."""
@@ -28,18 +34,52 @@ class DALINames:
 
     @property
     def mode(self) -> str:
-        """Which mode it has, "log", "replay" or "alternate"."""
+        """Which mode it has, "log", "replay" or "alternate"; another one begins a new run."""
         return self._measurement.settings.mode
+
+    @mode.setter
+    def mode(self, mode: Any) -> None:
+        if mode != self.mode:
+            self._measure_anew(replace(self._measurement.settings, mode=mode))
 
     @property
     def num_cached_batches(self) -> int:
-        """How many batches replay was asked to keep."""
+        """How many batches replay was asked to keep; another number begins a new replay."""
         return self._measurement.settings.num_cached_batches
+
+    @num_cached_batches.setter
+    def num_cached_batches(self, batches: int) -> None:
+        settings = replace(self._measurement.settings, num_cached_batches=batches)
+        if self.mode == "replay" and batches != self.num_cached_batches:
+            self._measure_anew(settings)
+        self._measurement.settings = settings
 
     @property
     def metrics_file(self) -> str | os.PathLike[str] | None:
         """Where `save_metrics()` writes."""
         return self._measurement.settings.metrics_file
+
+    @metrics_file.setter
+    def metrics_file(self, path: str | os.PathLike[str] | None) -> None:
+        self._measurement.settings = replace(self._measurement.settings, metrics_file=path)
+
+    @property
+    def batch_times(self) -> list[float]:
+        """The waits of all epochs, in seconds."""
+        found: list[float] = self.get_metrics().get("batch_times", [])
+        return found
+
+    @property
+    def start_time(self) -> float | None:
+        """When the first batch was asked for, in seconds since 1970; None before that."""
+        started_s, _ = span_of(self._measurement.recording.run())
+        return started_s
+
+    @property
+    def end_time(self) -> float | None:
+        """When the last epoch was at its end, in seconds since 1970; None before that."""
+        _, ended_s = span_of(self._measurement.recording.run())
+        return ended_s
 
     @property
     def cached_batches(self) -> list[Any]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
 from loadeval.measure.adapter import IterableAdapter, check_is_loader
-from loadeval.measure.alternation import AlternatingEpoch, Alternation
+from loadeval.measure.alternation import AlternatingEpoch, Alternation, tell_changes
 from loadeval.measure.annotate import annotation_for
 from loadeval.measure.cache import fill
 from loadeval.measure.counting import Counter
@@ -77,6 +77,9 @@ class Measurement:
             cache = fill(self.adapter, loader, self.counter, wanted, allowed)
         self.cache = cache
         fill_ns = settings.clock() - began
+        self._real_left = settings.replay_after
+        self._real: WholeEpoch | None = None
+        self._has_told = False
         self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
         header = self._header(loader, info, fill_ns)
         log = None
@@ -105,20 +108,68 @@ class Measurement:
             return adapter.epoch(loader)
         clock, recording = self.settings.clock, self.recording
         begin = recording.begin_epoch
-        if self.cache is not None:
-            batches = self._batches_of(adapter, loader)
-            epoch = replayed(self.cache, batches, begin, clock, recording.note, owner)
-            return epoch if self.annotation is None else self.annotation.epoch(epoch, "ideal")
+        if self.cache is not None and not self._left_real():
+            return self._replayed(self.cache, self._batches_of(adapter, loader), owner)
         began = clock()
         source = adapter.epoch(loader)
         opened_ns = clock() - began
-        plan: Plan = WholeEpoch(source, clock, opened_ns)
-        if self.alternation is not None:
+        plan: Plan
+        if self.cache is not None:
+            plan = self._real_first(self.cache, adapter, loader, source, opened_ns, owner)
+        elif self.alternation is None:
+            plan = WholeEpoch(source, clock, opened_ns)
+        else:
             self._stop_with_all_ranks(self.alternation.progress)
+            if not self._has_told:
+                self._has_told = True
+                tell_changes(recording.header.loader)
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
         if self.annotation is not None:
             plan = self.annotation.plan(plan, alternates=self.alternation is not None)
-        return served(plan, begin, self.counter.best_for, clock, owner)
+        return served(plan, source, begin, self.counter.best_for, clock, owner)
+
+    def length(self, loader: Any) -> int:
+        """How many batches an epoch has. Raises what `len(loader)` raises where it has no length.
+
+        TypeError for a replay without end.
+        """
+        batches = self.settings.epoch_batches
+        if self.cache is None or batches is None:
+            return len(loader)
+        if batches == math.inf:
+            raise TypeError("a replay with epoch_batches=math.inf has no length")
+        return int(batches)
+
+    def _replayed(self, cache: BatchCache, batches: float, owner: object) -> Iterator[Any]:
+        recording, clock = self.recording, self.settings.clock
+        epoch = replayed(cache, batches, recording.begin_epoch, clock, recording.note, owner)
+        return epoch if self.annotation is None else self.annotation.epoch(epoch, "ideal")
+
+    def _real_first(
+        self,
+        cache: BatchCache,
+        adapter: Adapter,
+        loader: Any,
+        source: Iterator[Any],
+        opened_ns: int,
+        owner: object,
+    ) -> Plan:
+        """The real batches that come before a replay, and the rest of their epoch replayed."""
+        batches = self._batches_of(adapter, loader)
+        most = min(self._left_real(), batches)
+
+        def then() -> Iterator[Any] | None:
+            adapter.release(loader, source)
+            return self._replayed(cache, batches - most, owner) if most < batches else None
+
+        self._real = WholeEpoch(source, self.settings.clock, opened_ns, most, then)
+        return self._real
+
+    def _left_real(self) -> int:
+        """How many real batches are left to be served before the replay."""
+        real, self._real = self._real, None
+        self._real_left -= 0 if real is None else real.served
+        return self._real_left
 
     def _alternation(self, info: LoaderInfo, enough: Enough | None) -> Alternation:
         settings = self.settings
@@ -143,6 +194,8 @@ class Measurement:
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet."""
         self.recording.close()
+        if self.annotation is not None:
+            self.annotation.close()
         path = self.settings.metrics_file
         if path is None or not self.recording.closed or not self.recording.batches:
             return
@@ -193,6 +246,7 @@ class Measurement:
                 "num_cached_batches": settings.num_cached_batches,
                 "max_cache_bytes": settings.max_cache_bytes,
                 "epoch_batches": epoch_batches,
+                "replay_after": settings.replay_after,
                 "pairs": settings.pairs,
                 "batches": settings.batches,
                 "precision": settings.precision,

@@ -1,4 +1,4 @@
-"""Standing in for a loader: its length, its truth, its attributes."""
+"""Standing in for a loader: its truth, its attributes."""
 
 from __future__ import annotations
 
@@ -19,9 +19,6 @@ class LoaderProxy:
 
     _loader: Any
     _measurement: Measurement
-
-    def __len__(self) -> int:
-        return len(self._loader)
 
     def __bool__(self) -> bool:
         return bool(self._loader)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from loadeval.record.model import Pull
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable, Iterator
 
     from loadeval.measure.adapter import Adapter
@@ -18,13 +18,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Pulled:
-    """Batches in memory of their own, and why there are no more of them.
+    """How many batches were pulled, how long that took, and why there were no more of them.
 
     `error` is what the loader raised after them, `exhausted` that its epoch is over, and
     `full` that more of them would not have fitted.
     """
 
-    batches: deque[Any]
     fact: Pull
     error: Exception | None = None
     exhausted: bool = False
@@ -65,17 +64,18 @@ class Puller:
         self._loads_meanwhile = bool(info.workers)
         self._max_bytes = max_bytes
 
-    def pull_prefetched(self, source: Iterator[Any], pair: int, epoch: int) -> Pulled:
-        """What the loader has in its queue when that is full."""
-        return self.pull(source, self.prefetched, pair, epoch)
+    def pull(
+        self, source: Iterator[Any], wanted: int, pair: int, epoch: int, held: deque[Any]
+    ) -> Pulled:
+        """Add the next `wanted` batches of `source` to `held`, or as many as there are, and fit.
 
-    def pull(self, source: Iterator[Any], wanted: int, pair: int, epoch: int) -> Pulled:
-        """The next `wanted` batches of `source`, or as many as there are, and fit."""
-        batches: deque[Any] = deque()
+        They are copies in memory of their own.
+        """
+        pulled = 0
         ends: dict[str, Any] = {}
         longest_ns: int | None = None
         timed = elapsed_ns = samples = total_bytes = 0
-        while len(batches) < wanted and not ends:
+        while pulled < wanted and not ends:
             asked = self._clock()
             try:
                 batch = next(source)
@@ -87,10 +87,11 @@ class Puller:
                 break
             delivered = self._clock()
             longest_ns = max(longest_ns or 0, delivered - asked)
-            batches.append(self._adapter.keep(batch))
+            held.append(self._adapter.keep(batch))
+            pulled += 1
             count, nbytes = self._counter.count(batch)
             del batch
-            if len(batches) > self.prefetched:
+            if pulled > self.prefetched:
                 timed += 1
                 elapsed_ns += (self._clock() if self._loads_meanwhile else delivered) - asked
                 samples = count + samples if min(count, samples) >= 0 else -1
@@ -98,5 +99,4 @@ class Puller:
             if total_bytes + max(nbytes, 0) > self._max_bytes:
                 ends["full"] = True
         known = samples if timed and samples >= 0 else None
-        fact = Pull(pair, epoch, len(batches), timed, elapsed_ns, known, longest_ns)
-        return Pulled(batches, fact, **ends)
+        return Pulled(Pull(pair, epoch, pulled, timed, elapsed_ns, known, longest_ns), **ends)

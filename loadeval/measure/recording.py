@@ -6,26 +6,29 @@ import os
 import threading
 import warnings
 from collections import deque
+from contextlib import contextmanager
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
 from loadeval.measure.device import Starving, timing_events
-from loadeval.measure.flusher import Flusher
 from loadeval.measure.sampler import NO_PROBES, Sampler
 from loadeval.measure.thinning import Thinning, starvation_of
+from loadeval.measure.threads import BackgroundThreads
 from loadeval.measure.track import Track
 from loadeval.record.model import Block, Event
 from loadeval.record.runlog import Assembly
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from loadeval.measure.sampler import Probes
     from loadeval.record.lines import Line
     from loadeval.record.model import EpochEnd, Header, Pull, Run, Window
     from loadeval.record.runlog import RunLog
 
+FLUSH_INTERVAL_S = 0.5
+"""Half of the second that a killed process may lose."""
 MAX_WAITING_CHUNKS = 8
 """Chunks that may wait for the log's thread before the hot loop writes them itself."""
 UNSEEN = (
@@ -64,9 +67,11 @@ class Recording:
         self._epochs = 0
         self._live: list[Track] = []
         self._kept: list[Line] = []
-        self._lock = threading.RLock()
-        self._flusher: Flusher | None = None
-        self._sampler = Sampler(probes, clock, self.origin_ns)
+        self._to_do: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._locked_by: int | None = None
+        self._threads = BackgroundThreads()
+        self._sampler = Sampler(probes, clock, self.origin_ns, self._threads)
         self._starving: list[Starving] = []
         self._spare_events: deque[Any] = deque()
         self._process = os.getpid()
@@ -88,8 +93,8 @@ class Recording:
 
     def started(self) -> None:
         """From now on there is something to write."""
-        if self._log is not None and self._flusher is None:
-            self._flusher = Flusher(self.drain)
+        if self._log is not None:
+            self._threads.start("loadeval-log", self.drain, FLUSH_INTERVAL_S)
         self._sampler.start_when_due()
 
     def chunk_filled(self, track: Track) -> None:
@@ -100,55 +105,46 @@ class Recording:
         if self._log is None or len(track.chunks) > MAX_WAITING_CHUNKS:
             self.drain()
         if track.has_batches:
-            self._sampler.start_when_due()
+            self.started()
 
     def epoch_ended(self, track: Track, end: EpochEnd) -> None:
         """Bring all of the epoch to where it is kept."""
-        if self.closed:
-            return
-        with self._lock:
-            self.drain()
-            self._live.remove(track)
-            for line in (*track.rest(end.request_ns), end):
-                self._keep(line)
-        if end.cause == "exhausted" and not track.has_batches:
+        if end.cause == "exhausted" and not track.has_batches and not self.closed:
             warnings.warn(EMPTY, LoadevalWarning, stacklevel=4)  # where a batch was asked for
-        if track.starving is not None:
-            track.starving.ended = True
-        if not self._live:
-            self._stop_threads()
+        self._do(partial(self._end, track, end))
 
     def mark(self) -> None:
         """Have the probes read now, at the edge of a block."""
         self._sampler.mark()
 
-    def keep(self, fact: Pull | Window) -> None:
+    def keep(self, fact: Pull | Window | Event) -> None:
         """Record what happened at the edge of a block."""
-        self._keep(fact)
+        with self._locked():
+            if not self.closed:
+                self._keep(fact)
 
     def note(self, message: str) -> None:
         """Record an event, now."""
-        self._keep(Event(self._clock() - self.origin_ns, message))
+        self.keep(self._event(message))
 
     def drain(self) -> None:
         """Take what the live epochs have measured to where it is kept."""
-        with self._lock:
-            for track in list(self._live):
-                for block in track.take():
-                    self.batches += len(block)
-                    for line in track.kept_of(block):
-                        self._keep(line)
-            self._drain_beside()
+        with self._locked():
+            self._drain()
 
     def run(self) -> Run:
         """Everything measured so far; from the log where there is one."""
-        with self._lock:
-            self.drain()
-            assembly = Assembly.of_file(self._log.path) if self._log else Assembly(None)
-            rest = [line for track in self._live for line in track.rest(None)]
-            for line in ([] if assembly.header else [self.header]) + self._kept + rest:
-                assembly.take(line)
-        assembly.closed = self.closed
+        with self._locked():
+            self._drain()
+            log, header = self._log, [self.header]
+            written = 0 if log is None else log.written_bytes
+            lines = [*self._kept, *self._rest()]
+            closed = self.closed
+        # Reading a long log takes seconds, in which the training goes on.
+        assembly = Assembly(None) if log is None else Assembly.of_file(log.path, written)
+        for line in ([] if assembly.header else header) + lines:
+            assembly.take(line)
+        assembly.closed = closed
         return assembly.run()
 
     def close(self) -> None:
@@ -158,33 +154,90 @@ class Recording:
         """
         if os.getpid() != self._process:
             return
-        self._stop_threads()
+        unseen = self.expects_batches and not self._epochs and not self.closed
+        self._threads.stop()
         self._sampler.close()
-        with self._lock:
-            for starving in self._starving:
-                starving.wait()
-            self.drain()
-            for line in [line for track in self._live for line in track.rest(None)]:
-                self._keep(line)
-            self.closed = True
-            self._live.clear()
-            unseen = self.expects_batches and not self._epochs
-            if unseen:
-                self.note(UNSEEN)
-            log = self._log
-            if log is not None and not log.broken:
-                self._attempt(log, partial(log.end, self.batches))
+        self._do(partial(self._close, unseen))
         if unseen:
             warnings.warn(UNSEEN, LoadevalWarning, stacklevel=2)
 
-    def _keep(self, line: Line) -> None:
+    def _close(self, unseen: bool) -> None:
+        if self.closed:
+            return
+        for starving in self._starving:
+            starving.wait()
+        self._drain()
+        for line in self._rest():
+            self._keep(line)
+        self.closed = True
+        self._live.clear()
+        if unseen:
+            self._keep(self._event(UNSEEN))
+        if self._log is not None and not self._log.broken:
+            self._attempt(self._log, partial(self._log.end, self.batches))
+
+    def _do(self, work: Callable[[], None]) -> None:
+        """Do `work` alone with the recording: now, or when what this thread is doing is done.
+
+        The garbage collector may end an abandoned epoch, or a whole recording, in the middle of
+        anything, on any thread.
+        """
+        self._to_do.append(work)
+        if self._locked_by != threading.get_ident():
+            with self._locked():
+                pass
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
         with self._lock:
-            log = self._log
-            if log is not None and not log.broken:
-                written = line.with_steps() if isinstance(line, Block) else line
-                self._attempt(log, partial(log.write, written))
-            if log is None or log.broken:
-                self._kept.append(line)
+            self._locked_by = threading.get_ident()
+            live = len(self._live)
+            try:
+                yield
+                while self._to_do:
+                    self._to_do.popleft()()
+            finally:
+                self._locked_by = None
+        if live and not self._live:  # not before the lock is free, for which a thread may wait
+            self._threads.stop()
+
+    def _end(self, track: Track, end: EpochEnd) -> None:
+        if self.closed or track not in self._live:
+            return
+        self._drain()
+        self._live.remove(track)
+        for line in (*track.rest(end.request_ns), end):
+            self._keep(line)
+        if track.starving is not None:
+            track.starving.ended = True
+
+    def _drain(self) -> None:
+        for track in list(self._live):
+            for block in track.take():
+                self.batches += len(block)
+                for line in track.kept_of(block):
+                    self._keep(line)
+        self._drain_beside()
+
+    def _rest(self) -> list[Line]:
+        """What the live epochs would keep besides if they ended now."""
+        lines: list[Line] = []
+        for track in self._live:
+            failure = track.failure
+            lines += track.rest(None if failure is None else failure.request_ns)
+            lines += [] if failure is None else [failure]
+        return lines
+
+    def _event(self, message: str) -> Event:
+        return Event(self._clock() - self.origin_ns, message)
+
+    def _keep(self, line: Line) -> None:
+        log = self._log
+        if log is not None and not log.broken:
+            written = line.with_steps() if isinstance(line, Block) else line
+            self._attempt(log, partial(log.write, written))
+        if log is None or log.broken:
+            self._kept.append(line)
 
     def _attempt(self, log: RunLog, write: Callable[[], None]) -> None:
         try:
@@ -212,20 +265,17 @@ class Recording:
             if starving.done:
                 self._starving.remove(starving)
 
-    def _stop_threads(self) -> None:
-        flusher, self._flusher = self._flusher, None
-        if flusher is not None:
-            flusher.stop()
-        self._sampler.stop()
-
     def _stay_out_of_the_parents_log(self) -> None:
         if os.getpid() == self._process:
             return
         self._process = os.getpid()
         if self._log is not None:
             self._log.close()
-        self._log = self._flusher = None
-        self._sampler = Sampler(NO_PROBES, self._clock, self.origin_ns)
+        self._log = None
+        self._threads = BackgroundThreads()
+        self._sampler = Sampler(NO_PROBES, self._clock, self.origin_ns, self._threads)
         self._starving = []
         self._live, self._kept = [], []
-        self._lock = threading.RLock()
+        self._to_do.clear()
+        self._lock = threading.Lock()
+        self._locked_by = None

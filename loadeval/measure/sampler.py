@@ -16,6 +16,8 @@ from loadeval.record.readings import Readings
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from loadeval.measure.threads import BackgroundThreads
+
 Row = tuple[int, "Mapping[str, float]"]
 """When it was read, and the value of each quantity, NaN for what is not known."""
 Found = tuple[str, str, Row]
@@ -59,18 +61,21 @@ NO_PROBES = Probes((), 1.0)
 class Sampler:
     """Reads `probes` at their interval while epochs are served, first after one interval.
 
-    The thread that does is started when a reading is due, not with the epoch: of an epoch that
-    is over sooner nothing could be read, and it need not pay for a thread.
+    The thread that does is one of `threads`, and started when a reading is due, not with the
+    epoch: of an epoch that is over sooner nothing could be read, and it need not pay for a thread.
 
     A probe that raises ends, and so does a subject that it has text for: why is told in the
     readings, and by an Event when there had been some.
     """
 
-    def __init__(self, probes: Probes, clock: Callable[[], int], origin_ns: int) -> None:
+    def __init__(
+        self, probes: Probes, clock: Callable[[], int], origin_ns: int, threads: BackgroundThreads
+    ) -> None:
         self._interval_s = probes.interval_s
         self._interval_ns = int(probes.interval_s * 1e9)
         self._clock = clock
         self._origin_ns = origin_ns
+        self._threads = threads
         self._due_ns: int | None = None
         self._waiting = list(probes.probes)
         self._open: list[Probe] = []
@@ -78,36 +83,22 @@ class Sampler:
         self._said: deque[Readings | Event] = deque()
         self._ticks = 0
         self._reading = threading.Lock()
-        self._stopping: threading.Event | None = None
-        self._thread: threading.Thread | None = None
 
     def start_when_due(self) -> None:
         """Read from now on, if an interval has passed since this was first asked for.
 
-        Or since the last reading; and unless it reads already, or there is nothing to read.
+        Or since the last reading; and unless there is nothing to read.
         """
-        if self._thread is not None or not (self._waiting or self._open):
+        if not (self._waiting or self._open):
             return
         now_ns = self._clock()
         if self._due_ns is None:
             self._due_ns = now_ns + self._interval_ns
         if now_ns >= self._due_ns:
-            self._stopping = threading.Event()
-            self._thread = threading.Thread(
-                target=self._work, args=(self._stopping,), name="loadeval-probes", daemon=True
-            )
-            self._thread.start()
-
-    def stop(self) -> None:
-        """Read no more, once a reading that is under way is done."""
-        thread, self._thread = self._thread, None
-        if thread is not None and self._stopping is not None:
-            self._stopping.set()
-            thread.join()
+            self._threads.start("loadeval-probes", self._read_all, self._interval_s, at_once=True)
 
     def close(self) -> None:
-        """Stop, and end all probes."""
-        self.stop()
+        """End all probes, when the threads are stopped."""
         for probe in self._open:
             _close(probe)
         self._open, self._waiting = [], []
@@ -138,11 +129,9 @@ class Sampler:
             for probe in list(self._open):
                 self._attempt(probe, self._read)
 
-    def _work(self, stopping: threading.Event) -> None:
-        while not stopping.is_set():
-            self.tick()
-            self._due_ns = self._clock() + self._interval_ns
-            stopping.wait(self._interval_s)
+    def _read_all(self) -> None:
+        self.tick()
+        self._due_ns = self._clock() + self._interval_ns
 
     def _opened(self, probe: Probe) -> None:
         probe.open()

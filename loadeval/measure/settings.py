@@ -33,6 +33,7 @@ class Settings:
     max_cache_bytes: int
     name: str | None = None
     epoch_batches: float | None = None
+    replay_after: int = 0
     overwrite: bool
     pairs: int | None
     batches: int | None
@@ -46,7 +47,13 @@ class Settings:
 
     def __post_init__(self) -> None:
         _one_of(get_args(Mode), "mode", self.mode)
-        _at_least(1, "num_cached_batches", self.num_cached_batches)
+        _at_least(1 if self.mode == "replay" else 0, "num_cached_batches", self.num_cached_batches)
+        _at_least(0, "replay_after", self.replay_after)
+        if self.replay_after and self.mode != "replay":
+            raise UsageError(
+                f"replay_after is {self.replay_after} in mode {self.mode!r}, which replays "
+                "nothing; expected mode='replay', or no replay_after="
+            )
         _at_least(1, "max_cache_bytes", self.max_cache_bytes)
         if self.warmup is not None:
             _at_least(0, "warmup", self.warmup)

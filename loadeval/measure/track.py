@@ -31,6 +31,9 @@ class Keeper(Protocol):
     def chunk_filled(self, track: Track) -> None:
         """A chunk is full, or the first one is about to be begun."""
 
+    def note(self, message: str) -> None:
+        """Something happened that bears on what the numbers mean."""
+
     def epoch_ended(self, track: Track, end: EpochEnd) -> None:
         """No batch comes any more."""
 
@@ -104,6 +107,7 @@ class Track:
         self.epoch = epoch
         self.starving = starving
         self.thinning = thinning
+        self.failure: EpochEnd | None = None
         self.chunks: deque[Chunk] = deque()
         self.has_batches = False
 
@@ -141,16 +145,37 @@ class Track:
         """What is to be kept besides if the epoch ends now: see Thinning."""
         return [] if self.thinning is None else self.thinning.rest(request_ns)
 
-    def end(
+    def failed(self, request: int, now: int, error: BaseException) -> None:
+        """Note that the loader raised `error`; it ends the epoch unless `resume` is called."""
+        self.failure = self._ended("failed", request, now, error)
+
+    def resume(self) -> None:
+        """Another batch is asked for, after an exception if there was one."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            # An error of a worker has the worker's traceback in its text.
+            *_, what = str(failure.error).strip().splitlines()
+            self.keeper.note(f"epoch {self.epoch}: the loader raised {what}, and was read on")
+
+    def end_failed(self) -> None:
+        """The epoch ended with its exception: nobody asks for another batch."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            self.keeper.epoch_ended(self, failure)
+
+    def end(self, cause: Cause, request: int | None = None, now: int | None = None) -> None:
+        """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""
+        self.keeper.epoch_ended(self, self._ended(cause, request, now))
+
+    def _ended(
         self,
         cause: Cause,
-        request: int | None = None,
-        now: int | None = None,
+        request: int | None,
+        now: int | None,
         error: BaseException | None = None,
-    ) -> None:
-        """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""
+    ) -> EpochEnd:
         asked = waited = None
         if request is not None and now is not None:
             asked, waited = request - self.keeper.origin_ns, now - request
         text = None if error is None else f"{type(error).__name__}: {error}"
-        self.keeper.epoch_ended(self, EpochEnd(self.epoch, cause, asked, waited, text))
+        return EpochEnd(self.epoch, cause, asked, waited, text)

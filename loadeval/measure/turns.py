@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import uuid
-from contextlib import closing
 from dataclasses import replace
 from datetime import datetime, timezone
 from typing import TYPE_CHECKING, Any
@@ -113,11 +112,10 @@ class Turns:
         opened_ns = clock() - began_ns
         plan = AlternatingEpoch(self._alternation, source, opened_ns, self._fills_its_queue_at_rest)
         begin, count = self._recording.begin_epoch, self._counter.best_for
-        with closing(served(plan, begin, count, clock, self)) as batches:
-            for batch in batches:
-                if progress.segment is None:  # all has been counted, and this is of the rest
-                    return
-                yield batch
+        for batch in served(plan, source, begin, count, clock, self):
+            if progress.segment is None:  # all has been counted, and this is of the rest
+                return
+            yield batch
 
     def _segments(self, number: int) -> Iterator[Segment]:
         settings, rounds = self._settings, self._settings.pairs or 1

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -41,6 +42,23 @@ def metrics_of(run: Run) -> dict[str, Any]:
         "cached_batches": run.header.cache.batches if run.header.cache else 0,
         "cache_ready": run.header.cache is not None,
     }
+
+
+def span_of(run: Run) -> tuple[float | None, float | None]:
+    """When the first batch was asked for, and when the last epoch was read to its end.
+
+    In seconds since 1970; None before the first batch, and while or after an epoch goes on that
+    was not read to its end.
+    """
+    steps = run.steps
+    if not len(steps):
+        return None, None
+    created_s = datetime.fromisoformat(run.header.created).timestamp()
+    last = next((end for end in run.ends if end.epoch == steps.epoch[-1]), None)
+    if last is None or last.cause != "exhausted" or last.request_ns is None:
+        return created_s + int(steps.request_ns[0]) / SECOND_NS, None
+    ended_ns = last.request_ns + (last.wait_ns or 0)
+    return created_s + int(steps.request_ns[0]) / SECOND_NS, created_s + ended_ns / SECOND_NS
 
 
 class _Total(NamedTuple):

@@ -30,7 +30,8 @@ class RunLog:
     """Appends lines to a new file; each line is handed to the system whole and at once.
 
     Nothing is buffered in the process, so a killed process loses nothing that was written.
-    `broken` is for the writer's owner to set, once the system takes no more.
+    `broken` is for the writer's owner to set, once the system takes no more. `written_bytes` is
+    what it has taken.
     Raises RunLogError when the file exists already or cannot be written.
     """
 
@@ -38,6 +39,7 @@ class RunLog:
         self, path: str | os.PathLike[str], header: Header, *, overwrite: bool = False
     ) -> None:
         self.path = Path(path)
+        self.written_bytes = 0
         self.broken = False
         try:
             self._file = self.path.open("wb" if overwrite else "xb", buffering=0)
@@ -66,7 +68,9 @@ class RunLog:
         """Append `line`. Raises OSError when the system does not take it."""
         rest = to_text(encode(line)).encode()
         while rest:
-            rest = rest[self._file.write(rest) :]
+            taken = self._file.write(rest)
+            self.written_bytes += taken
+            rest = rest[taken:]
 
     def end(self, batches: int) -> None:
         """Append the line that says the run ended by itself, and close the file."""
@@ -111,8 +115,8 @@ class Assembly:
         self._order = Order()
 
     @classmethod
-    def of_file(cls, path: Path) -> Assembly:
-        """The lines of the run log at `path`.
+    def of_file(cls, path: Path, size_bytes: int | None = None) -> Assembly:
+        """The lines of the run log at `path`, or those in its first `size_bytes`.
 
         A log whose process was killed has no end line, and may have half a last line: both
         are told in `Run.notes`. Anything else that is wrong raises RunLogError with its line
@@ -122,6 +126,10 @@ class Assembly:
         with opened(path) as file:
             for number, text in enumerate(file, start=1):
                 assembly.add_text(number, text)
+                if size_bytes is not None:
+                    size_bytes -= len(text)
+                    if size_bytes <= 0:
+                        break
         return assembly
 
     def add_text(self, number: int, text: bytes) -> None:

@@ -8,7 +8,7 @@ import pickle
 import subprocess
 import sys
 from contextlib import suppress
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -274,3 +274,26 @@ def test_a_used_up_epoch_of_nothing_is_said() -> None:
     empty = DataLoader(TensorDataset(torch.zeros(0, 2)), batch_size=8)
     with pytest.warns(LoadevalWarning, match="gave no batch"):
         assert list(LoaderEvaluator(empty)) == []
+
+
+class Short(IterableDataset[int]):
+    """Says that it has four samples, and has twenty."""
+
+    def __len__(self) -> int:
+        return 4
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(20))
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+def test_nobody_but_the_user_asks_for_the_length_of_a_stream(mode: str) -> None:
+    """Torch warns where a stream is longer than it said, but only who has asked for its length."""
+    loader = DataLoader(Short(), batch_size=2)
+    evaluator = LoaderEvaluator(loader, mode)
+    assert evaluator.recorded().header.loader.length == 2
+    for _ in chain(evaluator, loader):  # a list would ask
+        pass
+    assert len(evaluator) == 2
+    with pytest.warns(UserWarning, match="Length of IterableDataset"):
+        list(loader)

@@ -380,7 +380,7 @@ def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
 
 
 @pytest.mark.parametrize("prefetched", [0, 4])
-@pytest.mark.parametrize("length", range(20, 80, 7))
+@pytest.mark.parametrize("length", range(20, 60))
 def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None:
     """However long the loader takes to find that it has no more, as to stop its workers."""
 
@@ -404,3 +404,17 @@ def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None
     for window in run.windows:
         summed[window.pair, ARMS.index(window.arm)] -= window.elapsed_ns
     assert {pair: left for (pair, _), left in summed.items() if left and pair != UNKNOWN} == {}
+
+
+@pytest.mark.parametrize(
+    ("prefetched", "said"), [(4, "order changes by a few places"), (0, "they draw other numbers")]
+)
+def test_what_it_changes_of_a_training_is_said_once(
+    prefetched: int, said: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """When the first epoch begins, with the mode that changes nothing; it is no warning."""
+    evaluator, _, clock = alternating(40, prefetched)
+    train(evaluator, clock, epochs=2)
+    (record,) = caplog.records
+    assert said in record.message
+    assert "mode='log'" in record.message

@@ -14,6 +14,7 @@ import pytest
 from loadeval import LoaderEvaluator, read_run
 from loadeval.errors import ProbeError, UsageError
 from loadeval.measure.sampler import Probes, Sampler
+from loadeval.measure.threads import BackgroundThreads
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -171,7 +172,8 @@ def reading() -> bool:
 def test_a_sampler_reads_until_it_is_stopped() -> None:
     """It begins once an interval has passed, with one thread; after stop() there is none."""
     probe, clock = Counting(), FakeClock()
-    sampler = Sampler(Probes((probe,), 0.001), clock, 0)
+    threads = BackgroundThreads()
+    sampler = Sampler(Probes((probe,), 0.001), clock, 0, threads)
     sampler.start_when_due()
     assert not reading()
     for _ in range(2):
@@ -180,8 +182,8 @@ def test_a_sampler_reads_until_it_is_stopped() -> None:
         sampler.start_when_due()
         assert sum(thread.name == "loadeval-probes" for thread in threading.enumerate()) == 1
         assert probe.was_read.wait(20)
-        sampler.stop()
-        sampler.stop()
+        threads.stop()
+        threads.stop()
         assert not reading()
         probe.was_read.clear()
     assert probe.did == ["open"]
@@ -190,7 +192,10 @@ def test_a_sampler_reads_until_it_is_stopped() -> None:
 def test_with_nothing_to_read_there_is_no_thread() -> None:
     """Neither without probes, nor once every probe has ended."""
     clock = FakeClock()
-    empty, ended = (Sampler(Probes(probes, 1), clock, 0) for probes in ((), (Counting(0),)))
+    threads = BackgroundThreads()
+    empty, ended = (
+        Sampler(Probes(probes, 1), clock, 0, threads) for probes in ((), (Counting(0),))
+    )
     ended.tick()
     for sampler in (empty, ended):
         for _ in range(2):

@@ -11,17 +11,18 @@ import threading
 import time
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import psutil
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
-from loadeval.measure import flusher, recording
+from loadeval.measure import recording, threads
 from loadeval.measure.stage import CHUNK
+from loadeval.record.runlog import Assembly
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 
 def log_threads() -> list[threading.Thread]:
@@ -107,7 +108,7 @@ def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits in memory is bounded, also without any help of the thread."""
-    monkeypatch.setattr(flusher, "INTERVAL_S", 1000)
+    monkeypatch.setattr(recording, "FLUSH_INTERVAL_S", 1000)
     path = tmp_path / "run.jsonl"
     epoch = iter(LoaderEvaluator(range(8 * CHUNK), log_file=path))
     for _ in range(8 * CHUNK):
@@ -216,3 +217,72 @@ def test_history_in_a_log_takes_no_memory(tmp_path: Path) -> None:
         pass
     gc.collect()
     assert process.memory_info().rss - before < 15_000_000
+
+
+def _on_a_thread_of_ours(evaluator: LoaderEvaluator, work: Callable[[], None]) -> None:
+    """Do `work` on the thread that writes the log, in the middle of that."""
+    done = threading.Event()
+    kept = evaluator._measurement.recording._drain_beside
+
+    def drain_beside() -> None:
+        kept()
+        if isinstance(threading.current_thread(), threads._Repeating) and not done.is_set():
+            work()
+            done.set()
+
+    evaluator._measurement.recording._drain_beside = drain_beside  # type: ignore[method-assign]
+    assert done.wait(20)
+
+
+def test_an_epoch_may_be_freed_on_a_thread_of_ours(tmp_path: Path) -> None:
+    """By the garbage collector, say: it ends, and both threads with it, none waiting for itself."""
+    evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl", probe_interval_s=1e-9)
+    epochs = [iter(evaluator)]
+    next(epochs[0])
+    next(epochs[0])
+    running = [one for one in threading.enumerate() if one.name.startswith("loadeval-")]
+    assert len(running) == 2
+    _on_a_thread_of_ours(evaluator, epochs.clear)
+    for thread in running:
+        thread.join(20)
+        assert not thread.is_alive()
+    run = evaluator.recorded()
+    assert [end.cause for end in run.ends] == ["broken off"]
+    assert len(run.steps) == 2
+
+
+def test_an_evaluator_may_be_freed_on_a_thread_of_ours(tmp_path: Path) -> None:
+    """With its epoch: its log is complete then."""
+    evaluators = [LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")]
+    epochs = [iter(evaluators[0])]
+    next(epochs[0])
+    measurement = evaluators[0]._measurement
+
+    def free() -> None:
+        epochs.clear()
+        measurement.close()
+
+    _on_a_thread_of_ours(evaluators[0], free)
+    assert evaluators[0].recorded().closed
+    assert read_run(tmp_path / "run.jsonl").closed
+
+
+def test_training_goes_on_while_the_run_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """recorded() takes the log as it is, and parses it with the recording free to go on."""
+    evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")
+    list(evaluator)
+    of_file = Assembly.of_file
+
+    def meanwhile(path: Path, size_bytes: int) -> Any:
+        thread = threading.Thread(target=list, args=(evaluator,))
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+        return of_file(path, size_bytes)
+
+    monkeypatch.setattr(Assembly, "of_file", meanwhile)
+    assert len(evaluator.recorded().steps) == 10
+    monkeypatch.undo()
+    assert len(evaluator.recorded().steps) == 20

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from importlib.metadata import EntryPoint
-from typing import TYPE_CHECKING
+import os
+import subprocess
+import sys
+from importlib.metadata import EntryPoint, distribution
+from pathlib import Path
+from zipfile import ZipFile
 
+import pytest
 from torch.utils.data import DataLoader
 
-from loadeval import IterableAdapter
+from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
 from loadeval.measure import registry
 from loadeval_adapters.pytorch import PyTorchAdapter
 
-if TYPE_CHECKING:
-    import pytest
+ROOT = Path(__file__).parents[2]
 
 
 class LongerAdapter(IterableAdapter):
@@ -43,3 +47,45 @@ def test_the_longest_prefix_wins(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(registry, "registered", lambda: points)
     adapter = registry.adapter_for(DataLoader([1]))  # type: ignore[arg-type]
     assert type(adapter).__name__ == "LongerAdapter"
+
+
+def test_our_own_adapters_need_no_entry_points() -> None:
+    """The table of those that come with loadeval is that of its entry points."""
+    points = distribution("loadeval").entry_points.select(group=registry.GROUP)
+    assert {
+        point.name: point.value.removeprefix("loadeval_adapters.") for point in points
+    } == registry.OWN
+
+
+def test_a_zipped_copy_knows_its_loaders(tmp_path: Path) -> None:
+    """Without metadata too: no loader of theirs is taken for any iterable."""
+    archive = tmp_path / "copy.zip"
+    with ZipFile(archive, "w") as copy:
+        for folder in (ROOT, ROOT / "adapters"):
+            for path in folder.glob("loadeval*/**/*.py"):
+                copy.write(path, path.relative_to(folder))
+    program = f"""
+import importlib.metadata, sys
+sys.path.insert(0, {str(archive)!r})
+importlib.metadata.entry_points = lambda **_: ()
+import loadeval
+from torch.utils.data import DataLoader
+assert loadeval.__file__.startswith({str(archive)!r})
+info = loadeval.LoaderEvaluator(DataLoader([1], num_workers=2)).recorded().header.loader
+print(info.adapter, info.workers)
+"""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    found = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True, env=environment
+    )
+    assert found.stdout.split() == ["loadeval_adapters.pytorch.PyTorchAdapter", "2"]
+
+
+def test_an_adapter_that_is_missing_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loader is measured as any iterable then, which an alternating run may get wrong."""
+    points = {"torch.utils.data": EntryPoint("torch.utils.data", "nowhere:Never", registry.GROUP)}
+    monkeypatch.setattr(registry, "registered", lambda: points)
+    with pytest.warns(LoadevalWarning, match=r"nowhere:Never, cannot be imported") as said:
+        evaluator = LoaderEvaluator(DataLoader([1, 2]))  # type: ignore[arg-type]
+    assert said[0].filename == __file__
+    assert len(list(evaluator)) == 2

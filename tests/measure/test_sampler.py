@@ -9,6 +9,7 @@ import pytest
 
 from loadeval.errors import ProbeError
 from loadeval.measure.sampler import Probes, Sampler
+from loadeval.measure.threads import BackgroundThreads
 from loadeval.record.model import Event
 from loadeval.record.readings import Readings
 from loadeval.testing import FakeClock
@@ -53,7 +54,7 @@ class Script:
 def sampler(*probes: Script) -> tuple[Sampler, FakeClock]:
     """A sampler that is ticked by hand, and its clock."""
     clock = FakeClock(ORIGIN_NS)
-    return Sampler(Probes(probes, 1000), clock, clock.now_ns), clock
+    return Sampler(Probes(probes, 1000), clock, clock.now_ns, BackgroundThreads()), clock
 
 
 def told(taken: list[Readings | Event]) -> list[Any]:

@@ -13,7 +13,10 @@ from loadeval import LoaderEvaluator, UsageError
     ("options", "message"),
     [
         ({"mode": "reply"}, "mode is 'reply'; expected 'log' or 'replay'"),
-        ({"num_cached_batches": 0}, "num_cached_batches is 0; expected a whole number, 1 or"),
+        (
+            {"mode": "replay", "num_cached_batches": 0},
+            "num_cached_batches is 0; expected a whole number, 1 or",
+        ),
         ({"num_cached_batches": 2.0}, "num_cached_batches is 2.0"),
         ({"max_cache_bytes": -1}, "max_cache_bytes is -1"),
         ({"warmup": -1}, "warmup is -1; expected a whole number, 0 or more"),

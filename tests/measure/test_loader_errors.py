@@ -1,0 +1,190 @@
+"""A loader that raises in the middle of an epoch, and can be read on."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from loadeval import LoaderEvaluator, evaluate_in_place, read_run
+from loadeval.testing import FakeClock
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+CORRUPT = {13, 14, 50, 99}
+
+
+class Corrupt(Dataset[int]):
+    """A hundred numbers, some of which cannot be decoded."""
+
+    def __len__(self) -> int:
+        return 100
+
+    def __getitem__(self, index: int) -> int:
+        if index in CORRUPT:
+            raise ValueError(f"sample {index} is corrupt")
+        return index
+
+
+class Stream(IterableDataset[int]):
+    """The same as a stream, which can be read on too."""
+
+    def __iter__(self) -> Iterator[int]:
+        return map(Corrupt().__getitem__, range(100))
+
+
+class Scripted:
+    """Serves numbers, each 10 ns after it was asked for, and raises what is in their place."""
+
+    def __init__(self, *batches: Any, clock: FakeClock | None = None) -> None:
+        self.batches = batches
+        self.clock = clock or FakeClock()
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._served, self.batches)
+
+    def _served(self, batch: Any) -> Any:
+        self.clock.advance(10)
+        if isinstance(batch, BaseException):
+            raise batch
+        return batch
+
+
+def read_on(batches: Iterator[Any]) -> list[Any]:
+    """Everything that comes out of it: batches as lists, errors as their last line."""
+    found: list[Any] = []
+    while True:
+        try:
+            batch = next(batches)
+        except StopIteration:  # noqa: PERF203 - it is about what follows an exception
+            return found
+        except (ValueError, KeyboardInterrupt) as error:
+            found.append(str(error).strip().splitlines()[-1])
+        else:
+            found.append(batch.tolist() if isinstance(batch, torch.Tensor) else batch)
+
+
+@pytest.mark.parametrize("annotate", [None, "torch"])
+@pytest.mark.parametrize("dataset", [Corrupt(), Stream()], ids=["map", "iterable"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_the_epoch_goes_on_as_the_loaders_own(
+    workers: int, dataset: Dataset[int], annotate: str | None
+) -> None:
+    """Who catches the error of a corrupt batch gets the batches behind it, in their order."""
+    loader = DataLoader(dataset, 4, num_workers=workers)
+    expected = read_on(iter(loader))
+    assert any(isinstance(one, str) for one in expected)
+    assert read_on(iter(LoaderEvaluator(loader, annotate=annotate))) == expected
+
+
+@pytest.mark.parametrize("annotate", [None, "torch"])
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_alternating_epoch_goes_on_too(workers: int, annotate: str | None) -> None:
+    """Every batch is served once, and every error raised once, behind all batches before it."""
+    loader = DataLoader(Corrupt(), 4, num_workers=workers)
+    expected = read_on(iter(loader))
+    found = read_on(iter(LoaderEvaluator(loader, "alternate", annotate=annotate)))
+    assert sorted(map(str, found)) == sorted(map(str, expected))
+    for error in (one for one in found if isinstance(one, str)):
+        before = found[: found.index(error)]
+        assert all(one in before for one in expected[: expected.index(error)])
+
+
+def test_the_epoch_goes_on_in_place() -> None:
+    """Measured where it is, a loader is read on as it would be otherwise."""
+    loader = DataLoader(Corrupt(), 4)
+    expected = read_on(iter(loader))
+    with evaluate_in_place(loader) as evaluator:
+        assert read_on(iter(loader)) == expected
+        assert len(evaluator.recorded().steps) == len(expected) - 3
+
+
+def test_a_generator_is_over_once_it_has_raised() -> None:
+    """As it is by itself."""
+
+    def batches() -> Iterator[int]:
+        yield 1
+        raise ValueError("no more")
+
+    assert read_on(batches()) == [1, "no more"]
+    assert read_on(iter(LoaderEvaluator(batches))) == [1, "no more"]
+
+
+def test_what_an_error_took_is_waited_for_the_next_batch() -> None:
+    """From the request that raised to the delivery of the batch behind, and in no step."""
+    loader = Scripted(0, 1, ValueError("bad"), 3, 4)
+    evaluator = LoaderEvaluator(loader, clock=loader.clock)
+    epoch = iter(evaluator)
+    for _ in range(2):
+        next(epoch)
+        loader.clock.advance(5)
+    with pytest.raises(ValueError, match="bad"):
+        next(epoch)
+    loader.clock.advance(2)
+    assert list(epoch) == [3, 4]
+    steps = evaluator.recorded().steps
+    assert steps.wait_ns.tolist() == [10, 10, 22, 10]
+    assert steps.step_ns.tolist() == [5, 5, 0, 0]
+
+
+def test_an_error_after_which_the_loader_was_read_on_is_an_event() -> None:
+    """The epoch ends as it ended."""
+    loader = Scripted(0, ValueError("bad\nworse"), 2)
+    evaluator = LoaderEvaluator(loader, clock=loader.clock)
+    read_on(iter(evaluator))
+    run = evaluator.recorded()
+    assert [end.cause for end in run.ends] == ["exhausted"]
+    (event,) = run.events
+    assert event.message == "epoch 0: the loader raised worse, and was read on"
+
+
+def test_an_error_ends_the_epoch_for_who_does_not_read_on(tmp_path: Path) -> None:
+    """It is on record at once, while the iterator is still held, and once in the log."""
+    loader = Scripted(0, ValueError("bad"), 2)
+    evaluator = LoaderEvaluator(loader, clock=loader.clock, log_file=tmp_path / "run.jsonl")
+    epoch = iter(evaluator)
+    next(epoch)
+    with pytest.raises(ValueError, match="bad"):
+        next(epoch)
+    (end,) = evaluator.recorded().ends
+    assert (end.cause, end.request_ns, end.wait_ns) == ("failed", 10, 10)
+    evaluator.close()
+    assert read_run(tmp_path / "run.jsonl").ends == (end,)
+    assert next(epoch) == 2
+    del epoch
+    assert read_run(tmp_path / "run.jsonl").ends == (end,)
+
+
+@pytest.mark.parametrize("caught_at", range(1, 60, 4))
+def test_an_interrupt_while_batches_are_pulled_ahead_loses_none(caught_at: int) -> None:
+    """Who catches Ctrl-C gets the batches that were read, and the rest, unmeasured."""
+    batches = [*range(caught_at), KeyboardInterrupt("Ctrl-C"), *range(caught_at, 60)]
+    loader = Scripted(*batches)
+    evaluator = LoaderEvaluator(loader, "alternate", clock=loader.clock)
+    found = read_on(iter(evaluator))
+    assert [one for one in found if one != "Ctrl-C"] == list(range(60))
+    assert len(found) == 61
+
+
+def test_what_is_read_of_the_loaders_iterator_is_passed_on() -> None:
+    """Its length and its attributes, such as the workers that a monitor looks at."""
+    loader = DataLoader(Corrupt(), 4, num_workers=1, sampler=range(12))
+    epoch: Any = iter(LoaderEvaluator(loader))
+    assert len(epoch) == 3
+    assert epoch._workers[0].is_alive()
+    assert not hasattr(epoch, "send")
+    assert epoch
+    list(epoch)
+
+
+def test_an_iterator_without_a_length_has_none() -> None:
+    """Nor does it need one to be true, or to become a list."""
+    epoch: Any = iter(LoaderEvaluator(lambda: iter([1, 2])))
+    assert epoch
+    with pytest.raises(TypeError):
+        len(epoch)
+    assert list(epoch) == [1, 2]

@@ -1,0 +1,47 @@
+"""A pytest plugin: test modules of other projects get wrapped loaders under the loaders' names.
+
+LE_MODE says how: "log", "alternate" or "replay" for a LoaderEvaluator, "in place" before it for
+evaluate_in_place, and nothing for the loaders themselves. A module that brings a substitute for
+DataLoader of its own is told the mode by the same variable.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import Any
+
+import loadeval
+
+MODE = os.environ.get("LE_MODE", "")
+IN_PLACE = "inplace-"
+SUITES = {
+    "torch": ("torch.utils.data", "DataLoader"),
+    "torchdata": ("torchdata.stateful_dataloader", "StatefulDataLoader"),
+}
+DALI = "nvidia.dali.plugin.pytorch.loader_evaluator"
+
+
+def wrapping(kind: type) -> type:
+    """Stands for `kind`, and wraps what it makes."""
+
+    def new(_: type, *args: Any, **options: Any) -> Any:
+        loader = kind(*args, **options)
+        if MODE.startswith(IN_PLACE):
+            loadeval.evaluate_in_place(loader, MODE.removeprefix(IN_PLACE))
+            return loader
+        return loadeval.LoaderEvaluator(loader, MODE)
+
+    return type(kind.__name__, (), {"__new__": new, "__class_getitem__": lambda _: kind})
+
+
+def pytest_configure() -> None:
+    """Exchange the names before any test module imports them."""
+    suite = os.environ.get("LE_SUITE", "")
+    if suite == "dali" and MODE:
+        sys.modules[DALI] = loadeval
+    elif MODE and suite in SUITES:
+        module, name = SUITES[suite]
+        loaders = import_module(module)
+        setattr(loaders, name, wrapping(getattr(loaders, name)))
