@@ -43,6 +43,9 @@ class Adapter(Protocol):
     def fence(self) -> None:
         """Wait until the device has done all that was asked of it; called at blocks' edges."""
 
+    def dataset_was_read(self) -> None:
+        """Somebody reads `dataset` of a LoaderEvaluator: to build another loader, it may be."""
+
 
 class IterableAdapter:
     """Serves any iterable. Samples are the first dimension of the first array in a batch."""
@@ -52,7 +55,7 @@ class IterableAdapter:
         epoch = iter(loader)
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
         # A chain is read on in parts, and after an exception, without an iter() of the loader.
-        return chain(_Begun(epoch)) if restarts else epoch
+        return chain(Begun(epoch)) if restarts else epoch
 
     def samples(self, batch: Any) -> int | None:
         """The first dimension of the first array in `batch`; None when there is no such."""
@@ -93,6 +96,9 @@ class IterableAdapter:
         """Synchronise with the CUDA device, where torch has one in use."""
         synchronize()
 
+    def dataset_was_read(self) -> None:
+        """Nothing follows from it."""
+
 
 def check_is_loader(loader: Any) -> None:
     """Raises UsageError when batches cannot be read from `loader`."""
@@ -108,7 +114,7 @@ def is_iterable(loader: Any) -> bool:
     return hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")
 
 
-class _Begun:
+class Begun:
     """An iterator that is not begun anew by the `iter()` of whoever goes on with it."""
 
     def __init__(self, epoch: Iterator[Any]) -> None:
