@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
 from loadeval.measure.adapter import IterableAdapter
-from loadeval.measure.outline import Outlines
+from loadeval.measure.outline import Outline
 from loadeval.measure.survey import survey
 from loadeval.record.model import UNKNOWN
 
@@ -21,6 +21,7 @@ Count = tuple[int, int]
 NOTHING: Count = (UNKNOWN, UNKNOWN)
 PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
+MOST_OUTLINES = 4
 
 
 class Counter:
@@ -73,6 +74,30 @@ class Counter:
         except Exception as error:  # noqa: BLE001 - as above
             self._nbytes = _unknown
             return _say_unknown("nbytes", error)
+
+
+class Outlines:
+    """The structures that the batches of an epoch have: one, or a few that alternate."""
+
+    def __init__(self, counter: Counter) -> None:
+        self.counter = counter
+        self._known: list[Outline] = []
+
+    def learn(self, batch: Any) -> Outline:
+        """The outline of `batch`; of many, those learned first are forgotten."""
+        outline = Outline(self, batch)
+        self._known = [outline, *self._known][:MOST_OUTLINES]
+        return outline
+
+    def count(self, batch: Any, asker: Outline) -> Count:
+        """The Count of a batch that `asker` is not the outline of."""
+        for outline in self._known:
+            if outline is not asker:
+                counted = outline.attempt(batch)
+                if counted is not None:
+                    return counted
+        counted = self.learn(batch).attempt(batch)
+        return self.counter.count(batch) if counted is None else counted
 
 
 def _say_unknown(what: str, error: Exception) -> int:

@@ -2,52 +2,24 @@
 
 from __future__ import annotations
 
-from functools import partial
-from itertools import accumulate
-from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any
 
-from loadeval.measure.survey import first_dimension, survey
-from loadeval.measure.tree import route_to
+from loadeval.measure.survey import survey
+from loadeval.measure.way import by_rule, by_structure
 from loadeval.record.model import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.measure.counting import Count, Counter
+    from loadeval.measure.counting import Count, Outlines
 
 SELDOM = 32
 OFTEN = 4
-SPARE = 8
+SPARE = 32
 """Bytes are added up in one batch of SELDOM for each leaf of it, or in more. Where batches differ
 they are in one of OFTEN for each leaf, and in the first SPARE that do."""
 BESIDES = 8
 """What adding up takes besides, in leaves."""
-MOST_OUTLINES = 4
-
-
-class Outlines:
-    """The structures that the batches of an epoch have: one, or a few that alternate."""
-
-    def __init__(self, counter: Counter) -> None:
-        self.counter = counter
-        self._known: list[Outline] = []
-
-    def learn(self, batch: Any) -> Outline:
-        """The outline of `batch`; of many, those learned first are forgotten."""
-        outline = Outline(self, batch)
-        self._known = [outline, *self._known][:MOST_OUTLINES]
-        return outline
-
-    def count(self, batch: Any, asker: Outline) -> Count:
-        """The Count of a batch that `asker` is not the outline of."""
-        for outline in self._known:
-            if outline is not asker:
-                counted = outline.attempt(batch)
-                if counted is not None:
-                    return counted
-        counted = self.learn(batch).attempt(batch)
-        return self.counter.count(batch) if counted is None else counted
 
 
 class Outline:
@@ -88,16 +60,13 @@ class Outline:
     def __init__(self, others: Outlines, batch: Any) -> None:
         self._others = others
         self._counter = others.counter
-        self.count: Callable[[Any], Count] = self._by_inner
-        self._inner: Any = self._counter.samples
-        self._getters: tuple[Callable[[Any], Any], ...] = (self._inner,)
-        self._kinds: tuple[type, ...] = ()
-        self._samples_of: Callable[[Any], int] = int
-        self._extent_of: Callable[[Any], Any] = type
-        self._key: Any = None
-        if self._counter.plain:
-            self._go_by_structure(batch)
-        self._extent: Any = self._extent_of(batch)
+        way = by_structure(batch) if self._counter.plain else None
+        way = way or by_rule(self._counter.samples)
+        self.count: Callable[[Any], Count] = getattr(self, way.method)
+        self._getters, self._kinds = way.getters, way.kinds
+        self._samples_of, self._extent_of = way.samples_of, way.extent_of
+        self._inner, self._key = way.inner, way.key
+        self._extent = way.extent_of(batch)
         self._grows = type(batch) is list
         self._mark: Any = None
         self._counted: Count = (UNKNOWN, UNKNOWN)
@@ -118,45 +87,8 @@ class Outline:
         except Exception:  # noqa: BLE001 - each kind of batch fails in its own way
             return None
 
-    def _go_by_structure(self, batch: Any) -> None:
-        """Go by the shape of the first array, or by the type of the first leaf without one."""
-        try:
-            route = route_to(batch, _has_dimensions)
-            steps, leaf = route or route_to(batch, _any) or ([], batch)
-            last = attrgetter("shape") if route else type
-            getters = (*(make(key) for make, key in steps), last)
-            nodes = list(accumulate(getters, _got, initial=batch))
-            if nodes[-1] != last(leaf) or not isinstance(nodes[-1], (tuple, type)):
-                return
-            extent_of = len if isinstance(batch, (dict, list, tuple)) else type
-            extent_of(batch)
-        except Exception:  # noqa: BLE001 - an odd container does not give what it holds
-            return
-        self._getters = getters
-        self._kinds = tuple(map(type, nodes[:-2]))
-        self._samples_of = itemgetter(0) if route else partial(_none_of, type(leaf))
-        self._extent_of = extent_of
-        self.count = self._by_getters
-        if route:
-            self._go_quickly([make for make, _ in steps], [key for _, key in steps])
-
-    def _go_quickly(self, makes: list[Any], keys: list[Any]) -> None:
-        """Where the way is short, and it mostly is, without a loop."""
-        if itemgetter not in makes:
-            self._inner = attrgetter(".".join([*keys, "shape"]))
-            self.count = self._by_inner
-        elif makes == [itemgetter]:
-            self._key = keys[0]
-            self.count = self._by_item
-        elif makes == [itemgetter, itemgetter]:
-            self._inner, self._key = keys
-            self.count = self._by_two_items
-        elif makes == [attrgetter, itemgetter] and keys[0] == "data":
-            self._key = keys[1]
-            self._extent_of = _length_of_data
-            self.count = self._by_item_of_data
-
-    def _by_inner(self, batch: Any) -> Count:
+    def by_inner(self, batch: Any) -> Count:
+        """Of an array by itself, or in an attribute; and by the rules of an adapter or a user."""
         try:
             mark = self._inner(batch)
             if mark == self._mark:
@@ -167,7 +99,8 @@ class Outline:
         except Exception:  # noqa: BLE001 - a batch of another structure fails in its own way
             return self._others.count(batch, self)
 
-    def _by_item(self, batch: Any) -> Count:
+    def by_item(self, batch: Any) -> Count:
+        """Of an array in a dict, list or tuple."""
         try:
             if len(batch) != self._extent:
                 return self._look_at_size(batch)
@@ -180,7 +113,8 @@ class Outline:
         except Exception:  # noqa: BLE001 - as above
             return self._others.count(batch, self)
 
-    def _by_two_items(self, batch: Any) -> Count:
+    def by_two_items(self, batch: Any) -> Count:
+        """Of an array in a dict, list or tuple inside another one."""
         try:
             if len(batch) != self._extent:
                 return self._look_at_size(batch)
@@ -193,7 +127,7 @@ class Outline:
         except Exception:  # noqa: BLE001 - as above
             return self._others.count(batch, self)
 
-    def _by_item_of_data(self, batch: Any) -> Count:
+    def by_item_of_data(self, batch: Any) -> Count:
         """Of a UserDict, such as a tokeniser's BatchEncoding."""
         try:
             data = batch.data
@@ -208,7 +142,8 @@ class Outline:
         except Exception:  # noqa: BLE001 - as above
             return self._others.count(batch, self)
 
-    def _by_getters(self, batch: Any) -> Count:
+    def by_getters(self, batch: Any) -> Count:
+        """Of an array anywhere; and of the first leaf where there is no array."""
         try:
             mark = batch
             for get in self._getters:
@@ -287,6 +222,9 @@ class Outline:
             self._loose = True
         if self._mark is None:
             self._period = 1
+        elif self._loose and self._spare:
+            self._spare -= 1
+            self._period = 1
         else:
             self._period = min(2 * self._period, self._seldom) if found == before else self._often
         self._left = self._period
@@ -296,28 +234,6 @@ class Outline:
         if samples != self._counted[0] or nbytes != self._counted[1]:
             self._counted = samples, nbytes
         return self._counted
-
-
-def _got(node: Any, get: Callable[[Any], Any]) -> Any:
-    return get(node)
-
-
-def _length_of_data(batch: Any) -> int:
-    return len(batch.data)
-
-
-def _any(_leaf: Any) -> bool:
-    return True
-
-
-def _has_dimensions(leaf: Any) -> bool:
-    return first_dimension(leaf) is not None
-
-
-def _none_of(kind: type, found: type) -> int:
-    if found is not kind:
-        raise LookupError
-    return UNKNOWN
 
 
 def _none_of_any(_mark: Any) -> int:
