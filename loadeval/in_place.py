@@ -219,8 +219,8 @@ def _begun_by(original: Iter, loader: Any) -> Iterator[Any]:
 
 
 def _is_dataloader(loader: Any) -> bool:
-    torch_data = sys.modules.get(TORCH)
-    return torch_data is not None and isinstance(loader, torch_data.DataLoader)
+    module = sys.modules.get(f"{TORCH}.dataloader")
+    return module is not None and isinstance(loader, module.DataLoader)
 
 
 def _bare(loader: Any) -> Any:

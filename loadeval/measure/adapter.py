@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from loadeval.errors import UsageError
 from loadeval.measure.device import synchronize
 from loadeval.measure.ownership import own
-from loadeval.measure.tree import is_array, leaves, map_leaves
+from loadeval.measure.survey import survey
+from loadeval.measure.tree import map_leaves
 from loadeval.record.model import LoaderInfo
 
 if TYPE_CHECKING:
@@ -59,15 +60,11 @@ class IterableAdapter:
 
     def samples(self, batch: Any) -> int | None:
         """The first dimension of the first array in `batch`; None when there is no such."""
-        for leaf in leaves(batch):
-            if is_array(leaf) and len(leaf.shape) > 0:
-                return int(leaf.shape[0])
-        return None
+        return survey(batch)[0]
 
     def nbytes(self, batch: Any) -> int | None:
         """Bytes of all arrays and byte strings in `batch`; None when there are none."""
-        sizes = [size for leaf in leaves(batch) if (size := _size(leaf)) is not None]
-        return sum(sizes) if sizes else None
+        return survey(batch)[1]
 
     def keep(self, batch: Any) -> Any:
         """Fresh containers around an owned copy of each leaf."""
@@ -130,9 +127,3 @@ def length_of(loader: Any) -> int | None:
         return len(loader) or None
     except (TypeError, ValueError):  # ValueError: less than 0
         return None
-
-
-def _size(leaf: Any) -> int | None:
-    if isinstance(leaf, (bytes, bytearray)):
-        return len(leaf)
-    return int(leaf.nbytes) if isinstance(leaf, memoryview) or is_array(leaf) else None
