@@ -23,13 +23,13 @@ if TYPE_CHECKING:
     from loadeval.runtime.schedule import Segment
 
 REORDERED = (
-    "mode='alternate' reads batches ahead of training: each is served once, but their order "
-    "changes by a few places, and losses with it. Use mode='log' where that matters"
+    "loadeval: mode='alternate' reads batches ahead of training: each is served once, but their "
+    "order changes by a few places, and losses with it. Use mode='log' where that matters"
 )
 DRAWN_EARLIER = (
-    "mode='alternate' reads batches ahead of training: each is served once, in order. But where "
-    "the dataset and the training step draw from one random generator, for crops and for dropout "
-    "say, they draw other numbers. Use mode='log' where that matters"
+    "loadeval: mode='alternate' reads batches ahead of training: each is served once, in order. "
+    "But where the dataset and the training step draw from one random generator, for crops and "
+    "for dropout say, they draw other numbers. Use mode='log' where that matters"
 )
 LONGEST_QUIET_S = 5.0
 """How long a training step waits, at most, for the loader's background work to end."""
