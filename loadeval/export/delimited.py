@@ -16,8 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
-    from loadeval.runlog.model import Column, Run
-    from loadeval.runlog.steps import Steps
+    from loadeval.runlog.model import Column, Run, Steps
 
 CHUNK = 50_000
 """Batches that are text in memory at a time."""

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loadeval.export.tables import batch_columns, readings_path, series
-from loadeval.runlog.lines import encode
+from loadeval.runlog.codec import encode
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 
     from loadeval.export.files import NewFiles
     from loadeval.export.tables import Series
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.steps import Steps
+    from loadeval.runlog.model import Run, Steps
 
 READINGS = pa.schema(
     [

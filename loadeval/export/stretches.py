@@ -13,8 +13,7 @@ from loadeval.runlog.model import ARMS, UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from loadeval.runlog.model import Arm, Column, Pull
-    from loadeval.runlog.steps import Steps
+    from loadeval.runlog.model import Arm, Column, Pull, Steps
 
 
 @dataclass(frozen=True, slots=True)

@@ -32,7 +32,7 @@ from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loadeval.runlog.steps import Steps
+    from loadeval.runlog.model import Steps
 
 PHOTOGRAPHS = 1024
 BLOCK = 16
