@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.errors import UsageError
-from loadeval.probes.named import NAMES, probes_named
+from loadeval.probes import NAMES, probes_named
 from loadeval.report.backends import BackendComparison
 from loadeval.runtime.backend import Backend
 from loadeval.runtime.contest import Contest

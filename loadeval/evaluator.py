@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loadeval.analysis.headroom import Headroom, headroom
 from loadeval.analysis.intervals import is_precise
 from loadeval.errors import UsageError
-from loadeval.probes.named import NAMES, probes_named
+from loadeval.probes import NAMES, probes_named
 from loadeval.runtime.dali_names import DALINames
 from loadeval.runtime.measurement import Measurement, free_name
 from loadeval.runtime.proxy import LoaderProxy

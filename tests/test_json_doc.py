@@ -18,9 +18,9 @@ from loadeval.analysis.growth import Growth
 from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.outliers import Outlier
 from loadeval.analysis.readings import Level, Quantity
-from loadeval.probes.driver import Driver
-from loadeval.runlog.metrics import write_metrics
+from loadeval.probes.gpu import Driver
 from loadeval.runlog.model import Event
+from loadeval.runlog.writer import write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader
 
 PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text(encoding="utf-8")

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
-from loadeval.runlog.metrics import metrics_of, span_of, summary_of, write_metrics
+from loadeval.runlog.writer import metrics_of, span_of, summary_of, write_metrics
 from loadeval.runtime.adapter import length_of
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.runlog.readings import Starvation
+from loadeval.runlog.model import Starvation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

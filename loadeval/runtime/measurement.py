@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
 from loadeval.runlog.environment import describe_environment
-from loadeval.runlog.metrics import write_metrics
 from loadeval.runlog.model import CacheInfo, Header
-from loadeval.runlog.reader import RunLog
+from loadeval.runlog.writer import RunLog, write_metrics
 from loadeval.runtime.adapter import IterableAdapter, check_is_loader
 from loadeval.runtime.alternation import AlternatingEpoch, Alternation, tell_changes
 from loadeval.runtime.annotate import annotation_for

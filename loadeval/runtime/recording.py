@@ -22,9 +22,9 @@ from loadeval.runtime.track import Track
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from loadeval.runlog.lines import Line
+    from loadeval.runlog.codec import Line
     from loadeval.runlog.model import EpochEnd, Header, Pull, Run, Window
-    from loadeval.runlog.reader import RunLog
+    from loadeval.runlog.writer import RunLog
     from loadeval.runtime.sampler import Probes
 
 FLUSH_INTERVAL_S = 0.5

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from loadeval.errors import ProbeError
-from loadeval.runlog.model import Event
-from loadeval.runlog.readings import Readings
+from loadeval.runlog.model import Event, Readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

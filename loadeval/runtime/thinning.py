@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.runlog.model import UNKNOWN
-from loadeval.runlog.readings import Starvation
+from loadeval.runlog.model import UNKNOWN, Starvation
 from loadeval.runtime.totals import Totals
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Block, Excerpt
-    from loadeval.runlog.tally import Tally
+    from loadeval.runlog.model import Block, Excerpt, Tally
 
 SECOND_NS = 1_000_000_000
 SHORTEST_NS = SECOND_NS

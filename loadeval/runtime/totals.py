@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.runlog.histogram import BINS, counted
-from loadeval.runlog.model import UNKNOWN
-from loadeval.runlog.tally import Tally
+from loadeval.runlog.model import UNKNOWN, Tally
 
 if TYPE_CHECKING:
     from loadeval.runlog.model import Block, Column

@@ -13,8 +13,7 @@ from loadeval.runlog.model import UNKNOWN, Block, EpochEnd
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from loadeval.runlog.model import Arm, Cause, Column
-    from loadeval.runlog.tally import Tally
+    from loadeval.runlog.model import Arm, Cause, Column, Tally
     from loadeval.runtime.counting import Count
     from loadeval.runtime.device import Starving
     from loadeval.runtime.thinning import Thinning

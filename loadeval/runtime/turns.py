@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loadeval.errors import UsageError
 from loadeval.runlog.environment import describe_environment
 from loadeval.runlog.model import Header
-from loadeval.runlog.reader import RunLog
+from loadeval.runlog.writer import RunLog
 from loadeval.runtime.alternation import AlternatingEpoch, Alternation
 from loadeval.runtime.counting import Counter
 from loadeval.runtime.progress import Progress

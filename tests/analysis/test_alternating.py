@@ -21,9 +21,9 @@ from loadeval.runlog.model import (
     LoaderInfo,
     Pull,
     Run,
+    Steps,
     Window,
 )
-from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -34,8 +34,8 @@ from loadeval.runlog.model import (
     LoaderInfo,
     Pull,
     Run,
+    Steps,
 )
-from loadeval.runlog.steps import Steps
 from loadeval.runtime.turns import FAILURE
 
 if TYPE_CHECKING:

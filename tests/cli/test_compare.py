@@ -19,7 +19,7 @@ from loadeval.cli.main import app
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.report.findings import diagnosis_as_dict
 from loadeval.report.readings import readings_as_dict
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.reader import read_run
 from loadeval.testing import FakeClock, ScriptedLoader
 
 MS = 1_000_000

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 from loadeval.analysis.doctor import CHECKS
 from loadeval.cli import doctor as command
 from loadeval.cli.main import app
-from loadeval.probes.driver import Driver
+from loadeval.probes.gpu import Driver
 from loadeval.probes.machine import read_machine
 
 COMMAND = Path(sys.executable).with_name("loadeval")

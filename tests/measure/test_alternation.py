@@ -24,8 +24,7 @@ from loadeval.testing import FakeClock, ScriptedLoader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.steps import Steps
+    from loadeval.runlog.model import Run, Steps
 
 LOAD_NS, STEP_NS = 15, 10
 

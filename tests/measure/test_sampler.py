@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from loadeval.errors import ProbeError
-from loadeval.runlog.model import Event
-from loadeval.runlog.readings import Readings
+from loadeval.runlog.model import Event, Readings
 from loadeval.runtime.sampler import Probes, Sampler
 from loadeval.runtime.threads import BackgroundThreads
 from loadeval.testing import FakeClock

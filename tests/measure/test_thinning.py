@@ -14,10 +14,8 @@ import pytest
 from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.runlog.histogram import bin_of
-from loadeval.runlog.metrics import metrics_of
-from loadeval.runlog.model import UNKNOWN, Block
-from loadeval.runlog.readings import Starvation
-from loadeval.runlog.tally import Tally
+from loadeval.runlog.model import UNKNOWN, Block, Starvation, Tally
+from loadeval.runlog.writer import metrics_of
 from loadeval.runtime.stage import CHUNK
 from loadeval.runtime.thinning import Thinning, longest_ns, starvation_of
 from loadeval.testing import FakeClock, ScriptedLoader

@@ -18,8 +18,8 @@ from loadeval.errors import RunLogError, UsageError
 from loadeval.report.comparison import Comparison
 from loadeval.report.plots import comparison_figure, plot_comparison
 from loadeval.report.wording import duration, estimated, headline
-from loadeval.runlog.metrics import write_metrics
 from loadeval.runlog.model import Event
+from loadeval.runlog.writer import write_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

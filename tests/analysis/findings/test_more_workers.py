@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.runlog.model import LoaderInfo, Window
-from loadeval.runlog.readings import Readings
+from loadeval.runlog.model import LoaderInfo, Readings, Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable

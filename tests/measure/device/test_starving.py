@@ -14,7 +14,7 @@ from loadeval.testing import FakeClock, ScriptedLoader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.runlog.readings import Starvation
+    from loadeval.runlog.model import Starvation
     from tests.measure.device.conftest import Device
 
 
