@@ -16,7 +16,7 @@ from loadeval.runlog.metrics import read_run
 from loadeval.runlog.model import LoaderInfo, Run
 from loadeval.runtime.adapter import Adapter, IterableAdapter
 from loadeval.runtime.backend import Backend
-from loadeval.runtime.tree import is_array, leaves, map_leaves
+from loadeval.runtime.batch import is_array, leaves, map_leaves
 
 __all__ = [
     "Adapter",

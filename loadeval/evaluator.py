@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from loadeval.runlog.model import Run
-    from loadeval.runtime.cache import BatchCache
+    from loadeval.runtime.replay import BatchCache
 
 
 class LoaderEvaluator(DALINames, LoaderProxy):

@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.runlog.model import UNKNOWN
-from loadeval.runtime.adapter import Adapter, IterableAdapter, check_is_loader
+from loadeval.runtime.adapter import Adapter, FactoryAdapter, IterableAdapter, check_is_loader
 from loadeval.runtime.counting import Counter
-from loadeval.runtime.factory import FactoryAdapter
 from loadeval.runtime.layout import Layout, layout_of
 from loadeval.runtime.registry import adapter_for
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from loadeval.runtime.tree import is_array, leaves
+from loadeval.runtime.batch import is_array, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -18,7 +18,6 @@ from loadeval.runlog.reader import RunLog
 from loadeval.runtime.adapter import IterableAdapter, check_is_loader
 from loadeval.runtime.alternation import AlternatingEpoch, Alternation, tell_changes
 from loadeval.runtime.annotate import annotation_for
-from loadeval.runtime.cache import fill
 from loadeval.runtime.counting import Counter
 from loadeval.runtime.distributed import is_distributed, place_among_ranks
 from loadeval.runtime.progress import Progress
@@ -26,6 +25,7 @@ from loadeval.runtime.pull import Puller
 from loadeval.runtime.quiet import Background
 from loadeval.runtime.recording import Recording
 from loadeval.runtime.registry import adapter_for
+from loadeval.runtime.replay import fill
 from loadeval.runtime.sampler import NO_PROBES
 from loadeval.runtime.schedule import block_for, segments
 from loadeval.runtime.stage import WholeEpoch
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.model import LoaderInfo
     from loadeval.runtime.adapter import Adapter
-    from loadeval.runtime.cache import BatchCache
     from loadeval.runtime.progress import Enough
+    from loadeval.runtime.replay import BatchCache
     from loadeval.runtime.sampler import Probes
     from loadeval.runtime.settings import Settings
     from loadeval.runtime.stage import Plan

@@ -11,7 +11,7 @@ from loadeval.runtime.stage import chunk_sizes
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sized
 
-    from loadeval.runtime.cache import BatchCache
+    from loadeval.runtime.replay import BatchCache
     from loadeval.runtime.stage import Plan, Stage
     from loadeval.runtime.track import Track
 
