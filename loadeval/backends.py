@@ -12,7 +12,7 @@ from loadeval.probes.named import NAMES, probes_named
 from loadeval.report.backends import BackendComparison
 from loadeval.runtime.backend import Backend
 from loadeval.runtime.contest import Contest
-from loadeval.runtime.sampler import Probes
+from loadeval.runtime.metrics_thread import Probes
 from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 
 if TYPE_CHECKING:

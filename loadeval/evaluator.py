@@ -14,8 +14,8 @@ from loadeval.errors import UsageError
 from loadeval.probes.named import NAMES, probes_named
 from loadeval.runtime.dali_names import DALINames
 from loadeval.runtime.measurement import Measurement, free_name
+from loadeval.runtime.metrics_thread import Probes
 from loadeval.runtime.proxy import LoaderProxy
-from loadeval.runtime.sampler import Probes
 from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
             speed-up, 0.05 say; not in distributed training, where all ranks must agree.
         seed: of the order of the blocks.
         probes: what is read of the machine beside the batches: "gpu", "host", or objects with the
-            methods of `loadeval.runtime.sampler.Probe`; () for nothing.
+            methods of `loadeval.runtime.metrics_thread.Probe`; () for nothing.
         probe_interval_s: seconds between two readings.
         annotate: "nvtx" or "torch": waits and steps are named ranges, `loadeval.wait real` say,
             which Nsight Systems or torch's profiler shows (docs/export.md).
@@ -149,7 +149,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
     def _measure_anew(self, settings: Settings) -> None:
         if settings.log_file is not None:
             settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
-        self._measurement.recording.expects_batches = False
+        self._measurement.recorder.expects_batches = False
         self.close()
         self._wrap(self._loader, settings)
 
@@ -171,7 +171,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
 
     def recorded(self) -> Run:
         """Everything measured so far, of all epochs; read from the log where there is one."""
-        return self._measurement.recording.run()
+        return self._measurement.recorder.run()
 
     def headroom(self) -> Headroom:
         """How much faster training would be if loading were free, measured in `alternate` mode.
@@ -207,5 +207,5 @@ def _restored(
         settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
     copy = kind.__new__(kind)
     copy._wrap(loader, settings, cache)  # noqa: SLF001 - its own class
-    copy._measurement.recording.expects_batches = False  # noqa: SLF001 - who copies may not iterate
+    copy._measurement.recorder.expects_batches = False  # noqa: SLF001 - who copies may not iterate
     return copy

@@ -163,7 +163,7 @@ def _replace(earlier: _Follower) -> None:
             "this DataLoader is measured in place already: close() the evaluator that "
             "evaluate_in_place returned for it first, or make a new DataLoader"
         )
-    earlier.measurement.recording.expects_batches = False  # nobody can ask it for them
+    earlier.measurement.recorder.expects_batches = False  # nobody can ask it for them
     earlier.end()
 
 

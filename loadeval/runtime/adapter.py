@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from loadeval.errors import UsageError
 from loadeval.runlog.model import LoaderInfo
 from loadeval.runtime.batch import clone_leaf, map_leaves, survey
-from loadeval.runtime.device import synchronize
+from loadeval.runtime.cuda import synchronize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,8 +9,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from loadeval.runlog.model import Window
+from loadeval.runtime.loop import Stage, going_on
 from loadeval.runtime.pull import failing, handed_out
-from loadeval.runtime.stage import Stage, going_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from loadeval.runtime.progress import Progress
     from loadeval.runtime.pull import Pulled, Puller
     from loadeval.runtime.quiet import Background
-    from loadeval.runtime.recording import Recording
+    from loadeval.runtime.recorder import Recorder
     from loadeval.runtime.schedule import Segment
 
 REORDERED = (
@@ -53,15 +53,15 @@ class Alternation:
         background: Background | None,
         fence: Callable[[], None],
         clock: Callable[[], int],
-        recording: Recording,
+        recorder: Recorder,
     ) -> None:
         self.progress = progress
         self.puller = puller
         self.background = background
         self.fence = fence
         self.clock = clock
-        self.keep = recording.keep
-        self.mark = recording.mark
+        self.keep = recorder.keep
+        self.mark = recorder.mark
 
     def workers_cpu_ns(self) -> int | None:
         """CPU time of the workers so far; None where there can be none, or it is unreadable."""

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from weakref import WeakSet
 
 from loadeval.errors import UsageError
-from loadeval.runtime.stage import going_on
+from loadeval.runtime.loop import going_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from loadeval.runlog.model import Arm
-    from loadeval.runtime.stage import Plan, Stage
+    from loadeval.runtime.loop import Plan, Stage
 
 Tool = Literal["nvtx", "torch"]
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from loadeval.errors import UsageError
 from loadeval.runtime.backend import FirstLook, Source
 from loadeval.runtime.layout import differences
-from loadeval.runtime.sampler import NO_PROBES
+from loadeval.runtime.metrics_thread import NO_PROBES
 from loadeval.runtime.turns import Turns
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.model import Run
     from loadeval.runtime.backend import Backend
-    from loadeval.runtime.sampler import Probes
+    from loadeval.runtime.metrics_thread import Probes
     from loadeval.runtime.settings import Settings
 
 

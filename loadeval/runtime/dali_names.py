@@ -72,13 +72,13 @@ class DALINames:
     @property
     def start_time(self) -> float | None:
         """When the first batch was asked for, in seconds since 1970; None before that."""
-        started_s, _ = span_of(self._measurement.recording.run())
+        started_s, _ = span_of(self._measurement.recorder.run())
         return started_s
 
     @property
     def end_time(self) -> float | None:
         """When the last epoch was at its end, in seconds since 1970; None before that."""
-        _, ended_s = span_of(self._measurement.recording.run())
+        _, ended_s = span_of(self._measurement.recorder.run())
         return ended_s
 
     @property
@@ -97,7 +97,7 @@ class DALINames:
         Keys: mode, total_batches, total_time, avg_batch_time, min_batch_time, max_batch_time,
         batch_times (the waits), cached_batches, cache_ready.
         """
-        return metrics_of(self._measurement.recording.run())
+        return metrics_of(self._measurement.recorder.run())
 
     def save_metrics(self, filename: str | os.PathLike[str] | None = None) -> None:
         """Write `get_metrics()`, and the whole run beside it, as JSON that `read_run` reads.
@@ -112,11 +112,11 @@ class DALINames:
                 stacklevel=2,
             )
             return
-        write_metrics(self._measurement.recording.run(), path)
+        write_metrics(self._measurement.recorder.run(), path)
 
     def print_summary(self) -> None:
         """Print the wrapped loader and the figures of `get_metrics()`, in a few lines."""
         dataset = getattr(self._loader, "dataset", None)
         length = None if dataset is None else length_of(dataset)
-        text = summary_of(self._measurement.recording.run(), length)
+        text = summary_of(self._measurement.recorder.run(), length)
         print(text)  # noqa: T201 - what the method is for

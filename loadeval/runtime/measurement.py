@@ -20,16 +20,15 @@ from loadeval.runtime.alternation import AlternatingEpoch, Alternation, tell_cha
 from loadeval.runtime.annotate import annotation_for
 from loadeval.runtime.counting import Counter
 from loadeval.runtime.distributed import is_distributed, place_among_ranks
+from loadeval.runtime.loop import WholeEpoch, served
+from loadeval.runtime.metrics_thread import NO_PROBES
 from loadeval.runtime.progress import Progress
 from loadeval.runtime.pull import Puller
 from loadeval.runtime.quiet import Background
-from loadeval.runtime.recording import Recording
+from loadeval.runtime.recorder import Recorder
 from loadeval.runtime.registry import adapter_for
-from loadeval.runtime.replay import fill
-from loadeval.runtime.sampler import NO_PROBES
+from loadeval.runtime.replay import fill, replayed
 from loadeval.runtime.schedule import block_for, segments
-from loadeval.runtime.stage import WholeEpoch
-from loadeval.runtime.timing import replayed, served
 
 if TYPE_CHECKING:
     import os
@@ -37,11 +36,11 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.model import LoaderInfo
     from loadeval.runtime.adapter import Adapter
+    from loadeval.runtime.loop import Plan
+    from loadeval.runtime.metrics_thread import Probes
     from loadeval.runtime.progress import Enough
     from loadeval.runtime.replay import BatchCache
-    from loadeval.runtime.sampler import Probes
     from loadeval.runtime.settings import Settings
-    from loadeval.runtime.stage import Plan
 
 NOT_STOPPED_EARLY = (
     "precision= does not end this run early: in distributed training every rank has to switch "
@@ -85,7 +84,7 @@ class Measurement:
         log = None
         if settings.log_file is not None:
             log = RunLog(settings.log_file, header, overwrite=settings.overwrite)
-        self.recording = Recording(header, log, settings.clock, probes)
+        self.recorder = Recorder(header, log, settings.clock, probes)
         self.alternation = None
         if settings.mode == "alternate":
             self.alternation = self._alternation(info, enough)
@@ -96,7 +95,7 @@ class Measurement:
         Give the `adapter` for `loader` if it is not the loader that is measured.
         """
         adapter = self.adapter if adapter is None else adapter
-        if self.recording.closed:
+        if self.recorder.closed:
             warnings.warn(
                 "this LoaderEvaluator is closed: the loader is served unmeasured. Make another "
                 "one, or close it later, to measure this epoch",
@@ -106,8 +105,8 @@ class Measurement:
             return adapter.epoch(loader)
         if self.alternation is not None and self.alternation.progress.segment is None:
             return adapter.epoch(loader)
-        clock, recording = self.settings.clock, self.recording
-        begin = recording.begin_epoch
+        clock, recorder = self.settings.clock, self.recorder
+        begin = recorder.begin_epoch
         if self.cache is not None and not self._left_real():
             return self._replayed(self.cache, self._batches_of(adapter, loader), owner)
         began = clock()
@@ -122,7 +121,7 @@ class Measurement:
             self._stop_with_all_ranks(self.alternation.progress)
             if not self._has_told:
                 self._has_told = True
-                tell_changes(recording.header.loader)
+                tell_changes(recorder.header.loader)
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
         if self.annotation is not None:
             plan = self.annotation.plan(plan, alternates=self.alternation is not None)
@@ -141,8 +140,8 @@ class Measurement:
         return int(batches)
 
     def _replayed(self, cache: BatchCache, batches: float, owner: object) -> Iterator[Any]:
-        recording, clock = self.recording, self.settings.clock
-        epoch = replayed(cache, batches, recording.begin_epoch, clock, recording.note, owner)
+        recorder, clock = self.recorder, self.settings.clock
+        epoch = replayed(cache, batches, recorder.begin_epoch, clock, recorder.note, owner)
         return epoch if self.annotation is None else self.annotation.epoch(epoch, "ideal")
 
     def _real_first(
@@ -182,26 +181,26 @@ class Measurement:
             None if info.workers == 0 else Background(),
             self.adapter.fence,
             clock,
-            self.recording,
+            self.recorder,
         )
 
     def _stop_with_all_ranks(self, progress: Progress) -> None:
         # Asked for each epoch: a framework may join the ranks after this was made.
         if progress.enough is not None and is_distributed():
             progress.enough = None
-            self.recording.note(NOT_STOPPED_EARLY)
+            self.recorder.note(NOT_STOPPED_EARLY)
 
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet."""
-        self.recording.close()
+        self.recorder.close()
         if self.annotation is not None:
             self.annotation.close()
         path = self.settings.metrics_file
-        if path is None or not self.recording.closed or not self.recording.batches:
+        if path is None or not self.recorder.closed or not self.recorder.batches:
             return
         if not Path(path).exists():
             try:
-                write_metrics(self.recording.run(), path)
+                write_metrics(self.recorder.run(), path)
             except OSError as error:
                 warnings.warn(
                     f"the metrics could not be saved to {path}: {error}",

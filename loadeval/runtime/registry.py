@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from loadeval.runtime.adapter import Adapter
 
-
 GROUP = "loadeval.adapters"
 OWN = {
     "torch.utils.data": "pytorch:PyTorchAdapter",

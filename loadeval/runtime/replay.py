@@ -15,11 +15,13 @@ from loadeval.errors import CacheError, LoadevalWarning
 from loadeval.runlog.model import UNKNOWN
 from loadeval.runtime.batch import attributes_of, clone_leaf, is_container, leaves, map_leaves
 from loadeval.runtime.counting import Count, Counter
+from loadeval.runtime.loop import chunk_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Generator, Iterable, Iterator
 
     from loadeval.runtime.adapter import Adapter
+    from loadeval.runtime.recorder import OpenEpoch
 
     Make = Callable[[], Any]
     Parts = list[tuple[Any, Make]]
@@ -209,6 +211,48 @@ def fill(
             "pass a fresh one, or a callable that returns one"
         )
     return BatchCache(trees, counts, exhausted=len(trees) < batches)
+
+
+def replayed(
+    cache: BatchCache,
+    batches: float,
+    begin: Callable[[], OpenEpoch],
+    clock: Callable[[], int],
+    note: Callable[[str], None],
+    owner: object,  # noqa: ARG001 - as above
+) -> Generator[Any, None, None]:
+    """Serve `batches` kept ones (math.inf: without end), in turn, noted as `served` does.
+
+    `note` is told when the step is found to change its batches in place.
+    """
+    epoch = begin()
+    epoch.started()
+    order = cache.handouts(note)
+    sizes = chunk_sizes()
+    try:
+        while batches > 0:
+            marks, counts = epoch.next_chunk("ideal")
+            current = None
+            size = int(min(next(sizes), batches))
+            request = clock()
+            for fresh, counted, one, version, other, other_version in islice(order, size):
+                if one._version != version or other._version != other_version:  # noqa: SLF001 - see Watch
+                    order = cache.copies_from_now_on(note)
+                    break
+                batch = fresh()
+                deliver = clock()
+                if counted is not current:
+                    current = counted
+                    counts.append((len(marks) // 2, counted))
+                marks.append(request)
+                marks.append(deliver)
+                yield batch
+                request = clock()
+            batches -= len(marks) // 2
+    except BaseException:  # nearly always GeneratorExit: a cache gives no errors of its own
+        epoch.end("broken off")
+        raise
+    epoch.end("exhausted", request, clock())
 
 
 class NeverMutated:

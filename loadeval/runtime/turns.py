@@ -14,20 +14,20 @@ from loadeval.runlog.model import Header
 from loadeval.runlog.reader import RunLog
 from loadeval.runtime.alternation import AlternatingEpoch, Alternation
 from loadeval.runtime.counting import Counter
+from loadeval.runtime.loop import served
+from loadeval.runtime.metrics_thread import NO_PROBES
 from loadeval.runtime.progress import Progress
 from loadeval.runtime.pull import Puller
 from loadeval.runtime.quiet import Background
-from loadeval.runtime.recording import Recording
-from loadeval.runtime.sampler import NO_PROBES
+from loadeval.runtime.recorder import Recorder
 from loadeval.runtime.schedule import block_for, segments
-from loadeval.runtime.timing import served
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from loadeval.runlog.model import LoaderInfo, Run
     from loadeval.runtime.backend import Source
-    from loadeval.runtime.sampler import Probes
+    from loadeval.runtime.metrics_thread import Probes
     from loadeval.runtime.schedule import Segment
     from loadeval.runtime.settings import Settings
 
@@ -65,15 +65,15 @@ class Turns:
         header = _header(info, settings, comparison)
         path, clock = settings.log_file, settings.clock
         log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
-        self._recording = Recording(header, log, clock, probes)
-        self._recording.expects_batches = False  # another backend may end the comparison first
+        self._recorder = Recorder(header, log, clock, probes)
+        self._recorder.expects_batches = False  # another backend may end the comparison first
         self._alternation = Alternation(
             Progress(iter(())),
             Puller(source.batches, self._counter, clock, info, settings.max_cache_bytes),
             None if info.workers == 0 else Background(),
             source.fence,
             clock,
-            self._recording,
+            self._recorder,
         )
 
     def turn(self, number: int) -> Generator[Any, None, None]:
@@ -98,12 +98,12 @@ class Turns:
     def run(self) -> Run:
         """Everything measured; read from the log where there is one. Ends the recording."""
         self.close()
-        return self._recording.run()
+        return self._recorder.run()
 
     def close(self) -> None:
         """End the recording. May be called again."""
-        if not self._recording.closed:
-            self._recording.close()
+        if not self._recorder.closed:
+            self._recorder.close()
 
     def _epoch(self, progress: Progress) -> Iterator[Any]:
         clock = self._settings.clock
@@ -111,7 +111,7 @@ class Turns:
         source = self._source.open()
         opened_ns = clock() - began_ns
         plan = AlternatingEpoch(self._alternation, source, opened_ns, self._fills_its_queue_at_rest)
-        begin, count = self._recording.begin_epoch, self._counter.best_for
+        begin, count = self._recorder.begin_epoch, self._counter.best_for
         for batch in served(plan, source, begin, count, clock, self):
             if progress.segment is None:  # all has been counted, and this is of the rest
                 return
@@ -133,7 +133,7 @@ class Turns:
     def _failed(self, error: Exception) -> None:
         if self.error is None:
             self.error = error
-            self._recording.note(FAILURE + in_words(error))
+            self._recorder.note(FAILURE + in_words(error))
 
 
 def portions(batches: float, smallest: int) -> tuple[int, int]:
