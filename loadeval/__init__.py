@@ -15,7 +15,7 @@ from loadeval.report.plots import plot_comparison
 from loadeval.runlog.metrics import read_run
 from loadeval.runlog.model import LoaderInfo, Run
 from loadeval.runtime.adapter import Adapter, IterableAdapter
-from loadeval.runtime.backend import Backend
+from loadeval.runtime.backends import Backend
 from loadeval.runtime.batch import is_array, leaves, map_leaves
 
 __all__ = [

@@ -35,7 +35,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
     In `log` mode it serves the loader as it is. In `replay` mode it keeps
     `num_cached_batches` batches while it is made, stops the loader's workers, and serves the
     kept batches again and again, as if loading were free. In `alternate` mode it does both in
-    one run: blocks of real loading, and blocks of batches that it pulled ahead, in random
+    one run: blocks of real loading, and blocks of batches that it prefetched, in random
     order; every batch is served once. With workers some come a few places earlier or later than by
     itself; without, a dataset and a training step that draw from one random generator draw other
     numbers. `headroom()` has the result.

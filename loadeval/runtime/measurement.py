@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 import uuid
 import warnings
 from datetime import datetime, timezone
@@ -16,31 +18,35 @@ from loadeval.runlog.metrics import write_metrics
 from loadeval.runlog.model import CacheInfo, Header
 from loadeval.runlog.reader import RunLog
 from loadeval.runtime.adapter import IterableAdapter, check_is_loader
-from loadeval.runtime.alternation import AlternatingEpoch, Alternation, tell_changes
+from loadeval.runtime.alternate import (
+    AlternatingEpoch,
+    Alternation,
+    Prefetcher,
+    Progress,
+    WorkerActivity,
+    block_for,
+    planned_blocks,
+    tell_changes,
+)
 from loadeval.runtime.annotate import annotation_for
 from loadeval.runtime.counting import Counter
-from loadeval.runtime.distributed import is_distributed, place_among_ranks
 from loadeval.runtime.loop import WholeEpoch, served
 from loadeval.runtime.metrics_thread import NO_PROBES
-from loadeval.runtime.progress import Progress
-from loadeval.runtime.pull import Puller
-from loadeval.runtime.quiet import Background
 from loadeval.runtime.recorder import Recorder
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.replay import fill, replayed
-from loadeval.runtime.schedule import block_for, segments
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
     from loadeval.runlog.model import LoaderInfo
     from loadeval.runtime.adapter import Adapter
+    from loadeval.runtime.alternate import Enough
     from loadeval.runtime.loop import Plan
     from loadeval.runtime.metrics_thread import Probes
-    from loadeval.runtime.progress import Enough
     from loadeval.runtime.replay import BatchCache
     from loadeval.runtime.settings import Settings
+
 
 NOT_STOPPED_EARLY = (
     "precision= does not end this run early: in distributed training every rank has to switch "
@@ -103,7 +109,7 @@ class Measurement:
                 stacklevel=3,
             )
             return adapter.epoch(loader)
-        if self.alternation is not None and self.alternation.progress.segment is None:
+        if self.alternation is not None and self.alternation.progress.block is None:
             return adapter.epoch(loader)
         clock, recorder = self.settings.clock, self.recorder
         begin = recorder.begin_epoch
@@ -173,12 +179,12 @@ class Measurement:
     def _alternation(self, info: LoaderInfo, enough: Enough | None) -> Alternation:
         settings = self.settings
         depth = info.prefetch_depth or 0
-        schedule = segments(settings.seed, settings.pairs, depth, block_for(depth))
+        schedule = planned_blocks(settings.seed, settings.pairs, depth, block_for(depth))
         clock = settings.clock
         return Alternation(
             Progress(schedule, settings.batches, enough),
-            Puller(self.adapter, self.counter, clock, info, settings.max_cache_bytes),
-            None if info.workers == 0 else Background(),
+            Prefetcher(self.adapter, self.counter, clock, info, settings.max_cache_bytes),
+            None if info.workers == 0 else WorkerActivity(),
             self.adapter.fence,
             clock,
             self.recorder,
@@ -263,3 +269,23 @@ def free_name(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     numbered = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
     return path if not path.exists() else next(p for p in numbered if not p.exists())
+
+
+def is_distributed() -> bool:
+    """Whether a launcher said so, or torch.distributed runs with other ranks."""
+    return bool(place_among_ranks())
+
+
+def place_among_ranks() -> dict[str, int]:
+    """`rank` and `world_size` of this process; nothing where it trains alone.
+
+    As torch.distributed knows them, or a launcher that sets RANK and WORLD_SIZE; the rank is left
+    out where only the size was told.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        found = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+    else:
+        told = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
+        found = {name: int(text) for name, text in told.items() if text and text.isdigit()}
+    return found if found.get("world_size", 1) > 1 else {}
