@@ -6,7 +6,7 @@ import sys
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from loadeval.errors import UsageError
@@ -17,8 +17,7 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.model import Arm
     from loadeval.runtime.loop import Plan, Stage
-
-Tool = Literal["nvtx", "torch"]
+    from loadeval.runtime.settings import Tool
 
 
 class Range(Protocol):
