@@ -36,7 +36,7 @@ from loadeval.runlog.model import (
     Run,
     Steps,
 )
-from loadeval.runtime.turns import FAILURE
+from loadeval.runtime.backends import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -67,7 +67,7 @@ def often() -> list[Timed]:
 
 def switch_of(evaluator: LoaderEvaluator, on: list[bool]) -> Callable[[], None]:
     """What to call after each step: it starts or stops the readings when a block begins."""
-    sampler: Any = evaluator._measurement.recording._sampler
+    sampler: Any = evaluator._measurement.recorder._metrics
     start = sampler.start_when_due
     done = 0
 

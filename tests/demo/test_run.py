@@ -15,7 +15,7 @@ from loadeval.demo.training import BATCH_SIZE
 from loadeval.errors import UsageError
 from loadeval.runlog.model import UNKNOWN
 from loadeval.runlog.reader import read_run
-from loadeval.runtime.schedule import block_for
+from loadeval.runtime.alternate import block_for
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -14,7 +14,7 @@ from matplotlib.text import Text
 from loadeval import BackendComparison
 from loadeval.report.backends_figure import backends_figure
 from loadeval.report.style import IDEAL, LOADER_ONLY, REAL
-from loadeval.runtime.contest import Measured
+from loadeval.runtime.backends import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable

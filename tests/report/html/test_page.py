@@ -20,7 +20,7 @@ from loadeval.report.html.verdict import verdict
 from loadeval.report.wording import headline
 from loadeval.runlog.model import Event
 from loadeval.runlog.reader import read_run
-from loadeval.runtime.turns import FAILURE
+from loadeval.runtime.backends import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
