@@ -65,7 +65,13 @@ class MeasuredTrainer(Trainer):
     evaluator: LoaderEvaluator
 
     def get_train_dataloader(self) -> DataLoader[Any]:
-        """The Trainer's own, which is measured from now on."""
+        """The Trainer's own, which is measured from now on.
+
+        Called again by a second `train()`, and by each try of `auto_find_batch_size`: the log is
+        of the last.
+        """
+        if hasattr(self, "evaluator"):
+            self.evaluator.close()
         dataloader = super().get_train_dataloader()
         self.evaluator = evaluate_in_place(
             dataloader, mode="alternate", unit="texts", log_file=self.log_file, overwrite=True

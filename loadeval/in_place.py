@@ -3,16 +3,29 @@
 from __future__ import annotations
 
 import functools
+import gc
 import sys
+import threading
+import weakref
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
+from loadeval.measure.adapter import Begun
+from loadeval.measure.measurement import free_name
+from loadeval.measure.rebuilt import TORCH, Original, shared_by
+from loadeval.measure.registry import adapter_for
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Callable, Iterator
 
-TORCH = "torch.utils.data"
+    from loadeval.measure.settings import Settings
+
+    Iter = Callable[[Any], Iterator[Any]]
+
 WRAPPERS = {
     "accelerate.data_loader": "base_dataloader",
     "lightning.fabric.wrappers": "_dataloader",
@@ -24,14 +37,18 @@ WRAPPERS = {
 def evaluate_in_place(loader: Any, mode: str = "log", **options: Any) -> LoaderEvaluator:
     """Measure a torch DataLoader without putting anything in its place.
 
-    The loader itself is given to the framework as before, and stays of its class. Until the
-    returned evaluator is closed, every epoch that it begins is served and timed, and so is every
-    epoch of a loader that a framework builds from it: one with the same dataset, as Lightning
-    makes for distributed training, and Accelerate in `prepare`. A loader that Accelerate or
-    Fabric has prepared already is measured below what they do with its batches.
+    Give the framework the loader itself, as before. Every epoch of it is measured until you
+    close the returned evaluator, and so is every epoch of a loader that a framework builds from
+    it: Lightning for distributed training, Accelerate in `prepare` or to resume in the midst of
+    an epoch. Another loader over the same dataset, for validation say, is not measured. A
+    loader that Accelerate or Fabric has prepared already is measured below what they do with
+    its batches.
 
-    `mode` and `options` are those of LoaderEvaluator. Returns the evaluator, for `headroom()`,
-    `recorded()` and `close()`.
+    You need not keep the evaluator: without it, measuring ends when the loader is gone.
+
+    `mode` and `options` are those of LoaderEvaluator. If this process measures in place again
+    with the same `log_file`, the log goes beside it: run-1.jsonl. Returns the evaluator, for
+    `headroom()`, `recorded()` and `close()`.
 
     Raises UsageError when `loader` is not a DataLoader of torch, or is measured already.
     """
@@ -41,12 +58,13 @@ def evaluate_in_place(loader: Any, mode: str = "log", **options: Any) -> LoaderE
             f"cannot measure {type(loader).__name__!r} in place: expected a torch DataLoader. "
             "Wrap other loaders: LoaderEvaluator(loader)"
         )
-    if _follower_of(loader) is not None:
-        raise UsageError(
-            "this DataLoader, or one with the same dataset, is measured in place already: close() "
-            "that evaluator first"
-        )
-    return _InPlaceEvaluator(loader, mode, **options)
+    for earlier in [one for one in _followers if one.original.has_sampler_of(loader)]:
+        _replace(earlier)
+    log_file = _free_log_file(**options)
+    evaluator = _InPlaceEvaluator(loader, mode, **{**options, "log_file": log_file})
+    if log_file is not None:
+        _log_files.add(Path(log_file).absolute())
+    return evaluator
 
 
 class _InPlaceEvaluator(LoaderEvaluator):
@@ -54,83 +72,155 @@ class _InPlaceEvaluator(LoaderEvaluator):
 
     def __init__(self, loader: Any, mode: str, **options: Any) -> None:
         super().__init__(loader, mode, **options)
-        _followers.append(_Follower(loader, self))
-        _hook(loader)
+        self._follow()
+
+    def _measure_anew(self, settings: Settings) -> None:
+        super()._measure_anew(settings)
+        self._follow()
+
+    def _follow(self) -> None:
+        self._closer.detach()  # the loader may be measured on when this is gone
+        _Follower(self._loader, self)
 
     def __iter__(self) -> Iterator[Any]:
         return iter(self._loader)
 
     def close(self) -> None:
         """As LoaderEvaluator.close; the loader serves its epochs by itself again."""
-        super().close()
-        _followers[:] = [one for one in _followers if one.evaluator is not self]
-        _unhook()
+        super().close()  # for a copy, which nothing follows
+        for follower in [one for one in _followers if one.measurement is self._measurement]:
+            follower.end()
 
 
 class _Follower:
-    """Knows which loaders belong to one evaluator, and measures their epochs."""
+    """Knows which loaders belong to one measurement, and measures their epochs.
+
+    Ends it when all is gone that such a loader could be built from.
+    """
 
     def __init__(self, loader: Any, evaluator: LoaderEvaluator) -> None:
-        self.loader = loader
-        self.evaluator = evaluator
-        self._dataset = _plain(loader.dataset)
-        self._is_opening = False
+        self.original = Original(loader)
+        self.evaluator = weakref.ref(evaluator)
+        self.measurement = evaluator._measurement  # noqa: SLF001 - its own
+        self.classes = _iterable_classes(loader)
+        shared = shared_by(loader)
+        self._left = len(shared)
+        self._finalizers = [weakref.finalize(one, self._one_is_gone) for one in shared]
+        with _lock:
+            _followers.append(self)
+            for kind in self.classes:
+                _patch(kind)
 
-    def follows(self, loader: Any) -> bool:
-        """Whether an epoch that `loader` begins now is to be measured."""
-        return _plain(loader.dataset) is self._dataset and not self._is_opening
+    def epoch(self, loader: Any, original: Iter) -> Iterator[Any]:
+        """An epoch of `loader`, measured, that `original` begins: the `__iter__` below ours."""
+        # Whoever iterates may hold nothing but the iterator.
+        owner = (self.evaluator(), self.original.loader(), loader)
+        adapter = adapter_for(loader)
+        adapter.epoch = functools.partial(_begun_by, original)  # type: ignore[method-assign]  # iter() would come back here
+        return self.measurement.epoch(loader, owner, adapter)
 
-    def epoch(self, loader: Any) -> Iterator[Any]:
-        """An epoch of `loader`, measured."""
-        self._is_opening = True
-        try:
-            return self.evaluator._measurement.epoch(loader, self.evaluator)  # noqa: SLF001 - its own
-        finally:
-            self._is_opening = False
+    def end(self) -> None:
+        """Complete the log, and leave the classes as they were."""
+        with _lock:
+            if self not in _followers:
+                return
+            _followers.remove(self)
+            for kind in self.classes:
+                _unpatch(kind)
+        for finalizer in self._finalizers:
+            finalizer.detach()
+        self.measurement.close()
+
+    def _one_is_gone(self) -> None:
+        with _lock:
+            self._left -= 1
+        if not self._left:
+            self.end()
 
 
+_lock = threading.RLock()
+"""Held where followers or patches change. An epoch reads them without it: a worker that is forked
+meanwhile would find it held for ever."""
 _followers: list[_Follower] = []
-_originals: dict[type, Callable[[Any], Iterator[Any]]] = {}
-"""The `__iter__` of each class in which ours stands now."""
+_patches: dict[type, tuple[Iter, Iter]] = {}
+"""Of each class our `__iter__`, and the one that it took the place of."""
+_log_files: set[Path] = set()
+"""Where this process has logged."""
 
 
 def _follower_of(loader: Any) -> _Follower | None:
-    return next((one for one in _followers if one.follows(loader)), None)
+    """Whoever measures an epoch of `loader`; the newest, unless one was made for it."""
+    followers = list(reversed(_followers))
+    followers.sort(key=lambda one: one.original.loader() is not loader)
+    return next((one for one in followers if one.original.serves(loader)), None)
 
 
-def _hook(loader: Any) -> None:
-    for kind in _iterable_classes(loader):
-        if kind not in _originals:
-            _originals[kind] = vars(kind)["__iter__"]
-            kind.__iter__ = _asking_first(kind, _originals[kind])  # type: ignore[attr-defined]  # has it
+def _replace(earlier: _Follower) -> None:
+    if earlier.evaluator() is not None:
+        gc.collect()  # an exception on its way here can keep what nobody can reach
+    if earlier.evaluator() is not None:
+        raise UsageError(
+            "this DataLoader is measured in place already: close() the evaluator that "
+            "evaluate_in_place returned for it first, or make a new DataLoader"
+        )
+    earlier.measurement.recording.expects_batches = False  # nobody can ask it for them
+    earlier.end()
 
 
-def _unhook() -> None:
-    needed = {kind for one in _followers for kind in _iterable_classes(one.loader)}
-    for kind in [kind for kind in _originals if kind not in needed]:
-        kind.__iter__ = _originals.pop(kind)  # type: ignore[attr-defined]  # it has one
+def _free_log_file(
+    log_file: str | os.PathLike[str] | None = None, *, overwrite: bool = False, **_: Any
+) -> str | os.PathLike[str] | None:
+    """`log_file`, or one beside it where that would spoil what this process has logged."""
+    if log_file is None:
+        return None
+    path = Path(log_file).absolute()
+    others = [one.measurement.settings.log_file for one in _followers]
+    is_open = any(path == Path(other).absolute() for other in others if other is not None)
+    return free_name(path) if is_open or (path in _log_files and not overwrite) else log_file
+
+
+def _patch(kind: type) -> None:
+    """Put our `__iter__` into a class. What another tool put over ours calls ours: it stays."""
+    standing = vars(kind)["__iter__"]
+    if kind not in _patches:
+        _patches[kind] = _asking_first(kind, standing), standing
+    ours, original = _patches[kind]
+    if standing is original:
+        kind.__iter__ = ours  # type: ignore[attr-defined]  # it has one
+
+
+def _unpatch(kind: type) -> None:
+    """Take ours out again, if nobody needs it, and nobody has put anything over it."""
+    patch = _patches.get(kind)
+    is_needed = any(kind in one.classes for one in _followers)
+    if patch is not None and not is_needed and vars(kind)["__iter__"] is patch[0]:
+        kind.__iter__ = patch[1]  # type: ignore[attr-defined]  # it has one
+        _patches.pop(kind, None)
 
 
 def _iterable_classes(loader: Any) -> list[type]:
     return [kind for kind in type(loader).__mro__ if "__iter__" in vars(kind)]
 
 
-def _asking_first(
-    kind: type, original: Callable[[Any], Iterator[Any]]
-) -> Callable[[Any], Iterator[Any]]:
+def _asking_first(kind: type, original: Iter) -> Iter:
     @functools.wraps(original)
     def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807 - it stands in for that
         # A subclass that calls this one by super() is measured by what it serves itself.
         is_inner = _iterable_classes(self)[0] is not kind
         follower = None if is_inner else _follower_of(self)
-        return original(self) if follower is None else follower.epoch(self)
+        return original(self) if follower is None else follower.epoch(self, original)
 
     return __iter__
 
 
+def _begun_by(original: Iter, loader: Any) -> Iterator[Any]:
+    epoch = original(loader)
+    return chain(Begun(epoch)) if epoch is loader else epoch
+
+
 def _is_dataloader(loader: Any) -> bool:
-    torch_data = sys.modules.get(TORCH)
-    return torch_data is not None and isinstance(loader, torch_data.DataLoader)
+    module = sys.modules.get(f"{TORCH}.dataloader")
+    return module is not None and isinstance(loader, module.DataLoader)
 
 
 def _bare(loader: Any) -> Any:
@@ -139,10 +229,3 @@ def _bare(loader: Any) -> Any:
         if inside is not None:
             return getattr(loader, inside, loader)
     return loader
-
-
-def _plain(dataset: Any) -> Any:
-    # Accelerate shards an iterable dataset by one of its own, around it.
-    while type(dataset).__module__.startswith("accelerate."):
-        dataset = dataset.dataset
-    return dataset

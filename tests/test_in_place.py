@@ -2,22 +2,50 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from copy import copy
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
+from torch.utils.data import (
+    BatchSampler,
+    DataLoader,
+    SequentialSampler,
+    SubsetRandomSampler,
+    TensorDataset,
+)
+from torchdata.stateful_dataloader import StatefulDataLoader
 
-from loadeval import LoaderEvaluator, LoadevalWarning, UsageError, evaluate_in_place
+from loadeval import (
+    LoaderEvaluator,
+    LoadevalWarning,
+    RunLogError,
+    UsageError,
+    evaluate_in_place,
+    read_run,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 PLAIN = DataLoader.__iter__
 
 
 def loader(dataset: Any = None) -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.arange(20.0)) if dataset is None else dataset, 4)
+
+
+def in_order(count: int, batch_size: int) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.arange(float(count))), batch_size)
+
+
+def is_complete(log_file: Path) -> bool:
+    return '{"type":"end"' in log_file.read_text(encoding="utf-8")
 
 
 def numbers(batches: Any) -> list[float]:
@@ -35,24 +63,95 @@ def test_the_loader_itself_is_measured(mode: str) -> None:
     evaluator.close()
 
 
-def test_a_loader_built_from_it_is_measured() -> None:
-    """One with the same dataset counts, as a framework makes it; one with another does not."""
-    own = loader()
-    evaluator = evaluate_in_place(own)
-    rebuilt = DataLoader(own.dataset, 2, sampler=SequentialSampler(own.dataset))  # type: ignore[arg-type]  # it is sized
-    assert numbers(rebuilt) == list(range(20))
-    assert len(evaluator.recorded().steps) == 10
-    assert numbers(loader()) == list(range(20))
-    assert len(evaluator.recorded().steps) == 10
-    evaluator.close()
+class Halving(BatchSampler):
+    """Wraps a batch sampler, as Accelerate's do to skip batches or to share them out."""
+
+    def __init__(self, batch_sampler: BatchSampler) -> None:
+        self.batch_sampler = batch_sampler
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return islice(self.batch_sampler, len(self))
+
+    def __len__(self) -> int:
+        return (len(self.batch_sampler) + 1) // 2
 
 
-def test_replay_has_as_many_batches_as_the_loader_that_was_built() -> None:
-    """A part of the batches for each process is a part in replay too."""
+def halved(own: DataLoader[Any]) -> DataLoader[Any]:
+    """A loader that a framework builds from `own`, with its first three batches."""
+    assert own.batch_sampler is not None
+    return DataLoader(own.dataset, batch_sampler=Halving(own.batch_sampler))  # type: ignore[arg-type]  # torch's own class
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+def test_a_loader_built_from_it_is_measured(mode: str) -> None:
+    """One that draws from its batch sampler, with as many batches as are left of it."""
     own = loader()
-    evaluator = evaluate_in_place(own, "replay", num_cached_batches=2)
-    assert len(list(DataLoader(own.dataset, 10))) == 2
-    evaluator.close()
+    with evaluate_in_place(own, mode, num_cached_batches=1) as evaluator:
+        assert len(list(halved(own))) == 3
+        assert len(evaluator.recorded().steps) == 3
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+def test_validation_on_the_same_dataset_is_not_measured(mode: str) -> None:
+    """It has a sampler of its own; in replay it is served its own batches too."""
+    dataset = TensorDataset(torch.arange(20.0))
+    training, validation = (
+        DataLoader(dataset, 4, sampler=SubsetRandomSampler(half))
+        for half in (range(12), range(12, 20))
+    )
+    with evaluate_in_place(training, mode) as evaluator:
+        assert sorted(numbers(validation)) == list(range(12, 20))
+        assert len(list(training)) == 3
+        assert len(evaluator.recorded().steps) == 3
+
+
+def test_loaders_that_share_a_sampler_are_told_apart_by_gradients() -> None:
+    """A framework may have made the second for training; without gradients it is none."""
+    dataset = TensorDataset(torch.arange(20.0))
+    sampler = SequentialSampler(dataset)
+    own, other = (DataLoader(dataset, 4, sampler=sampler) for _ in range(2))
+    with evaluate_in_place(own) as evaluator:
+        with torch.no_grad():
+            assert len(list(other)) == 5
+        assert len(evaluator.recorded().steps) == 0
+        assert len(list(other)) == 5
+        assert len(evaluator.recorded().steps) == 5
+
+
+def test_one_of_the_same_dataset_can_be_measured_beside_it() -> None:
+    """Each by its own evaluator."""
+    dataset = TensorDataset(torch.arange(20.0))
+    training, validation = DataLoader(dataset, 4), DataLoader(dataset, 10)
+    with evaluate_in_place(training) as one, evaluate_in_place(validation) as other:
+        list(training)
+        list(validation)
+        assert len(one.recorded().steps) == 5
+        assert len(other.recorded().steps) == 2
+
+
+# Of torchdata's StatefulDataLoader, about torch.
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+def test_a_plain_loader_built_from_a_stateful_one_is_measured(mode: str) -> None:
+    """By the adapter for its own class, as Accelerate makes one."""
+    own = StatefulDataLoader(TensorDataset(torch.arange(20.0)), 4)
+    with evaluate_in_place(own, mode) as evaluator:
+        assert len(list(halved(own))) == 3
+        assert len(evaluator.recorded().steps) == 3
+
+
+@pytest.mark.parametrize("is_shared", [True, False])
+def test_threads_that_iterate_at_once_are_all_measured(is_shared: bool) -> None:
+    """The same loader, or each one that was built from it."""
+    own = loader()
+    switch_s = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        with evaluate_in_place(own) as evaluator, ThreadPoolExecutor(4) as pool:
+            served = pool.map(lambda _: len(list(own if is_shared else halved(own))), range(100))
+            assert sum(served) == len(evaluator.recorded().steps)
+    finally:
+        sys.setswitchinterval(switch_s)
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -68,6 +167,191 @@ def test_the_class_is_left_as_it_was(first: int) -> None:
     evaluators[1 - first].close()
     assert DataLoader.__iter__ is PLAIN
     assert numbers(own) == list(range(20))
+
+
+def test_the_patch_of_another_tool_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Made meanwhile, it is there after close(), and what is measured later goes through it."""
+    own, seen = loader(), []
+    evaluator = evaluate_in_place(own)
+    ours = DataLoader.__iter__
+
+    def another_tools(self: DataLoader[Any]) -> Any:
+        seen.append(self)
+        return ours(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DataLoader, "__iter__", another_tools)
+        list(own)
+        assert len(evaluator.recorded().steps) == 5
+        evaluator.close()
+        assert DataLoader.__iter__ is another_tools
+        assert numbers(own) == list(range(20))
+        with evaluate_in_place(own) as later:
+            list(own)
+            assert len(later.recorded().steps) == 5
+    assert seen == [own] * 3  # once for each epoch
+    with evaluate_in_place(own) as later:  # now that ours stands there again
+        list(own)
+        assert len(later.recorded().steps) == 5
+    assert DataLoader.__iter__ is PLAIN
+
+
+def test_a_patch_of_another_tool_may_be_a_generator(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It calls ours when the first batch is asked for: each batch is still measured once."""
+    own = loader()
+    with evaluate_in_place(own) as evaluator, monkeypatch.context() as patch:
+        ours = DataLoader.__iter__
+
+        def another_tools(self: DataLoader[Any]) -> Iterator[Any]:
+            yield from ours(self)
+
+        patch.setattr(DataLoader, "__iter__", another_tools)
+        assert numbers(own) == list(range(20))
+        assert len(evaluator.recorded().steps) == 5
+
+
+def test_a_patch_of_ours_that_was_taken_out_is_put_back() -> None:
+    """By the next measurement, where a tool has restored what it found before us."""
+    with evaluate_in_place(loader()):
+        DataLoader.__iter__ = PLAIN  # type: ignore[method-assign]  # as such a tool does
+        own = loader()
+        with evaluate_in_place(own) as evaluator:
+            list(own)
+            assert len(evaluator.recorded().steps) == 5
+    assert DataLoader.__iter__ is PLAIN
+
+
+def test_dropping_loader_and_evaluator_ends_it(tmp_path: Path) -> None:
+    """The log is complete and the class as it was, without close()."""
+    own = loader()
+    evaluate_in_place(own, log_file=tmp_path / "run.jsonl")
+    list(own)
+    assert not is_complete(tmp_path / "run.jsonl")
+    del own
+    assert is_complete(tmp_path / "run.jsonl")
+    assert DataLoader.__iter__ is PLAIN
+
+
+def test_a_mode_that_is_changed_is_measured_in_place(tmp_path: Path) -> None:
+    """By a new measurement; the one before is complete."""
+    own = loader()
+    with evaluate_in_place(own, log_file=tmp_path / "run.jsonl") as evaluator:
+        list(own)
+        evaluator.mode = "replay"
+        list(own)
+        assert is_complete(tmp_path / "run.jsonl")
+        assert evaluator.recorded().header.mode == "replay"
+        assert len(evaluator.recorded().steps) == 5
+    assert DataLoader.__iter__ is PLAIN
+
+
+def test_the_interpreters_exit_completes_the_log(tmp_path: Path) -> None:
+    """While the loader still lives, and nobody has the evaluator."""
+    script = """
+import torch
+from torch.utils.data import DataLoader
+from loadeval import evaluate_in_place
+loader = DataLoader(torch.arange(20), 4)
+evaluate_in_place(loader, log_file="run.jsonl")
+list(loader)
+"""
+    subprocess.run([sys.executable, "-c", script], cwd=tmp_path, check=True)
+    assert is_complete(tmp_path / "run.jsonl")
+
+
+def test_a_loader_is_measured_without_its_evaluator(tmp_path: Path) -> None:
+    """And so is one that was built from it, when it is gone itself."""
+    own = loader()
+    evaluate_in_place(own, log_file=tmp_path / "run.jsonl")
+    built = halved(own)
+    list(own)
+    del own
+    list(built)
+    del built
+    assert is_complete(tmp_path / "run.jsonl")
+    assert len(read_run(tmp_path / "run.jsonl").steps) == 8
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+def test_an_epoch_is_measured_to_its_end(mode: str, tmp_path: Path) -> None:
+    """Though whoever iterates holds nothing but the iterator."""
+
+    def measured() -> DataLoader[Any]:
+        own = loader()
+        evaluate_in_place(own, mode, log_file=tmp_path / "run.jsonl")
+        return own
+
+    assert len(list(measured())) == 5
+    assert len(read_run(tmp_path / "run.jsonl").steps) == 5
+    assert DataLoader.__iter__ is PLAIN
+
+
+def test_a_batch_sampler_that_is_a_list_will_do() -> None:
+    """Though nothing can tell when it is gone."""
+    own = DataLoader(TensorDataset(torch.arange(4.0)), batch_sampler=[[0, 1], [2], [3]])
+    with evaluate_in_place(own) as evaluator:
+        assert numbers(halved(own)) == [0, 1, 2]
+        assert len(evaluator.recorded().steps) == 2
+
+
+def test_after_an_exception_the_loader_can_be_measured_again(tmp_path: Path) -> None:
+    """Nobody can close the evaluator of the first time; its log is completed."""
+    own = loader()
+
+    def measured() -> LoaderEvaluator:
+        evaluator = evaluate_in_place(own, log_file=tmp_path / "run.jsonl")
+        raise KeyError(evaluator.mode)
+
+    with pytest.raises(KeyError) as failed:
+        measured()
+    del failed
+    with evaluate_in_place(own) as again:
+        assert is_complete(tmp_path / "run.jsonl")
+        list(own)
+        assert len(again.recorded().steps) == 5
+    assert DataLoader.__iter__ is PLAIN
+
+
+@pytest.mark.parametrize("overwrite", [True, False])
+def test_a_second_log_goes_beside_the_first(overwrite: bool, tmp_path: Path) -> None:
+    """One that is still written is never overwritten."""
+    path = tmp_path / "run.jsonl"
+    loaders = [loader(), in_order(6, 2)]
+    evaluators = [evaluate_in_place(own, log_file=path, overwrite=overwrite) for own in loaders]
+    for own, evaluator in zip(loaders, evaluators, strict=True):
+        list(own)
+        evaluator.close()
+    assert [len(read_run(tmp_path / f"{name}.jsonl").steps) for name in ("run", "run-1")] == [5, 3]
+
+
+def test_a_complete_log_of_this_process_is_overwritten_on_demand_alone(tmp_path: Path) -> None:
+    """A second training logs beside the first by itself; a notebook may want the same file."""
+    path = tmp_path / "run.jsonl"
+    for overwrite, count in ((False, 5), (False, 5), (True, 2)):
+        own = in_order(4 * count, 4)
+        with evaluate_in_place(own, log_file=path, overwrite=overwrite):
+            list(own)
+    assert len(read_run(path).steps) == 2
+    assert len(read_run(tmp_path / "run-1.jsonl").steps) == 5
+    assert len(list(tmp_path.iterdir())) == 2
+
+
+def test_a_log_of_another_process_is_kept(tmp_path: Path) -> None:
+    """That it is there is told, as by LoaderEvaluator, as often as it is tried."""
+    path = tmp_path / "run.jsonl"
+    path.write_text("something", encoding="utf-8")
+    for _ in range(2):
+        with pytest.raises(RunLogError, match="exists"):
+            evaluate_in_place(loader(), log_file=path)
+
+
+def test_a_copy_of_the_evaluator_has_nothing_to_say() -> None:
+    """It closes for itself; the loader is measured on."""
+    own = loader()
+    with evaluate_in_place(own) as evaluator:
+        copy(evaluator).close()
+        list(own)
+        assert len(evaluator.recorded().steps) == 5
 
 
 def test_the_evaluator_can_be_iterated_too() -> None:
@@ -91,6 +375,26 @@ def test_a_subclass_is_measured_once() -> None:
     with evaluate_in_place(own) as evaluator:
         assert numbers(own) == [2.0 * value for value in range(20)]
         assert len(evaluator.recorded().steps) == 5
+
+
+class Prefetching(DataLoader[Any]):
+    """Is its own iterator."""
+
+    def __iter__(self) -> Any:
+        self._batches = super().__iter__()
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._batches)
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_a_loader_that_is_its_own_iterator_is_measured_once(mode: str) -> None:
+    """Reading on in an epoch does not begin another one."""
+    own = Prefetching(TensorDataset(torch.arange(400.0)), 4)
+    with evaluate_in_place(own, mode) as evaluator:
+        assert len(list(own)) == 100
+        assert evaluator.recorded().steps.epoch.tolist() == [0] * 100
 
 
 def test_a_loader_of_another_class_is_not_measured_silently() -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import warnings
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from loadeval import IterableAdapter, LoaderInfo
+from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning
 from loadeval_adapters import pytorch_frameworks as frameworks
 
 if TYPE_CHECKING:
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
 
 class PyTorchAdapter(IterableAdapter):
     """Knows a DataLoader's workers, and stops them, persistent ones included."""
+
+    _has_warned_of_another = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """`iter(loader)`; of nothing where a framework only tries whether there is one."""
@@ -61,6 +64,12 @@ class PyTorchAdapter(IterableAdapter):
         if type(loader).__module__.startswith("lightning") or not hasattr(loader, "sampler"):
             return None  # Fabric has set it up; or it is a Dataset
         return frameworks.refusal(loader, mode)
+
+    def dataset_was_read(self) -> None:
+        """Warns, once, that Accelerate builds a loader which is not measured."""
+        if not self._has_warned_of_another and frameworks.is_building_another():
+            self._has_warned_of_another = True
+            warnings.warn(frameworks.PASSED_BY, LoadevalWarning, stacklevel=4)
 
 
 def _bare(loader: Any) -> Any:

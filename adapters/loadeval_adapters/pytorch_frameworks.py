@@ -27,6 +27,10 @@ UNSHARDED = (
     + IN_PLACE
     + ", or use a DistributedSampler"
 )
+PASSED_BY = (
+    "Accelerate builds a new DataLoader from this LoaderEvaluator, as skip_first_batches does to "
+    "resume an epoch. The batches of the new one are not measured. " + IN_PLACE
+)
 UNREPEATABLE = (
     "Ignite's DeterministicEngine exchanges a DataLoader's batch sampler, which it cannot behind a "
     "LoaderEvaluator: the batches would be others. " + IN_PLACE
@@ -39,6 +43,11 @@ def is_only_trying() -> bool:
     It spares a DataLoader that: workers would be started for nothing, and random numbers drawn.
     """
     return _is_asked_by("lightning.pytorch.trainer.connectors.", "pytorch_lightning.trainer.conn")
+
+
+def is_building_another() -> bool:
+    """Whether Accelerate takes a stand-in apart, to build a DataLoader of its own."""
+    return _is_asked_by("accelerate.data_loader")
 
 
 def refusal(loader: Any, mode: str) -> str | None:
@@ -67,7 +76,7 @@ def _lightning_would_shard(loader: Any) -> bool:
 
 
 def _is_asked_by(*modules: str) -> bool:
-    """Whether code of a module whose name begins so is about to iterate."""
+    """Whether code of a module whose name begins so has led here."""
     frame: FrameType | None = sys._getframe()  # noqa: SLF001 - who asks is known nowhere else
     while frame is not None:
         if str(frame.f_globals.get("__name__")).startswith(modules):

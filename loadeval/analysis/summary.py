@@ -49,7 +49,9 @@ class Summary:
     epoch; in an alternating run, those that count for a pair. Rates are sums over sums, so
     that a short last batch counts for what it is: `batches_per_s` and `samples_per_s`, the
     latter None when the samples of a steady batch are unknown. `wait_share` is the part of the
-    cycles that was waited, 0 to 1.
+    cycles that was waited, 0 to 1. `bytes_per_batch` is a mean over batches whose bytes were
+    counted, each standing for those after it whose were not; of a run that keeps one batch in N,
+    where they were not of all, over those that are kept.
     """
 
     batches: int
@@ -111,7 +113,7 @@ def startups(run: Run) -> Column:
 
 def summarise(run: Run, arm: Arm | None = None) -> Summary:
     """The figures of `run`; of an alternating one those of one `arm`, as in `steady`."""
-    found = _of_tallies(steady_tallies(run)) if run.header.every > 1 else _of_steps(run, arm)
+    found = _of_tallies(run) if run.header.every > 1 else _of_steps(run, arm)
     total_ns = found.wait_ns + found.step_ns
     count, samples = found.batches, found.samples
     return Summary(
@@ -125,7 +127,7 @@ def summarise(run: Run, arm: Arm | None = None) -> Summary:
         wait_share=_ratio(found.wait_ns, total_ns),
         waits=found.waits,
         samples_per_batch=_ratio(samples, count),
-        bytes_per_batch=_ratio(found.nbytes, count),
+        bytes_per_batch=found.bytes_per_batch,
         batches_per_s=_ratio(count * SECOND_NS, total_ns),
         samples_per_s=None if samples is None else _ratio(samples * SECOND_NS, total_ns),
     )
@@ -139,7 +141,7 @@ class _Sums:
     wait_ns: int
     step_ns: int
     samples: int | None
-    nbytes: int | None
+    bytes_per_batch: float | None
     waits: Waits | None
 
 
@@ -152,21 +154,25 @@ def _of_steps(run: Run, arm: Arm | None) -> _Sums:
         wait_ns=int(wait_ns.sum()),
         step_ns=int(steps.step_ns[chosen].sum()),
         samples=_total(steps.samples[chosen]),
-        nbytes=_total(steps.nbytes[chosen]),
+        bytes_per_batch=_mean_of_known(steps.nbytes[chosen]),
         waits=_waits(wait_ns),
     )
 
 
-def _of_tallies(tallies: list[Tally]) -> _Sums:
+def _of_tallies(run: Run) -> _Sums:
+    tallies = steady_tallies(run)
     wait_ns = sum(tally.wait_ns for tally in tallies)
     batches = sum(tally.batches for tally in tallies)
-    samples, nbytes = [one.samples for one in tallies], [one.nbytes for one in tallies]
+    samples = [one.samples for one in tallies]
+    nbytes = [one.nbytes for one in tallies if one.nbytes is not None]
+    all_known = batches and len(nbytes) == len(tallies)
+    of_kept = run.steps.nbytes[steady(run)]
     return _Sums(
         batches=batches,
         wait_ns=wait_ns,
         step_ns=sum(tally.step_ns or 0 for tally in tallies),
         samples=None if None in samples else sum(count or 0 for count in samples),
-        nbytes=None if None in nbytes else sum(count or 0 for count in nbytes),
+        bytes_per_batch=sum(nbytes) / batches if all_known else _mean_of_known(of_kept),
         waits=_binned(tallies, wait_ns / batches) if tallies else None,
     )
 
@@ -182,6 +188,15 @@ def _binned(tallies: list[Tally], mean_ns: float) -> Waits:
 
 def _total(column: Column) -> int | None:
     return None if (column == UNKNOWN).any() else int(column.sum())
+
+
+def _mean_of_known(column: Column) -> float | None:
+    """The mean of `column`, where each value goes on until the next one that is known."""
+    known = np.flatnonzero(column != UNKNOWN)
+    if not len(known):
+        return None
+    lasting = np.diff(known, append=len(column))
+    return float((column[known] * lasting).sum() / lasting.sum())
 
 
 def _ratio(part: int | None, whole: int) -> float | None:

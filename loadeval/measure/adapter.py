@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from loadeval.errors import UsageError
 from loadeval.measure.device import synchronize
 from loadeval.measure.ownership import own
-from loadeval.measure.tree import is_array, leaves, map_leaves
+from loadeval.measure.survey import survey
+from loadeval.measure.tree import map_leaves
 from loadeval.record.model import LoaderInfo
 
 if TYPE_CHECKING:
@@ -43,6 +44,9 @@ class Adapter(Protocol):
     def fence(self) -> None:
         """Wait until the device has done all that was asked of it; called at blocks' edges."""
 
+    def dataset_was_read(self) -> None:
+        """Somebody reads `dataset` of a LoaderEvaluator: to build another loader, it may be."""
+
 
 class IterableAdapter:
     """Serves any iterable. Samples are the first dimension of the first array in a batch."""
@@ -52,19 +56,15 @@ class IterableAdapter:
         epoch = iter(loader)
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
         # A chain is read on in parts, and after an exception, without an iter() of the loader.
-        return chain(_Begun(epoch)) if restarts else epoch
+        return chain(Begun(epoch)) if restarts else epoch
 
     def samples(self, batch: Any) -> int | None:
         """The first dimension of the first array in `batch`; None when there is no such."""
-        for leaf in leaves(batch):
-            if is_array(leaf) and len(leaf.shape) > 0:
-                return int(leaf.shape[0])
-        return None
+        return survey(batch)[0]
 
     def nbytes(self, batch: Any) -> int | None:
         """Bytes of all arrays and byte strings in `batch`; None when there are none."""
-        sizes = [size for leaf in leaves(batch) if (size := _size(leaf)) is not None]
-        return sum(sizes) if sizes else None
+        return survey(batch)[1]
 
     def keep(self, batch: Any) -> Any:
         """Fresh containers around an owned copy of each leaf."""
@@ -93,6 +93,9 @@ class IterableAdapter:
         """Synchronise with the CUDA device, where torch has one in use."""
         synchronize()
 
+    def dataset_was_read(self) -> None:
+        """Nothing follows from it."""
+
 
 def check_is_loader(loader: Any) -> None:
     """Raises UsageError when batches cannot be read from `loader`."""
@@ -108,7 +111,7 @@ def is_iterable(loader: Any) -> bool:
     return hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")
 
 
-class _Begun:
+class Begun:
     """An iterator that is not begun anew by the `iter()` of whoever goes on with it."""
 
     def __init__(self, epoch: Iterator[Any]) -> None:
@@ -124,9 +127,3 @@ def length_of(loader: Any) -> int | None:
         return len(loader) or None
     except (TypeError, ValueError):  # ValueError: less than 0
         return None
-
-
-def _size(leaf: Any) -> int | None:
-    if isinstance(leaf, (bytes, bytearray)):
-        return len(leaf)
-    return int(leaf.nbytes) if isinstance(leaf, memoryview) or is_array(leaf) else None

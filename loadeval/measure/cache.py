@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import CacheError, LoadevalWarning
 from loadeval.measure.counting import Count, Counter
-from loadeval.measure.ownership import Others, changed, own, same_arrays, watch
-from loadeval.measure.tree import leaves, map_leaves, refresher
+from loadeval.measure.fresh import refresher
+from loadeval.measure.ownership import UNWATCHED, Watched, differs, own, same_arrays
+from loadeval.measure.tree import leaves, map_leaves
 from loadeval.record.model import UNKNOWN
 
 if TYPE_CHECKING:
@@ -18,9 +19,10 @@ if TYPE_CHECKING:
 
     from loadeval.measure.adapter import Adapter
 
-Handout = tuple["Callable[[], Any]", Count, Any, int, Any, int, "Others | None"]
+Handout = tuple["Callable[[], Any]", Count, Any, int, Any, int]
 """What makes a batch in new containers, its count, and a Watch on what must be unchanged."""
-UNWATCHED = watch([])
+HANDOUTS_PER_SAMPLE = 16
+"""Comparing a sample of an array takes as long as handing out a batch, or longer."""
 
 CHANGED = (
     "the training step changes its batch in place, so replay would feed it its own output: "
@@ -32,21 +34,17 @@ CHANGED = (
 class Kept:
     """One kept batch: `tree` is never handed out itself, only its leaves in new containers."""
 
-    __slots__ = ("count", "handout", "tree")
+    __slots__ = ("count", "fresh", "tree", "watched")
 
     def __init__(self, tree: Any, count: Count) -> None:
         self.tree = tree
         self.count = count
-        self.handout: Handout = (refresher(tree), count, *watch(list(leaves(tree))))
+        self.fresh = refresher(tree)
+        self.watched = Watched(list(leaves(tree)))
 
     def copy(self) -> Kept:
         """The same batch in memory of its own."""
         return Kept(map_leaves(own, self.tree), self.count)
-
-    def spoiled(self) -> bool:
-        """Whether it was changed in place."""
-        _, _, one, one_version, other, other_version, others = self.handout
-        return one._version != one_version or other._version != other_version or changed(others)  # noqa: SLF001 - see Watch
 
 
 class BatchCache:
@@ -58,6 +56,10 @@ class BatchCache:
     that reads ahead, whose step runs late, the first batch of an epoch is handed out as a copy,
     and watched until its turn comes again; what was spoiled before that is found and left out.
 
+    Looking at a whole batch costs too much. An epoch begins with a look at every batch, and then
+    all of each one is looked at once. In later passes two tensors of it are, other ones from pass
+    to pass, and one array in HANDOUTS_PER_SAMPLE batches.
+
     `exhausted` tells that the loader had no more batches than these.
     """
 
@@ -68,6 +70,8 @@ class BatchCache:
             Kept(tree, one_of_each[count]) for tree, count in zip(trees, counts, strict=True)
         ]
         self._copying = False
+        self._passes = self._in_passes()
+        self._samples = [sample for kept in self._kept for sample in kept.watched.samples]
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -104,36 +108,53 @@ class BatchCache:
         return self._copies()
 
     def _stages(self, note: Callable[[str], None]) -> Iterator[Iterable[Handout]]:
-        if any(kept.spoiled() for kept in self._kept):
+        if any(kept.watched.changed() for kept in self._kept):
             self.copies_from_now_on(note)
         if not self._copying:
             yield self._guarded(note)
-        if not self._copying:
-            first, *others = [kept.handout for kept in self._kept]
-            order = [*others, first]
-            yield cycle([(*kept[:2], *last[2:]) for last, kept in pairwise([first, *order])])
+        samples, due = cycle(self._samples), 0
+        passes = cycle(self._passes)
+        while not self._copying:
+            yield next(passes)
+            due += len(self._kept) if self._samples else 0
+            looked_at = islice(samples, due // HANDOUTS_PER_SAMPLE)
+            due %= HANDOUTS_PER_SAMPLE
+            if any(map(differs, looked_at)):
+                self.copies_from_now_on(note)
         yield self._copies()
+
+    def _in_passes(self) -> list[list[Handout]]:
+        """As many passes as it takes to look at every tensor; the first batch comes last."""
+        most = max(len(kept.watched.pairs) for kept in self._kept)
+        order = [*self._kept, self._kept[0]]
+        return [
+            [
+                (kept.fresh, kept.count, *last.watched.pairs[turn % len(last.watched.pairs)])
+                for last, kept in pairwise(order)
+            ]
+            for turn in range(most)
+        ]
 
     def _guarded(self, note: Callable[[str], None]) -> Iterator[Handout]:
         """Once through, and the first again, which was a copy and is watched all the while."""
         original, *others = self._kept
         first = original.copy()
-        fresh, count, *watched = first.handout
-        yield fresh, count, *UNWATCHED
+        watch = first.watched.pairs[0]
+        yield first.fresh, first.count, *UNWATCHED
         # Watching arrays is cheap and sees most changes; this once they are compared whole.
         if not same_arrays(list(leaves(first.tree)), list(leaves(original.tree))):
             self.copies_from_now_on(note)
             return
         for last, kept in pairwise((first, *others, original)):
-            if last.spoiled():
+            if last.watched.changed():
                 self.copies_from_now_on(note)
                 return
-            yield kept.handout[0], kept.count, *watched
+            yield kept.fresh, kept.count, *watch
 
     def _copies(self) -> Iterator[Handout]:
         while True:
             for kept in list(self._kept):
-                if len(self._kept) > 1 and kept.spoiled():
+                if len(self._kept) > 1 and kept.watched.changed():
                     self._kept.remove(kept)
                 else:
                     yield partial(map_leaves, own, kept.tree), kept.count, *UNWATCHED

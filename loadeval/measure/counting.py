@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
 from loadeval.measure.adapter import IterableAdapter
-from loadeval.measure.tree import is_array
+from loadeval.measure.outline import Outline
+from loadeval.measure.survey import survey
 from loadeval.record.model import UNKNOWN
 
 if TYPE_CHECKING:
@@ -18,97 +19,96 @@ if TYPE_CHECKING:
 Count = tuple[int, int]
 """Samples and bytes; UNKNOWN is -1."""
 NOTHING: Count = (UNKNOWN, UNKNOWN)
-PAIR = 2
 PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
+MOST_OUTLINES = 4
 
 
 class Counter:
     """Counts batches by the adapter, or by `samples`, the user's own count, which wins.
 
     A count that raises is UNKNOWN from then on, and says so once: counting never ends a
-    training run.
+    training run. `plain` tells that samples and bytes follow from the arrays in a batch alone.
     """
 
     def __init__(self, adapter: Adapter, samples: Callable[[Any], int | None] | None) -> None:
         self._samples = samples or adapter.samples
-        self._nbytes = adapter.nbytes
+        self._nbytes: Callable[[Any], int | None] = adapter.nbytes
         own_rules = {getattr(rule, "__func__", None) for rule in (self._samples, self._nbytes)}
-        self._plain = own_rules == PLAIN_RULES
+        self.plain = own_rules == PLAIN_RULES
 
     def best_for(self, batch: Any) -> Callable[[Any], Count] | None:
         """A function from a batch to its Count, the same object while nothing changes.
 
-        It is right for every batch, and quick for those that are like `batch`. None when
-        `batch` is a plain value, in which there is nothing to count.
+        Samples are right for every batch; bytes are, or UNKNOWN, as long as they change with the
+        shape of the first array, and else in most. It is quick for batches that are like `batch`.
+        None when `batch` is a plain value, in which there is nothing to count.
         """
-        if self._plain and isinstance(batch, PLAIN_VALUES):
+        if self.plain and issubclass(type(batch), PLAIN_VALUES):
             return None
-        if self._plain and type(batch) in {dict, list, tuple} and len(batch) == PAIR:
-            inputs, labels = batch if type(batch) is dict else range(PAIR)
-            arrays = is_array(batch[inputs]) and is_array(batch[labels])
-            if arrays and len(batch[labels].shape) == 1:
-                return _pair_counter(inputs, labels, self.count)
-        return self._steady_counter()
+        return Outlines(self).learn(batch).count
 
-    def count(self, batch: Any) -> Count:
-        """Samples and bytes of `batch`, the slow and general way."""
-        return self._ask("_samples", batch), self._ask("_nbytes", batch)
+    def count(self, batch: Any, samples: int | None = None) -> Count:
+        """Samples and bytes of `batch`, the slow and exact way.
 
-    def _steady_counter(self) -> Callable[[Any], Count]:
-        last = NOTHING
+        `samples` is what `self.samples` has found already: a user may count what it is asked.
+        """
+        if self.plain:
+            found, nbytes, _ = survey(batch)
+            return UNKNOWN if found is None else found, UNKNOWN if nbytes is None else nbytes
+        return self.samples(batch) if samples is None else samples, self._bytes(batch)
 
-        def count(batch: Any) -> Count:
-            nonlocal last
-            found = self.count(batch)
-            if found != last:
-                last = found
-            return last
-
-        return count
-
-    def _ask(self, question: str, batch: Any) -> int:
+    def samples(self, batch: Any) -> int:
+        """How many samples `batch` holds, by the adapter or the user."""
         try:
-            answer = getattr(self, question)(batch)
+            answer = self._samples(batch)
             return UNKNOWN if answer is None else int(answer)
         except Exception as error:  # noqa: BLE001 - a count may not end a training run
-            setattr(self, question, _unknown)
-            warnings.warn(
-                f"counting the {question[1:]} of a batch failed with {error!r}; they are unknown "
-                "from here on. Pass samples=, a callable from a batch to its number of samples",
-                LoadevalWarning,
-                stacklevel=2,
-            )
-            return UNKNOWN
+            self._samples = _unknown
+            return _say_unknown("samples", error)
+
+    def _bytes(self, batch: Any) -> int:
+        try:
+            answer = self._nbytes(batch)
+            return UNKNOWN if answer is None else int(answer)
+        except Exception as error:  # noqa: BLE001 - as above
+            self._nbytes = _unknown
+            return _say_unknown("nbytes", error)
+
+
+class Outlines:
+    """The structures that the batches of an epoch have: one, or a few that alternate."""
+
+    def __init__(self, counter: Counter) -> None:
+        self.counter = counter
+        self._known: list[Outline] = []
+
+    def learn(self, batch: Any) -> Outline:
+        """The outline of `batch`; of many, those learned first are forgotten."""
+        outline = Outline(self, batch)
+        self._known = [outline, *self._known][:MOST_OUTLINES]
+        return outline
+
+    def count(self, batch: Any, asker: Outline) -> Count:
+        """The Count of a batch that `asker` is not the outline of."""
+        for outline in self._known:
+            if outline is not asker:
+                counted = outline.attempt(batch)
+                if counted is not None:
+                    return counted
+        counted = self.learn(batch).attempt(batch)
+        return self.counter.count(batch) if counted is None else counted
+
+
+def _say_unknown(what: str, error: Exception) -> int:
+    warnings.warn(
+        f"counting the {what} of a batch failed with {error!r}; they are unknown from here on. "
+        "Pass samples=, a callable from a batch to its number of samples",
+        LoadevalWarning,
+        stacklevel=2,
+    )
+    return UNKNOWN
 
 
 def _unknown(_batch: Any) -> None:
     return None
-
-
-def _pair_counter(
-    inputs: Any, labels: Any, count_anew: Callable[[Any], Count]
-) -> Callable[[Any], Count]:
-    """Counts batches of two arrays, the second of one dimension: inputs and labels, mostly.
-
-    A tensor's shape costs twice its size in bytes. While the inputs and the labels, of one
-    dimension, keep their bytes, the samples are the same; else they are counted anew.
-    """
-    input_bytes = label_bytes = UNKNOWN
-    counted = NOTHING
-
-    def count(batch: Any) -> Count:
-        nonlocal input_bytes, label_bytes, counted
-        try:
-            of_inputs = batch[inputs].nbytes
-            of_labels = batch[labels].nbytes
-            if of_inputs == input_bytes and of_labels == label_bytes and len(batch) == PAIR:
-                return counted
-            input_bytes = of_inputs if len(batch) == PAIR else UNKNOWN
-            label_bytes = of_labels
-        except (AttributeError, LookupError, TypeError):  # a batch of another kind
-            input_bytes = UNKNOWN
-        counted = count_anew(batch)
-        return counted
-
-    return count

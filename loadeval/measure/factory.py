@@ -38,6 +38,7 @@ class FactoryAdapter:
         self.nbytes = inner.nbytes
         self.keep = inner.keep
         self.fence = inner.fence
+        self.dataset_was_read = inner.dataset_was_read
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """An epoch of what `loader()` returns."""

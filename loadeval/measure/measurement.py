@@ -90,8 +90,12 @@ class Measurement:
         if settings.mode == "alternate":
             self.alternation = self._alternation(info, enough)
 
-    def epoch(self, loader: Any, owner: object) -> Iterator[Any]:
-        """One epoch, timed, unless the measurement has ended. `owner` outlives it."""
+    def epoch(self, loader: Any, owner: object, adapter: Adapter | None = None) -> Iterator[Any]:
+        """One epoch, timed, unless the measurement has ended. `owner` outlives it.
+
+        Give the `adapter` for `loader` if it is not the loader that is measured.
+        """
+        adapter = self.adapter if adapter is None else adapter
         if self.recording.closed:
             warnings.warn(
                 "this LoaderEvaluator is closed: the loader is served unmeasured. Make another "
@@ -99,19 +103,19 @@ class Measurement:
                 LoadevalWarning,
                 stacklevel=3,
             )
-            return self.adapter.epoch(loader)
+            return adapter.epoch(loader)
         if self.alternation is not None and self.alternation.progress.segment is None:
-            return self.adapter.epoch(loader)
+            return adapter.epoch(loader)
         clock, recording = self.settings.clock, self.recording
         begin = recording.begin_epoch
         if self.cache is not None and not self._left_real():
-            return self._replayed(self.cache, self._batches_of(loader), owner)
+            return self._replayed(self.cache, self._batches_of(adapter, loader), owner)
         began = clock()
-        source = self.adapter.epoch(loader)
+        source = adapter.epoch(loader)
         opened_ns = clock() - began
         plan: Plan
         if self.cache is not None:
-            plan = self._real_first(self.cache, loader, source, opened_ns, owner)
+            plan = self._real_first(self.cache, adapter, loader, source, opened_ns, owner)
         elif self.alternation is None:
             plan = WholeEpoch(source, clock, opened_ns)
         else:
@@ -142,14 +146,20 @@ class Measurement:
         return epoch if self.annotation is None else self.annotation.epoch(epoch, "ideal")
 
     def _real_first(
-        self, cache: BatchCache, loader: Any, source: Iterator[Any], opened_ns: int, owner: object
+        self,
+        cache: BatchCache,
+        adapter: Adapter,
+        loader: Any,
+        source: Iterator[Any],
+        opened_ns: int,
+        owner: object,
     ) -> Plan:
         """The real batches that come before a replay, and the rest of their epoch replayed."""
-        batches = self._batches_of(loader)
+        batches = self._batches_of(adapter, loader)
         most = min(self._left_real(), batches)
 
         def then() -> Iterator[Any] | None:
-            self.adapter.release(loader, source)
+            adapter.release(loader, source)
             return self._replayed(cache, batches - most, owner) if most < batches else None
 
         self._real = WholeEpoch(source, self.settings.clock, opened_ns, most, then)
@@ -199,11 +209,11 @@ class Measurement:
                     stacklevel=2,
                 )
 
-    def _batches_of(self, loader: Any) -> float:
+    def _batches_of(self, adapter: Adapter, loader: Any) -> float:
         # A framework may have built `loader` anew, with a part of the batches for each process.
         if self.settings.epoch_batches is not None:
             return self.epoch_batches
-        return self.adapter.describe(loader).length or self.epoch_batches
+        return adapter.describe(loader).length or self.epoch_batches
 
     def _epoch_batches(self, info: LoaderInfo, cache: BatchCache) -> float:
         if self.settings.epoch_batches is not None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 SAMPLED_ELEMENTS = 64
-"""How many elements of an array without a version counter are compared at each replay."""
+"""How many elements of an array without a version counter are compared."""
 
 
 def own(leaf: Any) -> Any:
@@ -29,19 +29,8 @@ def own(leaf: Any) -> Any:
         return leaf
 
 
-class Others(NamedTuple):
-    """Watched leaves beyond the first two tensors."""
-
-    tensors: list[tuple[Any, int]]
-    arrays: list[tuple[np.ndarray[Any, Any], bytes]]
-
-
-Watch = tuple[Any, int, Any, int, Others | None]
-"""Two tensors, each with its version, and the others: the hot loop looks at the two by itself.
-
-Unchanged are leaves for which `one._version == its_version`, likewise the other, and not
-`changed(others)`.
-"""
+Watch = tuple[Any, int, Any, int]
+"""Two tensors, each with its version: unchanged while `one._version == its_version` for both."""
 
 
 class Nothing:
@@ -50,28 +39,43 @@ class Nothing:
     _version = 0
 
 
-def watch(leaves: list[Any]) -> Watch:
-    """What tells later whether one of `leaves` was changed in place.
+UNWATCHED: Watch = (Nothing, 0, Nothing, 0)
 
-    Tensors come with their version, which PyTorch counts up at every change in place. Of NumPy
-    arrays, SAMPLED_ELEMENTS evenly spread elements come with their present bytes: a change to
-    few elements can pass unseen.
+
+class Watched:
+    """Leaves, and what tells later whether one of them was changed in place.
+
+    Tensors come with their version, which PyTorch counts up at every change in place, in `pairs`,
+    of which there is at least one. Of NumPy arrays, SAMPLED_ELEMENTS evenly spread elements come
+    with their present bytes, in `samples`: a change to few elements can pass unseen.
     """
-    tensors = [(leaf, leaf._version) for leaf in leaves if _counts_versions(leaf)]  # noqa: SLF001 - the counter has no public name
-    samples = [_sample(leaf) for leaf in leaves if isinstance(leaf, np.ndarray)]
-    arrays = [(sample, sample.tobytes()) for sample in samples if sample is not None]
-    one, other = [*tensors, (Nothing, 0), (Nothing, 0)][:2]
-    others = Others(tensors[2:], arrays)
-    return (*one, *other, others if any(others) else None)
+
+    __slots__ = ("pairs", "samples")
+
+    def __init__(self, leaves: list[Any]) -> None:
+        tensors = [(leaf, leaf._version) for leaf in leaves if _counts_versions(leaf)]  # noqa: SLF001 - the counter has no public name
+        if len(tensors) % 2:
+            tensors.append((Nothing, 0))
+        pairs = zip(tensors[::2], tensors[1::2], strict=True)
+        self.pairs: list[Watch] = [(*one, *other) for one, other in pairs] or [UNWATCHED]
+        self.samples = [found for leaf in leaves if (found := _sample(leaf)) is not None]
+
+    def changed(self) -> bool:
+        """Whether one of them was changed in place."""
+        return any(
+            one._version != one_version or other._version != other_version  # noqa: SLF001 - as above
+            for one, one_version, other, other_version in self.pairs
+        ) or any(map(differs, self.samples))
 
 
-def changed(others: Others | None) -> bool:
-    """Whether one of them was changed in place."""
-    if others is None:
-        return False
-    return any(tensor._version != version for tensor, version in others.tensors) or any(  # noqa: SLF001 - as above
-        sample.tobytes() != content for sample, content in others.arrays
-    )
+Sample = tuple["np.ndarray[Any, Any]", bytes]
+"""Some elements of an array, and the bytes that they had."""
+
+
+def differs(sample: Sample) -> bool:
+    """Whether these elements were changed."""
+    elements, content = sample
+    return elements.tobytes() != content
 
 
 def same_arrays(some: list[Any], others: list[Any]) -> bool:
@@ -91,8 +95,11 @@ def _counts_versions(leaf: Any) -> bool:
     return True
 
 
-def _sample(array: np.ndarray[Any, Any]) -> np.ndarray[Any, Any] | None:
-    flat = array.ravel(order="K")
-    if array.dtype.hasobject or not array.size or not np.shares_memory(flat, array):
+def _sample(leaf: Any) -> Sample | None:
+    if not isinstance(leaf, np.ndarray):
         return None
-    return flat[:: max(1, array.size // SAMPLED_ELEMENTS)]
+    flat = leaf.ravel(order="K")
+    if leaf.dtype.hasobject or not leaf.size or not np.shares_memory(flat, leaf):
+        return None
+    elements = flat[:: max(1, leaf.size // SAMPLED_ELEMENTS)]
+    return elements, elements.tobytes()

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from loadeval.measure.measurement import Measurement
 
 OWN = frozenset({"_loader", "_measurement", "_closer"})
 """What a LoaderEvaluator keeps in itself."""
@@ -15,6 +18,7 @@ class LoaderProxy:
     """
 
     _loader: Any
+    _measurement: Measurement
 
     def __bool__(self) -> bool:
         return bool(self._loader)
@@ -22,6 +26,8 @@ class LoaderProxy:
     def __getattr__(self, name: str) -> Any:
         if _is_special(name) or name in OWN:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name == "dataset":
+            self._measurement.adapter.dataset_was_read()
         return getattr(self._loader, name)
 
     def __setattr__(self, name: str, value: Any) -> None:

@@ -6,7 +6,6 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.measure.counting import NOTHING, Count
-from loadeval.measure.ownership import changed
 from loadeval.measure.stage import chunk_sizes
 
 if TYPE_CHECKING:
@@ -214,12 +213,8 @@ def replayed(
             current = None
             size = int(min(next(sizes), batches))
             request = clock()
-            for fresh, counted, one, version, other, other_version, others in islice(order, size):
-                if (
-                    one._version != version  # noqa: SLF001 - see Watch
-                    or other._version != other_version  # noqa: SLF001
-                    or (others and changed(others))
-                ):
+            for fresh, counted, one, version, other, other_version in islice(order, size):
+                if one._version != version or other._version != other_version:  # noqa: SLF001 - see Watch
                     order = cache.copies_from_now_on(note)
                     break
                 batch = fresh()

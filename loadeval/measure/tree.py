@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-from functools import partial
+from functools import lru_cache
+from operator import attrgetter, itemgetter
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +13,29 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 SHARED = (type, ModuleType, FunctionType, BuiltinFunctionType, MethodType)
+VALUES = frozenset({int, float, complex, bool, str, bytes, bytearray, type(None)})
+
+Step = tuple["type[itemgetter[Any] | attrgetter[Any]]", Any]
+"""How to get from a container to what it holds: by item or by attribute, and by which."""
 
 
 def is_array(node: Any) -> bool:
     """Whether `node` is a NumPy array, a tensor of any framework, or the like."""
+    kind: Any = type(node)
     try:
+        if is_array_type(kind):
+            return hasattr(node, "shape")
         return hasattr(node, "shape") and hasattr(node, "dtype") and hasattr(node, "nbytes")
-    except RuntimeError:  # a sparse tensor of torch has no size in bytes
+    except Exception:  # noqa: BLE001 - these may be properties, of anybody's class
         return False
+
+
+@lru_cache(maxsize=256)
+def is_array_type(kind: Any) -> bool:
+    """Whether objects of `kind` are arrays as a rule: a nested tensor of torch has no shape."""
+    if hasattr(kind, "__dataclass_fields__") or issubclass(kind, (dict, list, tuple)):
+        return False
+    return hasattr(kind, "shape") and hasattr(kind, "dtype") and hasattr(kind, "nbytes")
 
 
 def leaves(tree: Any) -> Iterator[Any]:
@@ -32,7 +48,10 @@ def leaves(tree: Any) -> Iterator[Any]:
     objects = set()
     while waiting:
         node = waiting.pop()
-        if isinstance(node, (dict, list, tuple)):
+        kind: Any = type(node)
+        if kind in VALUES or is_array_type(kind):  # most are, and this is quick
+            yield node
+        elif isinstance(node, (dict, list, tuple)):
             waiting.extend(reversed(_children(node)))
         elif not _has_attributes(node):
             yield node
@@ -54,16 +73,19 @@ def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     return _Rebuild(change).node(tree)
 
 
-def refresher(tree: Any) -> Callable[[], Any]:
-    """A function that returns `tree` in fresh containers around the same leaves, each time."""
-    if not is_container(tree):
-        return partial(_same, tree)
-    if not any(map(is_container, _children(tree))):
-        if type(tree) in {dict, list}:
-            return tree.copy  # type: ignore[no-any-return]
-        if isinstance(tree, tuple):
-            return partial(_same, tree)  # nothing in it can be exchanged
-    return partial(map_leaves, _same, tree)
+def route_to(tree: Any, wanted: Callable[[Any], bool]) -> tuple[list[Step], Any] | None:
+    """The way to the first leaf of `tree` that is `wanted`, and that leaf; None: there is none."""
+    waiting: list[tuple[list[Step], Any]] = [([], tree)]
+    objects = set()
+    while waiting:
+        steps, node = waiting.pop()
+        if not is_container(node):
+            if wanted(node):
+                return steps, node
+        elif isinstance(node, (dict, list, tuple)) or id(node) not in objects:
+            objects.add(id(node))
+            waiting += [([*steps, step], child) for step, child in reversed(_parts(node))]
+    return None
 
 
 def is_container(node: Any) -> bool:
@@ -71,19 +93,19 @@ def is_container(node: Any) -> bool:
     return isinstance(node, (dict, list, tuple)) or _has_attributes(node)
 
 
-def _same(node: Any) -> Any:
-    return node
-
-
 def _has_attributes(node: Any) -> bool:
-    if dataclasses.is_dataclass(node) and not isinstance(node, type):
+    kind: Any = type(node)
+    if is_array_type(kind):
+        return False
+    if hasattr(kind, "__dataclass_fields__"):
         return True
     return bool(getattr(node, "__dict__", None)) and not (
         is_array(node) or isinstance(node, SHARED)
     )
 
 
-def _attributes(node: Any) -> dict[str, Any]:
+def attributes_of(node: Any) -> dict[str, Any]:
+    """The attributes of an object, those in a dataclass's slots included."""
     found = dict(getattr(node, "__dict__", {}))
     if dataclasses.is_dataclass(node):
         found |= {
@@ -97,7 +119,15 @@ def _attributes(node: Any) -> dict[str, Any]:
 def _children(node: Any) -> list[Any]:
     if isinstance(node, dict):
         return list(node.values())
-    return list(node) if isinstance(node, (list, tuple)) else list(_attributes(node).values())
+    return list(node) if isinstance(node, (list, tuple)) else list(attributes_of(node).values())
+
+
+def _parts(node: Any) -> list[tuple[Step, Any]]:
+    if isinstance(node, dict):
+        return [((itemgetter, key), child) for key, child in node.items()]
+    if isinstance(node, (list, tuple)):
+        return [((itemgetter, place), child) for place, child in enumerate(node)]
+    return [((attrgetter, name), child) for name, child in attributes_of(node).items()]
 
 
 class _Rebuild:
@@ -142,6 +172,6 @@ class _Rebuild:
             fresh = node
         self.made[id(node)] = fresh
         if fresh is not node:
-            for name, value in _attributes(node).items():
+            for name, value in attributes_of(node).items():
                 object.__setattr__(fresh, name, self.node(value))
         return fresh

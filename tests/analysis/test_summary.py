@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pytest
 
 from loadeval.analysis.summary import Summary, rank_in_epoch, steady, summarise
@@ -66,8 +67,17 @@ def test_unknown_samples_give_no_rate_of_samples(make_run: Callable[..., Run]) -
     summary = summarise(make_run([10, 10], samples=[4, -1]))
     assert summary.samples_per_s is None
     assert summary.samples_per_batch is None
-    assert summary.bytes_per_batch is None
     assert summary.batches_per_s == pytest.approx(1e7)
+
+
+def test_bytes_that_were_counted_stand_for_those_that_were_not(
+    make_run: Callable[..., Run],
+) -> None:
+    """Each goes on until the next one that is known; before the first one nothing is."""
+    run = make_run([10] * 6)
+    for nbytes, mean in (([-1, 10, -1, -1, 50, 50], 26.0), ([8] * 6, 8.0), ([-1] * 6, None)):
+        steps = replace(run.steps, nbytes=np.array(nbytes))
+        assert summarise(replace(run, steps=steps)).bytes_per_batch == mean
 
 
 def test_samples_unknown_in_the_warm_up_do_no_harm(make_run: Callable[..., Run]) -> None:

@@ -93,6 +93,15 @@ def test_sides_have_an_entry_for_each_tally() -> None:
     assert counted_of(run).real.count == 2_997
 
 
+def test_bytes_are_of_all_batches_or_else_of_those_kept() -> None:
+    """Where a tally does not know them, the mean is over the batches kept in detail."""
+    run = trained(every=20)
+    assert summarise(run).bytes_per_batch == 64.0
+    tallies = (replace(run.tallies[-1], nbytes=None),)
+    steps = replace(run.steps, nbytes=np.full(len(run.steps), 48))
+    assert summarise(replace(run, tallies=tallies, steps=steps)).bytes_per_batch == 48.0
+
+
 def test_epochs_have_all_their_batches() -> None:
     """Not those alone that were kept."""
     run = trained(every=20)

@@ -27,6 +27,14 @@ if TYPE_CHECKING:
     Train = Callable[[Task, Measured], None]
 
 SAMPLES = 120
+OPTIONS: dict[str, Any] = {
+    "use_seedable_sampler": False,
+    "data_seed": 1,
+    "split_batches": True,
+    "dispatch_batches": True,
+    "even_batches": False,
+}
+"""Of Accelerate's loaders."""
 IN_PLACE = [("in place", mode) for mode in ("log", "replay", "alternate")]
 
 
@@ -42,10 +50,14 @@ def lightning(folder: Path) -> Train:
         def training_step(self, batch: Any, _: int) -> torch.Tensor:
             return self.task.loss(batch)
 
+        def validation_step(self, batch: Any, _: int) -> None: ...
+
         def configure_optimizers(self) -> torch.optim.Optimizer:
             return self.task.optimiser
 
     def train(task: Task, measured: Measured) -> None:
+        # Over the same dataset: it is never measured.
+        validation: DataLoader[Any] = DataLoader(task.dataset, 4)
         trainer = Trainer(
             accelerator="cpu",
             devices=2,
@@ -57,7 +69,7 @@ def lightning(folder: Path) -> Train:
             enable_model_summary=False,
             default_root_dir=folder,
         )
-        trainer.fit(Module(task), train_dataloaders=measured(task.loader))
+        trainer.fit(Module(task), measured(task.loader), validation)
 
     return train
 
@@ -83,12 +95,18 @@ def fabric(*, after_setup: bool) -> Train:
     return train
 
 
-def accelerate(*, prepared_first: bool) -> Train:
-    """With gradients accumulated over two batches."""
-    from accelerate import Accelerator  # noqa: PLC0415 - only the framework that is launched
+def accelerate(*, prepared_first: bool = False, **options: Any) -> Train:
+    """With gradients accumulated over two batches; `options` are those of its loaders."""
+    from accelerate import (  # noqa: PLC0415 - only the framework that is launched
+        Accelerator,
+        DataLoaderConfiguration,
+    )
 
     def train(task: Task, measured: Measured) -> None:
-        accelerator = Accelerator(cpu=True, gradient_accumulation_steps=2)
+        configuration = DataLoaderConfiguration(**options)
+        accelerator = Accelerator(
+            cpu=True, gradient_accumulation_steps=2, dataloader_config=configuration
+        )
         model, optimiser = accelerator.prepare(task.model, task.optimiser)
         if prepared_first:
             loader = measured(accelerator.prepare(task.loader))
@@ -102,6 +120,12 @@ def accelerate(*, prepared_first: bool) -> Train:
                     optimiser.zero_grad()
 
     return train
+
+
+def in_order(train: Train, task: Task, measured: Measured) -> None:
+    """`train`, with a loader that does not shuffle."""
+    task.loader = DataLoader(task.dataset, 4)
+    train(task, measured)
 
 
 def own_sampler(train: Train, task: Task, measured: Measured) -> None:
@@ -121,9 +145,12 @@ def trainings(framework: str, folder: Path) -> list[tuple[str, Train, list[tuple
             ("before", accelerate(prepared_first=False), IN_PLACE),
             ("after", accelerate(prepared_first=True), late),
         ]
+    if framework == "accelerate's options":
+        return [(name, accelerate(**{name: on}), IN_PLACE) for name, on in OPTIONS.items()]
     if framework == "fabric":
         return [
             ("before", fabric(after_setup=False), IN_PLACE),
+            ("in order", partial(in_order, fabric(after_setup=False)), IN_PLACE),
             ("after", fabric(after_setup=True), [*IN_PLACE, *wrapped]),
         ]
     train = lightning(folder)
@@ -131,6 +158,7 @@ def trainings(framework: str, folder: Path) -> list[tuple[str, Train, list[tuple
         return [("fit", train, IN_PLACE[2:])]
     return [
         ("own sampler", partial(own_sampler, train), [*IN_PLACE, *wrapped]),
+        ("in order", partial(in_order, train), IN_PLACE),
         ("fit", train, [*IN_PLACE, *wrapped]),
     ]
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from accelerate import Accelerator, DataLoaderConfiguration
+import torch
+from accelerate import Accelerator, DataLoaderConfiguration, skip_first_batches
+from accelerate.data_loader import SkipDataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from loadeval import LoadevalWarning, UsageError
 from loadeval_adapters.pytorch import PyTorchAdapter
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from tests.frameworks.conftest import Measure, ReadAhead, SameTraining, Task
 
@@ -20,8 +24,14 @@ UPDATES = 2 * 6
 """In two epochs of 21 batches, four by four; the last group of an epoch has one."""
 
 
-def accelerated() -> Accelerator:
-    return Accelerator(cpu=True, gradient_accumulation_steps=4)
+def accelerated(**options: Any) -> Accelerator:
+    configuration = DataLoaderConfiguration(**options)
+    return Accelerator(cpu=True, gradient_accumulation_steps=4, dataloader_config=configuration)
+
+
+class Stream(IterableDataset[Any]):
+    def __iter__(self) -> Iterator[Any]:
+        return iter(torch.arange(20.0))
 
 
 def loop(accelerator: Accelerator, task: Task, loader: Any) -> None:
@@ -34,8 +44,8 @@ def loop(accelerator: Accelerator, task: Task, loader: Any) -> None:
                 optimiser.zero_grad()
 
 
-def measured_first(task: Task, measured: Callable[[Any], Any]) -> None:
-    accelerator = accelerated()
+def measured_first(task: Task, measured: Callable[[Any], Any], **options: Any) -> None:
+    accelerator = accelerated(**options)
     loop(accelerator, task, accelerator.prepare(measured(task.loader)))
 
 
@@ -52,6 +62,90 @@ def test_in_place_trains_the_same(
     """Before prepare() or after it: the same groups of batches, and the same parameters."""
     evaluator = same_training(train, "in place", mode)
     assert evaluator.recorded().header.loader.batch_size == 4
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"use_seedable_sampler": True, "data_seed": 1},
+        {"use_seedable_sampler": False},
+        {"split_batches": True},
+        {"dispatch_batches": True},
+        {"even_batches": False},
+    ],
+    ids=lambda options: next(iter(options)),
+)
+def test_what_prepare_builds_by_other_options_is_measured(
+    options: dict[str, Any], mode: str, same_training: SameTraining
+) -> None:
+    """Whatever sampler it puts in; on two processes they are in test_ranks.py."""
+    same_training(partial(measured_first, **options), "in place", mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("is_prepared", [True, False])
+def test_a_resumed_epoch_is_measured_in_place(
+    is_prepared: bool, mode: str, same_training: SameTraining
+) -> None:
+    """What skip_first_batches() builds has the rest of it, and the epoch after is whole."""
+
+    def train(task: Task, measured: Callable[[Any], Any]) -> None:
+        accelerator = accelerated()
+        loader = measured(task.loader)
+        if is_prepared:
+            loader = accelerator.prepare(loader)
+        for batches in (accelerator.skip_first_batches(loader, 10), loader):
+            for batch in batches:
+                task.step(batch)
+        assert len(task.seen) == 11 + 21
+
+    same_training(train, "in place", mode)
+
+
+def test_a_resumed_stream_is_measured_in_place(measure: Measure) -> None:
+    """The batches that are skipped have to be read."""
+    dataset = Stream()
+    evaluator = measure(DataLoader(dataset, 4), "in place")[1]
+    prepared = accelerated().prepare(evaluator.dataloader)
+    assert len(list(skip_first_batches(prepared, 3))) == 2
+    assert len(list(SkipDataLoader(dataset, 2, batch_size=4))) == 3
+    assert len(evaluator.recorded().steps) == 10
+
+
+@pytest.mark.parametrize("train", [measured_first, prepared_first])
+def test_a_resumed_epoch_of_what_was_wrapped_says_that_it_is_not_measured(
+    train: Callable[..., None], task: Task, measure: Measure
+) -> None:
+    """Once, where it is resumed: Accelerate builds another loader."""
+    accelerator = accelerated()
+    loader = accelerator.prepare(task.loader) if train is prepared_first else task.loader
+    wrapped, evaluator = measure(loader, "wrapped")
+    with pytest.warns(LoadevalWarning, match=r"not measured. Measure it in place.*") as told:
+        rests = [accelerator.skip_first_batches(wrapped, 10) for _ in range(2)]
+    assert len(told) == 1
+    assert [len(list(rest)) for rest in rests] == [11, 11]
+    assert len(evaluator.recorded().steps) == 0
+
+
+def test_the_dataset_of_a_wrapped_loader_can_be_read(task: Task, measure: Measure) -> None:
+    """By who builds nothing from it."""
+    assert measure(task.loader, "wrapped")[0].dataset is task.dataset
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_validation_on_the_same_dataset_is_not_measured(
+    mode: str, task: Task, measure: Measure
+) -> None:
+    """It is prepared too, and may be shuffled as training is."""
+    accelerator = accelerated()
+    own, evaluator = measure(task.loader, "in place", mode)
+    for shuffle in (True, False):
+        validation = accelerator.prepare(DataLoader(task.dataset, 4, shuffle=shuffle))
+        assert sum(len(numbers) for _, numbers in validation) == len(task.dataset)
+    assert len(evaluator.recorded().steps) == 0
+    assert len(list(accelerator.prepare(own))) == 21
+    assert len(evaluator.recorded().steps) == 21
 
 
 def test_a_prepared_loader_can_be_wrapped(same_training: SameTraining) -> None:
@@ -102,9 +196,10 @@ def test_an_import_of_accelerate_refuses_nothing(task: Task, measure: Measure) -
 
 
 def test_what_is_prepared_by_force_says_that_it_saw_nothing(task: Task, measure: Measure) -> None:
-    """prepare_data_loader() builds another loader out of the evaluator's attributes."""
+    """At once and at the end: prepare_data_loader() builds another loader of its attributes."""
     evaluator = measure(task.loader, "wrapped")[1]
-    prepared = accelerated().prepare_data_loader(evaluator)
+    with pytest.warns(LoadevalWarning, match="builds a new DataLoader from this LoaderEvaluator"):
+        prepared = accelerated().prepare_data_loader(evaluator)
     for batch in prepared:
         task.step(batch)
     with pytest.warns(LoadevalWarning, match="another loader in its place"):

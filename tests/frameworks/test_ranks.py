@@ -126,6 +126,25 @@ def test_the_ranks_switch_at_the_same_batch(framework: str, launched: Train) -> 
         assert set(one["arms"]) == {0, 1}
 
 
+def test_whatever_accelerate_builds_trains_the_same(launched: Train) -> None:
+    """By each option: batches, their order, updates and parameters are as without us."""
+    launch = launched("accelerate's options")
+    pairs = launch.of("log", "alternate")
+    assert len(pairs) == 5 * 2
+    for pair in pairs:
+        assert [seen["trace"] for seen in pair] == launch.without_us(pair[0]["name"]), pair
+
+
+def test_whatever_accelerate_builds_is_measured(launched: Train) -> None:
+    """Each batch that a rank read; with dispatch_batches the first rank reads for all."""
+    launch = launched("accelerate's options")
+    for pair in launch.of("log", "replay", "alternate"):
+        read = [len(seen["trace"][0]) for seen in pair]
+        if pair[0]["name"] == "dispatch_batches":
+            read = [sum(read), 0]
+        assert [len(seen["arms"]) for seen in pair] == read, pair
+
+
 def test_what_lightning_would_not_share_out_is_refused(launched: Train) -> None:
     """Wrapped, without a sampler of the user's, on every rank; with one it trains."""
     ranks = launched("lightning").ranks

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -10,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
-from loadeval import UsageError
+from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     Measured = Callable[[Any], Any]
     Train = Callable[[Task, Measured], None]
 
+PLAIN = DataLoader.__iter__
 MODES = ["log", "replay", "alternate"]
 UPDATES = 2 * 6
 """In two epochs of 21 batches, four by four; the last group of an epoch has one."""
@@ -74,11 +76,10 @@ def training(tmp_path: Path) -> Callable[..., Train]:
                     gradient_accumulation_steps=4,
                     use_cpu=True,
                     dataloader_pin_memory=False,
-                    save_strategy="no",
                     logging_strategy="no",
                     report_to="none",
                     disable_tqdm=True,
-                    **options,
+                    **{"save_strategy": "no", **options},
                 ),
                 data_collator=by_name,
                 train_dataset=task.dataset,
@@ -146,3 +147,121 @@ def test_a_group_of_batches_is_read_at_once(
     assert read_ahead(training(Measuring), "wrapped") == 2 * groups
     deeper = [count + 1 for count in groups[:-1]] + [0]
     assert read_ahead(training(Measuring), "in place") == 2 * deeper
+
+
+class Recipe(Trainer):
+    """As docs/frameworks.md has it, with a log."""
+
+    log_file: Path
+    evaluator: LoaderEvaluator
+    failures = 0
+
+    def get_train_dataloader(self) -> Any:
+        dataloader = super().get_train_dataloader()
+        self.evaluator = evaluate_in_place(dataloader, log_file=self.log_file)
+        if self.failures:
+            self.failures -= 1
+            raise KeyError("failed after the evaluator was made")
+        return dataloader
+
+
+@pytest.fixture
+def recipe(task: Task, tmp_path: Path) -> Callable[..., Recipe]:
+    """Makes the Trainer of the recipe."""
+
+    def make(model: nn.Module | None = None, **options: Any) -> Recipe:
+        settings = {
+            "output_dir": str(tmp_path / "trainer"),
+            "num_train_epochs": 1,
+            "per_device_train_batch_size": 4,
+            "use_cpu": True,
+            "dataloader_pin_memory": False,
+            "save_strategy": "no",
+            "logging_strategy": "no",
+            "report_to": "none",
+            "disable_tqdm": True,
+        }
+        trainer = Recipe(
+            model or Model(task),
+            TrainingArguments(**{**settings, **options}),
+            data_collator=by_name,
+            train_dataset=task.dataset,
+            eval_dataset=task.dataset,
+        )
+        trainer.log_file = tmp_path / "run.jsonl"
+        return trainer
+
+    return make
+
+
+def rows(path: Path) -> int:
+    return len(read_run(path).steps)
+
+
+def test_each_training_of_a_trainer_is_measured(
+    recipe: Callable[..., Recipe], tmp_path: Path
+) -> None:
+    """By an evaluator of its own, with a log of its own; the ones before end by themselves."""
+    trainer = recipe()
+    for _ in range(3):
+        trainer.train()
+        assert len(trainer.evaluator.recorded().steps) == 21
+    trainer.evaluator.close()
+    gc.collect()
+    logs = [tmp_path / f"{name}.jsonl" for name in ("run", "run-1", "run-2")]
+    assert [rows(path) for path in logs] == [21] * 3
+    assert all('"type":"end"' in path.read_text(encoding="utf-8") for path in logs)
+    assert DataLoader.__iter__ is PLAIN
+
+
+class TooLarge(Model):
+    """Has no memory for batches of 4."""
+
+    def forward(self, inputs: torch.Tensor, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
+        if len(inputs) > 3:
+            raise RuntimeError("CUDA out of memory.")
+        return super().forward(inputs, numbers)
+
+
+def test_a_batch_size_that_the_trainer_finds_is_measured(
+    recipe: Callable[..., Recipe], task: Task
+) -> None:
+    """What it tried before is in a run of its own."""
+    trainer = recipe(TooLarge(task), auto_find_batch_size=True)
+    trainer.train()
+    assert trainer.evaluator.recorded().steps.samples.tolist() == [3] * 27 + [2]
+    trainer.evaluator.close()
+    gc.collect()
+    assert DataLoader.__iter__ is PLAIN
+
+
+def test_a_training_that_failed_to_begin_can_begin_again(recipe: Callable[..., Recipe]) -> None:
+    """An error after the loader was measured leaves nothing behind."""
+    trainer = recipe()
+    trainer.failures = 1
+    with pytest.raises(KeyError, match="failed after"):
+        trainer.train()
+    trainer.train()
+    assert len(trainer.evaluator.recorded().steps) == 21
+    trainer.evaluator.close()
+    gc.collect()
+    assert DataLoader.__iter__ is PLAIN
+
+
+def test_evaluation_is_not_measured(recipe: Callable[..., Recipe]) -> None:
+    """Though it is of the same dataset."""
+    trainer = recipe(eval_strategy="epoch", num_train_epochs=2)
+    trainer.train()
+    trainer.evaluator.close()
+    assert trainer.evaluator.recorded().steps.epoch.tolist() == [0] * 21 + [1] * 21
+
+
+def test_a_resumed_training_is_measured(recipe: Callable[..., Recipe], tmp_path: Path) -> None:
+    """From its checkpoint, in the midst of an epoch, to its end."""
+    stopped = recipe(max_steps=10, save_strategy="steps", save_steps=10)
+    stopped.train()
+    stopped.evaluator.close()
+    resumed = recipe(num_train_epochs=2)
+    resumed.train(resume_from_checkpoint=str(tmp_path / "trainer" / "checkpoint-10"))
+    assert resumed.evaluator.recorded().steps.epoch.tolist() == [0] * 11 + [1] * 21
+    resumed.evaluator.close()

@@ -252,6 +252,32 @@ def test_a_third_tensor_is_watched_too() -> None:
             batch[3].zero_()
 
 
+@pytest.mark.parametrize("place", range(5))
+def test_a_change_to_any_tensor_is_found_within_some_passes(place: int) -> None:
+    """Two tensors of a batch are looked at in each pass, so all five are in three."""
+    evaluator = replay([[torch.ones(2) for _ in range(5)] for _ in range(4)], epoch_batches=200)
+    spoiled = 0
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for number, batch in enumerate(evaluator):
+            spoiled += not all(bool((tensor == 1).all()) for tensor in batch)
+            if number == 41:
+                batch[place].zero_()
+    assert spoiled <= 3
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_a_change_to_any_array_is_found_within_some_passes(place: int) -> None:
+    """One array is looked at in 16 batches, so all three of each batch are in 48 passes."""
+    evaluator = replay([[np.ones(2) for _ in range(3)] for _ in range(4)], epoch_batches=400)
+    spoiled = 0
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for number, batch in enumerate(evaluator):
+            spoiled += not all(bool((array == 1).all()) for array in batch)
+            if number == 41:
+                batch[place][:] = 0
+    assert spoiled <= 3 * 16
+
+
 def test_a_consumer_that_reads_ahead_does_not_spoil_the_cache() -> None:
     """Batches read ahead of a step that works in place are found before they come again."""
     evaluator = replay([torch.full((2,), float(i)) for i in range(12)], num_cached_batches=4)

@@ -98,6 +98,19 @@ def test_a_count_that_fails_is_unknown_and_said_once() -> None:
     assert len(said) == 1
 
 
+def test_bytes_that_fail_are_unknown_and_said_once() -> None:
+    """An adapter whose count of bytes raises has its samples all the same."""
+
+    class Sizeless(IterableAdapter):
+        def nbytes(self, batch: Any) -> int | None:
+            raise RuntimeError(f"no size of {batch}")
+
+    counter = Counter(Sizeless(), None)
+    with pytest.warns(LoadevalWarning, match="no size of") as said:
+        assert [counter.count(pair(4)) for _ in range(3)] == [(4, -1)] * 3
+    assert len(said) == 1
+
+
 def test_an_adapters_own_rules_are_asked() -> None:
     """An adapter that counts its own way is not bypassed by the quick way."""
 

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loadeval import leaves, map_leaves
-from loadeval.measure.tree import refresher
+from loadeval.measure.fresh import refresher
+from loadeval.measure.tree import route_to
 
 
 class Pair(NamedTuple):
@@ -84,6 +85,22 @@ def test_functions_classes_and_modules_are_leaves() -> None:
 def test_leaves_come_in_the_order_of_the_tree() -> None:
     """Leaves are met depth first, containers in their own order."""
     assert list(leaves({"a": [1, (2,)], "b": Pair(3, Frozen(4))})) == [1, 2, 3, 4]
+
+
+def test_the_way_to_a_leaf_is_found() -> None:
+    """By items and attributes, past others, and past an object that was met before."""
+    node = SimpleNamespace(x=1)
+    node.me = node
+    tree: Any = [node, node, {"y": Frozen((2, "found"))}]
+    route = route_to(tree, lambda leaf: leaf == "found")
+    assert route is not None
+    steps, leaf = route
+    assert leaf == "found"
+    assert [key for _, key in steps] == [2, "y", "x", 1]
+    for make, key in steps:
+        tree = make(key)(tree)
+    assert tree == "found"
+    assert route_to(tree, lambda leaf: leaf == "lost") is None
 
 
 def test_refreshing_makes_new_containers_around_the_same_leaves() -> None:

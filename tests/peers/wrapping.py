@@ -1,8 +1,8 @@
 """A pytest plugin: test modules of other projects get wrapped loaders under the loaders' names.
 
-LE_MODE says how: "log", "alternate" or "replay" for a LoaderEvaluator, "in place" before it for
-evaluate_in_place, and nothing for the loaders themselves. A module that brings a substitute for
-DataLoader of its own is told the mode by the same variable.
+LE_MODE says how: "log", "alternate" or "replay" for a LoaderEvaluator, "inplace-log" and so on for
+evaluate_in_place, and nothing for the loaders themselves. A test module that takes its DataLoader
+from a module `wrapdl` gets this one.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def wrapping(kind: type) -> type:
             return loader
         return loadeval.LoaderEvaluator(loader, MODE)
 
-    return type(kind.__name__, (), {"__new__": new, "__class_getitem__": lambda _: kind})
+    return type(
+        kind.__name__, (), {"__new__": new, "__class_getitem__": classmethod(lambda made, _: made)}
+    )
 
 
 def pytest_configure() -> None:
@@ -45,3 +47,4 @@ def pytest_configure() -> None:
         module, name = SUITES[suite]
         loaders = import_module(module)
         setattr(loaders, name, wrapping(getattr(loaders, name)))
+        sys.modules["wrapdl"] = loaders
