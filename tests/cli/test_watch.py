@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 SECOND = 1_000 * MS
+WAIT_S = 60
 COMMAND = Path(sys.executable).with_name("loadeval")
 SCRIPT = """
 import select, sys, time
@@ -242,48 +244,49 @@ def test_a_terminal_shows_a_screen(log: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "where no run log is yet" in " ".join(out.split())
 
 
+@contextmanager
+def started(*command: object, **pipes: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, which does not outlive the test, whatever happens in that."""
+    process = subprocess.Popen([*map(str, command)], **pipes)
+    try:
+        with process:
+            yield process
+    finally:
+        process.kill()
+
+
 @pytest.mark.parametrize("every", [1, 20])
 def test_a_training_is_followed_while_it_runs(tmp_path: Path, every: int) -> None:
     """Another process reads what a training writes, and Ctrl-C ends the reader quietly."""
     path = tmp_path / "run.jsonl"
-    training = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, path, str(every)], stdin=subprocess.PIPE
-    )
-    with training:
+    with started(sys.executable, "-c", SCRIPT, path, every, stdin=subprocess.PIPE) as training:
         until_it_has_batches(path)
-        once = subprocess.run(
-            [COMMAND, "watch", path, "--once", "--json"], capture_output=True, check=True
-        )
-        state = json.loads(once.stdout)
-        assert once.stderr == b""
+        code, out, errors = run(path, "--once", "--json")
+        state = json.loads(out)
+        assert (code, errors) == (0, "")
         assert state["batches"] > 0
         assert not state["ended"]
         assert state["overall"]["samples_per_s"] > 0
-        with subprocess.Popen(
-            [COMMAND, "watch", path, "--interval", "0.2"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as follower:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with started(COMMAND, "watch", path, "--interval", "0.2", **pipes) as follower:
             assert follower.stdout is not None
             lines = [follower.stdout.readline() for _ in range(3)]
             follower.send_signal(signal.SIGINT)
-            rest, errors = follower.communicate()
-        assert (follower.returncode, errors) == (0, b"")
+            rest, error = follower.communicate(timeout=WAIT_S)
+        assert (follower.returncode, error) == (0, b"")
         assert all(line.startswith(b"running for") for line in lines)
-        with subprocess.Popen([COMMAND, "watch", path], stdout=subprocess.PIPE) as follower:
-            assert training.stdin is not None
-            training.stdin.write(b"\n")
-            training.stdin.close()
-            out, _ = follower.communicate()
-    last = out.splitlines()[-1].decode()
+        assert b"Traceback" not in rest
+        with started(COMMAND, "watch", path, **pipes) as follower:
+            training.communicate(b"\n", timeout=WAIT_S)
+            told, _ = follower.communicate(timeout=WAIT_S)
+    last = told.splitlines()[-1].decode()
     assert (training.returncode, follower.returncode) == (0, 0)
     assert last.startswith("ended after")
     assert f"{read_run(path).batches:,} batches in all" in last
-    assert b"Traceback" not in rest
 
 
-def until_it_has_batches(path: Path, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+def until_it_has_batches(path: Path) -> None:
+    deadline = time.monotonic() + WAIT_S
     while not path.exists() or read_run(path).batches < 50:
         assert time.monotonic() < deadline
         time.sleep(0.05)

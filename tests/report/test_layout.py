@@ -94,16 +94,6 @@ ALTERNATING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=[*CASES, *ALTERNATING], name="figure", scope="module")
-def _figure(request: pytest.FixtureRequest, record: Record, alternating: Record) -> Figure:
-    if request.param in CASES:
-        figure = figure_of(*CASES[request.param](record))
-    else:
-        figure = figure_of(alternating(**ALTERNATING[request.param]))
-    figure.draw_without_rendering()
-    return figure
-
-
 def texts(figure: Figure) -> list[Text]:
     found = cast("list[Text]", figure.findobj(Text))
     return [text for text in found if text.get_visible() and text.get_text().strip()]
@@ -128,26 +118,18 @@ def overlap(one: Bbox, other: Bbox) -> bool:
     return bool(wide > 0.5 and high > 0.5)
 
 
-def test_no_texts_overlap(figure: Figure) -> None:
-    """Every text and legend has its place for itself."""
+@pytest.mark.parametrize("name", [*CASES, *ALTERNATING])
+def test_everything_can_be_read(name: str, record: Record, alternating: Record) -> None:
+    """Every text and legend has its place for itself, inside, in type that half the size allows."""
+    runs = CASES[name](record) if name in CASES else (alternating(**ALTERNATING[name]),)
+    figure = figure_of(*runs)
+    figure.draw_without_rendering()
     found = boxes(figure)
-    assert [
-        pair for pair in combinations(found, 2) if overlap(found[pair[0]], found[pair[1]])
-    ] == []
-
-
-def test_no_text_is_cut_off(figure: Figure) -> None:
-    """Every text is inside of the figure."""
+    assert not [pair for pair in combinations(found, 2) if overlap(*(found[n] for n in pair))]
     width, height = figure.canvas.get_width_height()
-    outside = [
-        text
-        for text, box in boxes(figure).items()
-        if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height
-    ]
-    assert outside == []
-
-
-def test_type_is_large(figure: Figure) -> None:
-    """No type is smaller than a hundredth of the figure's width: it can be read at half size."""
-    width = figure.get_size_inches()[0] * 72
-    assert min(text.get_fontsize() for text in texts(figure)) / width > 0.0125
+    for text, box in found.items():
+        assert box.x0 >= 0 <= box.y0, text
+        assert box.x1 <= width, text
+        assert box.y1 <= height, text
+    points = figure.get_size_inches()[0] * 72
+    assert min(text.get_fontsize() for text in texts(figure)) / points > 0.0125
