@@ -10,13 +10,13 @@ from loadeval.backends import compare_backends
 from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.in_place import evaluate_in_place
-from loadeval.measure.adapter import Adapter, IterableAdapter
-from loadeval.measure.backend import Backend
-from loadeval.measure.tree import is_array, leaves, map_leaves
-from loadeval.record.metrics import read_run
-from loadeval.record.model import LoaderInfo, Run
 from loadeval.report.backends import BackendComparison
 from loadeval.report.plots import plot_comparison
+from loadeval.runlog.metrics import read_run
+from loadeval.runlog.model import LoaderInfo, Run
+from loadeval.runtime.adapter import Adapter, IterableAdapter
+from loadeval.runtime.backend import Backend
+from loadeval.runtime.tree import is_array, leaves, map_leaves
 
 __all__ = [
     "Adapter",

@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.errors import UsageError
-from loadeval.measure.backend import Backend
-from loadeval.measure.contest import Contest
-from loadeval.measure.sampler import Probes
-from loadeval.measure.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 from loadeval.probes.named import NAMES, probes_named
 from loadeval.report.backends import BackendComparison
+from loadeval.runtime.backend import Backend
+from loadeval.runtime.contest import Contest
+from loadeval.runtime.sampler import Probes
+from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 
 if TYPE_CHECKING:
     import os

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 from loadeval.analysis.headroom import Headroom, headroom
 from loadeval.analysis.intervals import is_precise
 from loadeval.errors import UsageError
-from loadeval.measure.dali_names import DALINames
-from loadeval.measure.measurement import Measurement, free_name
-from loadeval.measure.proxy import LoaderProxy
-from loadeval.measure.sampler import Probes
-from loadeval.measure.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 from loadeval.probes.named import NAMES, probes_named
+from loadeval.runtime.dali_names import DALINames
+from loadeval.runtime.measurement import Measurement, free_name
+from loadeval.runtime.proxy import LoaderProxy
+from loadeval.runtime.sampler import Probes
+from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 
 if TYPE_CHECKING:
     import os
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
-    from loadeval.measure.cache import BatchCache
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
+    from loadeval.runtime.cache import BatchCache
 
 
 class LoaderEvaluator(DALINames, LoaderProxy):
@@ -69,7 +69,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
             speed-up, 0.05 say; not in distributed training, where all ranks must agree.
         seed: of the order of the blocks.
         probes: what is read of the machine beside the batches: "gpu", "host", or objects with the
-            methods of `loadeval.measure.sampler.Probe`; () for nothing.
+            methods of `loadeval.runtime.sampler.Probe`; () for nothing.
         probe_interval_s: seconds between two readings.
         annotate: "nvtx" or "torch": waits and steps are named ranges, `loadeval.wait real` say,
             which Nsight Systems or torch's profiler shows (docs/export.md).

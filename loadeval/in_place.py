@@ -13,16 +13,16 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.measure.adapter import Begun
-from loadeval.measure.measurement import free_name
-from loadeval.measure.rebuilt import TORCH, Original, shared_by
-from loadeval.measure.registry import adapter_for
+from loadeval.runtime.adapter import Begun
+from loadeval.runtime.measurement import free_name
+from loadeval.runtime.rebuilt import TORCH, Original, shared_by
+from loadeval.runtime.registry import adapter_for
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterator
 
-    from loadeval.measure.settings import Settings
+    from loadeval.runtime.settings import Settings
 
     Iter = Callable[[Any], Iterator[Any]]
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.measure.registry import adapter_for
-from loadeval.measure.tree import is_array, leaves
+from loadeval.runtime.registry import adapter_for
+from loadeval.runtime.tree import is_array, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from loadeval.measure.adapter import Adapter
+    from loadeval.runtime.adapter import Adapter
 
 
 class FakeClock:

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from loadeval import Adapter, IterableAdapter, LoaderEvaluator, LoadevalWarning, read_run
-from loadeval.measure.registrations import Registration, registrations
+from loadeval.runtime.registrations import Registration, registrations
 from loadeval.testing import AdapterContract
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "adapters.md").read_text(encoding="utf-8")
@@ -99,7 +99,7 @@ def test_the_adapter_is_short() -> None:
 def test_the_registry_finds_the_adapter(installed: Place) -> None:
     """By the entry point of the installed project, for the loader and for its subclasses."""
     script = """
-from loadeval.measure.registry import adapter_for
+from loadeval.runtime.registry import adapter_for
 class Mine(BlockReader): pass
 for loader in (reader, Mine("records.bin", 64, 256)):
     print(type(adapter_for(loader)).__module__)
@@ -159,7 +159,7 @@ loader = LoaderEvaluator(reader)
 print(loader.recorded().header.loader.adapter, len(list(loader)))
 """
     printed = Place(installed.folder, project).python(script)
-    assert printed == "loadeval.measure.adapter.IterableAdapter 0\n"
+    assert printed == "loadeval.runtime.adapter.IterableAdapter 0\n"
 
 
 @pytest.mark.slow

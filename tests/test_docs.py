@@ -13,9 +13,9 @@ import pytest
 
 from loadeval.analysis.headroom import HIGH_SHARE, MODERATE_SHARE, Headroom
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.lines import KINDS, decode
-from loadeval.record.metrics import read_run
-from loadeval.record.model import CacheInfo, LoaderInfo
+from loadeval.runlog.lines import KINDS, decode
+from loadeval.runlog.metrics import read_run
+from loadeval.runlog.model import CacheInfo, LoaderInfo
 from loadeval.testing import FakeClock, ScriptedLoader
 
 RUN_LOG = Path(__file__).parents[1] / "docs" / "run-log.md"

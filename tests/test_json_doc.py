@@ -19,8 +19,8 @@ from loadeval.analysis.outliers import Outlier
 from loadeval.analysis.readings import Level, Quantity
 from loadeval.cli.main import app
 from loadeval.probes.driver import Driver
-from loadeval.record.metrics import write_metrics
-from loadeval.record.model import Event
+from loadeval.runlog.metrics import write_metrics
+from loadeval.runlog.model import Event
 from loadeval.testing import FakeClock, ScriptedLoader
 
 PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text(encoding="utf-8")

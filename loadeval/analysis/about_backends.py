@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.backends import BATCHES, of_one_comparison
 from loadeval.analysis.epochs import lengths
 from loadeval.analysis.ranks import are_ranks
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.backends import BackendResult
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 MACHINE_FACTS = ("host", "cpus_usable")
 APART = (

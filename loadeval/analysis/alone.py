@@ -8,7 +8,7 @@ from loadeval.analysis.checks import busy_share
 
 if TYPE_CHECKING:
     from loadeval.analysis.figures import Figures
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 NO_PULL = "The loader alone was not timed: no batches were pulled."
 SWALLOWED = (

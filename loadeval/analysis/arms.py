@@ -9,14 +9,14 @@ import numpy as np
 
 from loadeval.analysis.intervals import Pace
 from loadeval.analysis.summary import steady, steady_tallies
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.intervals import Series
-    from loadeval.record.model import Run
-    from loadeval.record.steps import Steps
+    from loadeval.runlog.model import Run
+    from loadeval.runlog.steps import Steps
 
     Rows = npt.NDArray[np.bool_]
 

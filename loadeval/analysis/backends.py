@@ -15,14 +15,14 @@ from loadeval.analysis.headroom import headroom
 from loadeval.analysis.rounds import counted_of, loader_alone, throughput, throughput_ratio
 from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
-from loadeval.measure.turns import FAILURE
+from loadeval.runtime.turns import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.rounds import Counted
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 BATCHES = "batches"
 FAILED = "failed"

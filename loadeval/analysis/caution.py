@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.checks import unrepresentative
 from loadeval.analysis.readings import quantities
-from loadeval.record.model import NOT_RECORDED
+from loadeval.runlog.model import NOT_RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loadeval.analysis.figures import Figures
     from loadeval.analysis.summary import Summary
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 LOADER_FACTS = ("backend", "batch_size", "device", "pinned", "length")
 """What replay leaves as it is; its workers are stopped, so their number does not matter."""

@@ -10,11 +10,11 @@ import numpy.typing as npt
 
 from loadeval.analysis.intervals import FEWEST_PAIRS, over_runs
 from loadeval.analysis.summary import steady
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     from loadeval.analysis.intervals import Pace
-    from loadeval.record.model import Column, LoaderInfo, Run, Window
+    from loadeval.runlog.model import Column, LoaderInfo, Run, Window
 
 BUSIEST_SHARE = 0.05
 """CPU time of the workers in ideal blocks, as a share of these, over which they are not free."""

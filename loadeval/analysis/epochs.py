@@ -13,7 +13,7 @@ from loadeval.analysis.verdict import MODERATE_SHARE
 
 if TYPE_CHECKING:
     from loadeval.analysis.figures import Gain
-    from loadeval.record.model import Column, Run
+    from loadeval.runlog.model import Column, Run
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,8 +27,8 @@ from loadeval.analysis.slope import slope
 if TYPE_CHECKING:
     from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.slope import Series, Stretch
-    from loadeval.record.model import Run
-    from loadeval.record.readings import Readings
+    from loadeval.runlog.model import Run
+    from loadeval.runlog.readings import Readings
 
 SUBJECTS = ("process", "workers")
 LEAST_SHARE = 0.01

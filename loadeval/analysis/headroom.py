@@ -21,12 +21,12 @@ from loadeval.analysis.summary import summarise
 from loadeval.analysis.unmeasured import no_pace, no_pair
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE, Evidence, judge
 from loadeval.errors import UsageError
-from loadeval.record.model import ARMS
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from loadeval.analysis.figures import Figures
     from loadeval.analysis.verdict import Verdict
-    from loadeval.record.model import Arm, Run
+    from loadeval.runlog.model import Arm, Run
 
 __all__ = ["HIGH_SHARE", "MODERATE_SHARE", "Estimate", "Headroom", "compare", "headroom"]
 

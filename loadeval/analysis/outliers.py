@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.quantiles import quantiles
-from loadeval.record.histogram import BINS, counted
+from loadeval.runlog.histogram import BINS, counted
 
 if TYPE_CHECKING:
-    from loadeval.record.model import Block, Column
+    from loadeval.runlog.model import Block, Column
 
 TIMES_MEDIAN = 2
 """A cycle is an outlier when it is longer than so many times the median."""

@@ -6,14 +6,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.record.histogram import BINS, greatest_of, least_of
+from loadeval.runlog.histogram import BINS, greatest_of, least_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from loadeval.record.model import Column
+    from loadeval.runlog.model import Column
 
 
 def quantiles(counts: Column, shares: Sequence[float]) -> npt.NDArray[np.float64]:

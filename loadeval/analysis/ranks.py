@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 PLACE = ("rank", "world_size")
 

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import steady, steady_tallies
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
-    from loadeval.record.model import Arm, Column, Run
-    from loadeval.record.readings import Readings, Values
+    from loadeval.runlog.model import Arm, Column, Run
+    from loadeval.runlog.readings import Readings, Values
 
 MOSTLY = 0.9
 """Of the time that a reading is about: what an arm must have of it."""

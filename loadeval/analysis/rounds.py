@@ -16,7 +16,7 @@ from loadeval.analysis.summary import SECOND_NS
 
 if TYPE_CHECKING:
     from loadeval.analysis.intervals import Series, Spread
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 
 @dataclass(frozen=True, slots=True, eq=False)

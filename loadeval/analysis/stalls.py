@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.figures import lost_share
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     from loadeval.analysis.arms import Rows
     from loadeval.analysis.figures import Figures, Gain
     from loadeval.analysis.intervals import Estimate
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 LEAST_SHARE = 0.05
 """Of the counted real time: a missed stall under it would not move the result by much."""

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.outliers import Outlier
-    from loadeval.record.model import Mode
+    from loadeval.runlog.model import Mode
 
 
 class Stretch(NamedTuple):

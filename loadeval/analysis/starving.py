@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.summary import steady
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
-    from loadeval.record.model import Arm, Run
+    from loadeval.runlog.model import Arm, Run
 
 MS_NS = 1e6
 HIDDEN_SHARE = 0.5

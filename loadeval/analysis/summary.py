@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.quantiles import quantiles
-from loadeval.record.histogram import dense
-from loadeval.record.model import ARMS, UNKNOWN
-from loadeval.record.steps import rank_in_epoch
+from loadeval.runlog.histogram import dense
+from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.steps import rank_in_epoch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.record.model import Arm, Column, Run
-    from loadeval.record.tally import Tally
+    from loadeval.runlog.model import Arm, Column, Run
+    from loadeval.runlog.tally import Tally
 
 __all__ = ["Summary", "Waits", "rank_in_epoch", "startups", "steady", "steady_tallies", "summarise"]
 

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.advice import MORE_PAIRS, NO_STEADY
 from loadeval.analysis.verdict import INCONCLUSIVE, Verdict
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     from loadeval.analysis.figures import Figures
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 
 def no_pair(run: Run, found: Figures) -> Verdict:

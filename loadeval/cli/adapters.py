@@ -12,11 +12,11 @@ from rich.table import Table
 from rich.text import Text
 
 from loadeval.cli.console import print_report
-from loadeval.measure.registrations import registrations
 from loadeval.report.wording import printable
+from loadeval.runtime.registrations import registrations
 
 if TYPE_CHECKING:
-    from loadeval.measure.registrations import Registration
+    from loadeval.runtime.registrations import Registration
 
 Row = tuple[str, ...]
 HEADINGS: Row = ("module", "adapter", "registered by", "framework")

@@ -18,7 +18,6 @@ from loadeval.cli.console import (
     print_report,
 )
 from loadeval.cli.runs import read_each_once
-from loadeval.record.model import ARMS
 from loadeval.report.backends import BackendComparison
 from loadeval.report.comparison import Comparison, are_backends
 from loadeval.report.findings import diagnosis_as_dict, diagnosis_report
@@ -27,13 +26,14 @@ from loadeval.report.readings import readings_as_dict
 from loadeval.report.readings_table import readings_report
 from loadeval.report.text import RunsReport, comparison_report
 from loadeval.report.wording import printable
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.gate import Outcome
     from loadeval.analysis.headroom import Headroom
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 RUNS = (
     "One run of mode alternate; or two, the first of mode log and the second of mode replay; or "

@@ -13,9 +13,9 @@ from loadeval.cli.compare import print_comparison
 from loadeval.cli.console import errors_told
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
-from loadeval.record.metrics import read_run
 from loadeval.report.comparison import Comparison
 from loadeval.report.wording import printable
+from loadeval.runlog.metrics import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

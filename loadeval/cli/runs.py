@@ -5,13 +5,13 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.errors import UsageError
-from loadeval.record.metrics import read_run
+from loadeval.runlog.metrics import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 
 def read_each_once(paths: Sequence[Path]) -> list[Run]:

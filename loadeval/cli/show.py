@@ -10,15 +10,15 @@ import typer
 
 from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.cli.console import errors_told, print_json, print_report
-from loadeval.record.metrics import read_run
-from loadeval.record.model import ARMS
 from loadeval.report.comparison import columns
 from loadeval.report.findings import diagnosis_as_dict, diagnosis_report
 from loadeval.report.readings import readings_as_dict
 from loadeval.report.text import RunsReport
+from loadeval.runlog.metrics import read_run
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 
 def show(

@@ -15,8 +15,8 @@ from rich.text import Text
 from loadeval.analysis.watched import Watched
 from loadeval.cli.console import errors_told, print_json
 from loadeval.errors import RunLogError
-from loadeval.record.following import Follower
 from loadeval.report.watching import waiting_for, watch_line, watch_screen
+from loadeval.runlog.following import Follower
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

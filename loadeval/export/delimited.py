@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.export.tables import READINGS, batch_columns, readings_path, series
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
-    from loadeval.record.model import Column, Run
-    from loadeval.record.steps import Steps
+    from loadeval.runlog.model import Column, Run
+    from loadeval.runlog.steps import Steps
 
 CHUNK = 50_000
 """Batches that are text in memory at a time."""

@@ -9,7 +9,7 @@ from loadeval.errors import UsageError
 from loadeval.export.delimited import write_csv
 from loadeval.export.files import NewFiles, new_files
 from loadeval.export.timeline import write_timeline
-from loadeval.record.model import UNKNOWN, Run
+from loadeval.runlog.model import UNKNOWN, Run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,16 +10,16 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from loadeval.export.tables import batch_columns, readings_path, series
-from loadeval.record.lines import encode
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.runlog.lines import encode
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
     from loadeval.export.tables import Series
-    from loadeval.record.model import Run
-    from loadeval.record.steps import Steps
+    from loadeval.runlog.model import Run
+    from loadeval.runlog.steps import Steps
 
 READINGS = pa.schema(
     [

@@ -14,16 +14,16 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from loadeval.errors import UsageError
 from loadeval.export.files import exists
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
-    from loadeval.record.model import Column, Run
-    from loadeval.record.readings import Readings, Values
-    from loadeval.record.steps import Steps
+    from loadeval.runlog.model import Column, Run
+    from loadeval.runlog.readings import Readings, Values
+    from loadeval.runlog.steps import Steps
 
 Moment = tuple[float, int, list[tuple[str, float]]]
 """When, in seconds since 1970; at which step; what is known then, by tag."""

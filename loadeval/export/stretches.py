@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from loadeval.record.model import Arm, Column, Pull
-    from loadeval.record.steps import Steps
+    from loadeval.runlog.model import Arm, Column, Pull
+    from loadeval.runlog.steps import Steps
 
 
 @dataclass(frozen=True, slots=True)

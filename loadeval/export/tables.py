@@ -9,9 +9,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from loadeval.record.model import Column, Run
-    from loadeval.record.readings import Values
-    from loadeval.record.steps import Steps
+    from loadeval.runlog.model import Column, Run
+    from loadeval.runlog.readings import Values
+    from loadeval.runlog.steps import Steps
 
 READINGS = ("probe", "subject", "quantity", "time_ns", "value")
 """The columns of the second table."""

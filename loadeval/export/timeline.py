@@ -13,7 +13,7 @@ import numpy as np
 from loadeval.export.stretches import pull_times, stretches_of
 from loadeval.export.tables import numbers_in_epoch, series
 from loadeval.export.trace_events import PROCESS, enclosing, event, length, moment
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from loadeval.export.files import NewFiles
     from loadeval.export.stretches import Stretch
-    from loadeval.record.model import Column, EpochEnd, Pull, Run, Window
+    from loadeval.runlog.model import Column, EpochEnd, Pull, Run, Window
 
 Fields = dict[str, Any]
 

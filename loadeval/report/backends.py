@@ -14,19 +14,19 @@ from loadeval.analysis.backends import (
     result_of,
     unit_of,
 )
-from loadeval.measure.turns import in_words
 from loadeval.report.backends_figure import backends_figure
 from loadeval.report.backends_text import backends_text
 from loadeval.report.plots import figure_path, save_figure
 from loadeval.report.readings import readings_as_dict
+from loadeval.runtime.turns import in_words
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
     from pathlib import Path
 
-    from loadeval.measure.contest import Measured
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
+    from loadeval.runtime.contest import Measured
 
 
 @final

@@ -11,14 +11,14 @@ from loadeval.analysis import headroom as analysis
 from loadeval.analysis.arms import paired
 from loadeval.analysis.caution import same_unit
 from loadeval.analysis.summary import Summary, summarise
-from loadeval.record.model import ARMS, UNKNOWN, Run
-from loadeval.record.steps import Steps
+from loadeval.runlog.model import ARMS, UNKNOWN, Run
+from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.headroom import Headroom
-    from loadeval.record.model import Arm
+    from loadeval.runlog.model import Arm
 
 Side = tuple[Run, Summary]
 SECOND_NS = 1_000_000_000

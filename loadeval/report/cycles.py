@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import rank_in_epoch
-from loadeval.record.model import ARMS, UNKNOWN
 from loadeval.report.style import IDEAL, INK, LABEL, REAL, STARTUP, legend
 from loadeval.report.wait_axes import scale_batches, scale_waits
 from loadeval.report.waits import BINS, MOST_EPOCH_LINES, draw_epochs, say_not_measured
 from loadeval.report.wording import counted, duration
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from loadeval.record.model import Arm, Column, Run
-    from loadeval.record.steps import Steps
+    from loadeval.runlog.model import Arm, Column, Run
+    from loadeval.runlog.steps import Steps
 
 COLORS: dict[Arm, str] = {"real": REAL, "ideal": IDEAL}
 SHORTEST = 0.5

@@ -6,8 +6,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadeval.errors import UsageError
-from loadeval.record.metrics import read_run
-from loadeval.record.model import ARMS
 from loadeval.report.bars import draw_batch_time, draw_throughput, throughput_title
 from loadeval.report.comparison import Comparison, compared
 from loadeval.report.cycles import draw_cycles
@@ -25,6 +23,8 @@ from loadeval.report.wording import (
     headline,
     shortened,
 )
+from loadeval.runlog.metrics import read_run
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     import os
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.summary import Summary
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 100

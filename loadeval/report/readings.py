@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Any
 from loadeval.analysis.growth import growths
 from loadeval.analysis.readings import missing, quantities
 from loadeval.analysis.starving import starved_ns
-from loadeval.record.model import ARMS
 from loadeval.report.wording import NOT_MEASURED, duration, number, printable, shortened, size
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from loadeval.analysis.backends import BackendResult
     from loadeval.analysis.readings import Quantity
-    from loadeval.record.model import Arm, Run
     from loadeval.report.facts import Rows
+    from loadeval.runlog.model import Arm, Run
 
 UNITS: dict[str, Callable[[float], str]] = {
     "_bytes_per_s": lambda value: f"{size(value)}/s",

@@ -10,15 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from loadeval.analysis.readings import missing, of_two_runs, quantities
-from loadeval.record.model import ARMS
 from loadeval.report.readings import MAIN, TOO_SHORT, name_in_words, value_of
 from loadeval.report.wording import NOT_MEASURED, printable
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from loadeval.analysis.readings import Level, Quantity
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 SHOWN = (*MAIN, "pss_bytes", "rss_bytes", "memory_available_bytes")
 GAP = 2

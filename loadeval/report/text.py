@@ -14,7 +14,6 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from loadeval.record.model import ARMS
 from loadeval.report.facts import comparison_facts
 from loadeval.report.readings import growth_in_words, readings_rows
 from loadeval.report.wording import (
@@ -29,6 +28,7 @@ from loadeval.report.wording import (
     size,
     throughput,
 )
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,8 +37,8 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.summary import Summary
-    from loadeval.record.model import Arm, Run
     from loadeval.report.facts import Rows
+    from loadeval.runlog.model import Arm, Run
 
 GAP = 2
 """Columns of characters between two columns of a table."""

@@ -13,7 +13,7 @@ from loadeval.report.wording import duration
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from loadeval.record.model import Column
+    from loadeval.runlog.model import Column
 
 LOG_FROM = 20
 """Times the typical wait at which the greatest one asks for a logarithmic scale."""

@@ -8,16 +8,16 @@ import numpy as np
 
 from loadeval.analysis.epochs import numbers_in_run
 from loadeval.analysis.summary import rank_in_epoch, steady
-from loadeval.record.model import UNKNOWN
 from loadeval.report.style import FAINT, IDEAL, INK, LABEL, OUTLIER, REAL, STARTUP, legend
 from loadeval.report.wait_axes import scale_batches, scale_waits
 from loadeval.report.wording import NOT_MEASURED, counted
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
     from matplotlib.axes import Axes
 
-    from loadeval.record.model import Column, Run
+    from loadeval.runlog.model import Column, Run
 
 BINS = 700
 """Stretches of batches, each drawn as its least and greatest wait, when there are more batches."""

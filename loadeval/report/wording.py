@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.headroom import HIGH_SHARE, MODERATE_SHARE
-from loadeval.record.model import NOT_RECORDED
+from loadeval.runlog.model import NOT_RECORDED
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.summary import Summary
-    from loadeval.record.model import LoaderInfo, Run
+    from loadeval.runlog.model import LoaderInfo, Run
 
 TIME_UNITS = ("ns", "us", "ms", "s")
 BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")

@@ -16,7 +16,7 @@ from spdl.pipeline import (
 )
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.measure.factory import FactoryAdapter
+from loadeval.runtime.factory import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
 from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
 

@@ -12,7 +12,7 @@ from loadeval.analysis.intervals import Estimate
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 RATE = Estimate(100.0, 90.0, 110.0)
 

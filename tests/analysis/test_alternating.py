@@ -12,7 +12,7 @@ from loadeval.analysis.alone import NO_CPU, NO_INTERVAL, NO_PULL, NO_SAMPLES, SW
 from loadeval.analysis.headroom import compare, headroom
 from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
-from loadeval.record.model import (
+from loadeval.runlog.model import (
     UNKNOWN,
     Arm,
     Block,
@@ -23,7 +23,7 @@ from loadeval.record.model import (
     Run,
     Window,
 )
-from loadeval.record.steps import Steps
+from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -26,8 +26,7 @@ from loadeval.analysis.backends import (
 from loadeval.analysis.headroom import headroom
 from loadeval.analysis.intervals import Estimate
 from loadeval.errors import UsageError
-from loadeval.measure.turns import FAILURE
-from loadeval.record.model import (
+from loadeval.runlog.model import (
     UNKNOWN,
     Block,
     Event,
@@ -36,7 +35,8 @@ from loadeval.record.model import (
     Pull,
     Run,
 )
-from loadeval.record.steps import Steps
+from loadeval.runlog.steps import Steps
+from loadeval.runtime.turns import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

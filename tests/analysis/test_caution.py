@@ -8,12 +8,12 @@ import pytest
 
 from loadeval.analysis.caution import TWO_RUNS
 from loadeval.analysis.headroom import compare
-from loadeval.record.model import NOT_RECORDED, LoaderInfo
+from loadeval.runlog.model import NOT_RECORDED, LoaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
 

@@ -15,7 +15,7 @@ from loadeval.analysis.arms import Side
 from loadeval.analysis.figures import figures
 from loadeval.analysis.headroom import headroom
 from loadeval.analysis.intervals import over_runs, speedup_of_pairs
-from loadeval.measure import registry
+from loadeval.runtime import registry
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

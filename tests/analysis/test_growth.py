@@ -16,9 +16,9 @@ from loadeval.analysis.growth import (
     growth,
     growths,
 )
-from loadeval.record.model import Header, LoaderInfo, Run
-from loadeval.record.readings import Readings
-from loadeval.record.steps import Steps
+from loadeval.runlog.model import Header, LoaderInfo, Run
+from loadeval.runlog.readings import Readings
+from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

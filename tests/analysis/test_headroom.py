@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.intervals import Estimate
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
 

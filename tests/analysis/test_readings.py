@@ -8,14 +8,14 @@ import numpy as np
 
 from loadeval.analysis.readings import Level, missing, quantities
 from loadeval.analysis.starving import hidden_waits, starved_ns
-from loadeval.record.model import Arm, Block, Header, LoaderInfo, Run
-from loadeval.record.readings import Readings, Starvation
-from loadeval.record.steps import Steps
+from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Run
+from loadeval.runlog.readings import Readings, Starvation
+from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.record.model import Mode
+    from loadeval.runlog.model import Mode
 
 
 def block(arm: Arm, begin_ns: int, pair: int | None = 0, batches: int = 10) -> Block:

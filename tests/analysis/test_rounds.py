@@ -17,14 +17,14 @@ from loadeval.analysis.rounds import (
     throughput,
     throughput_ratio,
 )
-from loadeval.record.model import UNKNOWN, Block, Header, LoaderInfo, Pull, Run
-from loadeval.record.steps import Steps
+from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo, Pull, Run
+from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loadeval.analysis.intervals import Estimate
-    from loadeval.record.model import Arm
+    from loadeval.runlog.model import Arm
 
 MS = 1_000_000
 NOISE = (0.9, 1.05, 1.0, 1.1, 0.95)

@@ -13,7 +13,7 @@ from loadeval.analysis.summary import Summary, rank_in_epoch, steady, summarise
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 
 def test_means_are_over_the_steady_batches(make_run: Callable[..., Run]) -> None:

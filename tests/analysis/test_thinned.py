@@ -21,14 +21,14 @@ from loadeval.analysis.rounds import counted_of
 from loadeval.analysis.starving import starved_ns
 from loadeval.analysis.summary import steady, summarise
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.histogram import counted
-from loadeval.record.readings import Readings
+from loadeval.runlog.histogram import counted
+from loadeval.runlog.readings import Readings
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 MS = 1_000_000
 

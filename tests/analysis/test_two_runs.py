@@ -12,12 +12,12 @@ from loadeval.analysis.arms import side_of
 from loadeval.analysis.checks import drift_ns, mean_ranks, spearman
 from loadeval.analysis.headroom import compare
 from loadeval.analysis.intervals import Pace
-from loadeval.record.model import UNKNOWN, EpochEnd
+from loadeval.runlog.model import UNKNOWN, EpochEnd
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
 

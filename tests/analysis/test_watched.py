@@ -13,17 +13,17 @@ from loadeval.analysis.standing import Stretch, Watch, added, standing
 from loadeval.analysis.summary import summarise
 from loadeval.analysis.watched import Watched
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.following import Follower
-from loadeval.record.lines import Line, RunEnd
-from loadeval.record.metrics import read_run
-from loadeval.record.model import UNKNOWN, Block, EpochEnd, Event, Header, LoaderInfo
-from loadeval.record.readings import Readings
+from loadeval.runlog.following import Follower
+from loadeval.runlog.lines import Line, RunEnd
+from loadeval.runlog.metrics import read_run
+from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Header, LoaderInfo
+from loadeval.runlog.readings import Readings
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadeval.record.model import Mode
+    from loadeval.runlog.model import Mode
 
 MS = 1_000_000
 SECOND = 1_000 * MS

@@ -27,8 +27,8 @@ from rich.progress import track
 from rich.table import Table
 
 from loadeval import LoaderEvaluator
-from loadeval.measure.device import Starving
-from loadeval.measure.stage import CHUNK
+from loadeval.runtime.device import Starving
+from loadeval.runtime.stage import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator

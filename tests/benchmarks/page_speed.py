@@ -15,16 +15,16 @@ from typing import TYPE_CHECKING
 import numpy as np
 from playwright.sync_api import sync_playwright
 
-from loadeval.record.model import UNKNOWN, EpochEnd, Header, LoaderInfo, Run
-from loadeval.record.readings import Readings
-from loadeval.record.steps import Steps
 from loadeval.report.html.page import page_of, write_page
 from loadeval.report.html.subject import Subject
+from loadeval.runlog.model import UNKNOWN, EpochEnd, Header, LoaderInfo, Run
+from loadeval.runlog.readings import Readings
+from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser
 
-    from loadeval.record.model import Mode
+    from loadeval.runlog.model import Mode
 
 BATCHES = 1_000_000
 EPOCHS = 50

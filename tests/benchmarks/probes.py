@@ -24,15 +24,15 @@ from loadeval import LoaderEvaluator
 from loadeval.analysis.intervals import Pace, over_pairs, ratio
 from loadeval.demo.photographs import make_photographs
 from loadeval.demo.training import Training
-from loadeval.measure.settings import DEFAULT_PROBE_INTERVAL_S
 from loadeval.probes import host
 from loadeval.probes.nvml import GPUProbe
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
+from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loadeval.record.steps import Steps
+    from loadeval.runlog.steps import Steps
 
 PHOTOGRAPHS = 1024
 BLOCK = 16

@@ -17,7 +17,7 @@ from typer.testing import CliRunner
 
 from loadeval.cli import adapters as command
 from loadeval.cli.main import app
-from loadeval.measure.registrations import Registration, registrations
+from loadeval.runtime.registrations import Registration, registrations
 
 COMMAND = Path(sys.executable).with_name("loadeval")
 ABSENT = Registration(

@@ -17,9 +17,9 @@ from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.analysis.summary import summarise
 from loadeval.cli.main import app
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.metrics import read_run
 from loadeval.report.findings import diagnosis_as_dict
 from loadeval.report.readings import readings_as_dict
+from loadeval.runlog.metrics import read_run
 from loadeval.testing import FakeClock, ScriptedLoader
 
 MS = 1_000_000

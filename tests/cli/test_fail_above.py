@@ -16,7 +16,7 @@ from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.verdict import INCONCLUSIVE, TOO_RARE, TOO_WIDE
 from loadeval.cli.main import app
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.metrics import read_run
+from loadeval.runlog.metrics import read_run
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from loadeval.analysis.summary import summarise
 from loadeval.cli.main import app
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.metrics import read_run
+from loadeval.runlog.metrics import read_run
 from loadeval.testing import FakeClock, ScriptedLoader
 
 MS = 1_000_000

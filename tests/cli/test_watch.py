@@ -21,7 +21,7 @@ from loadeval.cli import watch as command
 from loadeval.cli.main import app
 from loadeval.cli.watch import states
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.metrics import read_run
+from loadeval.runlog.metrics import read_run
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -194,7 +194,7 @@ def test_a_log_that_was_read_in_parts_is_told_whole(
 ) -> None:
     """No state is told in between."""
     expected = next(states(log, 1))
-    monkeypatch.setattr("loadeval.record.following.MOST_BYTES", 10)
+    monkeypatch.setattr("loadeval.runlog.following.MOST_BYTES", 10)
     assert list(states(log, 1)) == [expected]
 
 

@@ -13,14 +13,14 @@ from loadeval.analysis.headroom import headroom
 from loadeval.demo.run import EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
 from loadeval.demo.training import BATCH_SIZE
 from loadeval.errors import UsageError
-from loadeval.measure.schedule import block_for
-from loadeval.record.metrics import read_run
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.metrics import read_run
+from loadeval.runlog.model import UNKNOWN
+from loadeval.runtime.schedule import block_for
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 # From Python 3.12 on, forking a process in which torch has threads gives this warning.
 pytestmark = [

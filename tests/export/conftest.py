@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo, read_run
-from loadeval.measure import registry
-from loadeval.record.model import Block, EpochEnd, Event, Header
-from loadeval.record.readings import Readings, Starvation
-from loadeval.record.runlog import RunLog
+from loadeval.runlog.model import Block, EpochEnd, Event, Header
+from loadeval.runlog.reader import RunLog
+from loadeval.runlog.readings import Readings, Starvation
+from loadeval.runtime import registry
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tensorboard.backend.event_processing.event_accumulator import EventAccumula
 from loadeval import UsageError, read_run
 from loadeval.export import scalars
 from loadeval.export.formats import Format, export_run
-from loadeval.record.model import ARMS
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from pathlib import Path

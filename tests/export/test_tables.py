@@ -12,7 +12,7 @@ import pytest
 from loadeval import read_run
 from loadeval.export import delimited
 from loadeval.export.formats import Format, export_run
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable

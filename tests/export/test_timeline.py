@@ -11,7 +11,7 @@ import pytest
 from loadeval import UsageError, read_run
 from loadeval.export import timeline
 from loadeval.export.formats import Format, export_run
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -15,16 +15,16 @@ import numpy as np
 import pytest
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
-from loadeval.measure import distributed, quiet, registry
-from loadeval.measure.schedule import segments
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runtime import distributed, quiet, registry
+from loadeval.runtime.schedule import segments
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.record.model import Run
-    from loadeval.record.steps import Steps
+    from loadeval.runlog.model import Run
+    from loadeval.runlog.steps import Steps
 
 LOAD_NS, STEP_NS = 15, 10
 

@@ -14,8 +14,8 @@ import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
 from loadeval import LoaderEvaluator
-from loadeval.measure import annotate
-from loadeval.record.model import ARMS
+from loadeval.runlog.model import ARMS
+from loadeval.runtime import annotate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from loadeval import LoaderEvaluator, UsageError
-from loadeval.measure import annotate
+from loadeval.runtime import annotate
 
 CYCLES = """
 import torch

@@ -12,8 +12,8 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import Backend, IterableAdapter, LoaderInfo, LoadevalWarning, UsageError
-from loadeval.measure import registry
-from loadeval.measure.backend import Source
+from loadeval.runtime import registry
+from loadeval.runtime.backend import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,15 +10,15 @@ import numpy as np
 import pytest
 
 from loadeval import Backend, IterableAdapter, LoaderInfo, UsageError
-from loadeval.measure import registry
-from loadeval.measure.contest import Contest
-from loadeval.measure.settings import Settings
+from loadeval.runtime import registry
+from loadeval.runtime.contest import Contest
+from loadeval.runtime.settings import Settings
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from loadeval.measure.contest import Measured
+    from loadeval.runtime.contest import Measured
 
 
 class Idle(ScriptedLoader):

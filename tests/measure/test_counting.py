@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
-from loadeval.measure.counting import Counter
+from loadeval.runtime.counting import Counter
 
 
 def counts(batches: list[Any], **options: Any) -> list[tuple[int, int]]:

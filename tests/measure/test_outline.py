@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from loadeval import IterableAdapter, LoaderEvaluator
-from loadeval.measure import counting
-from loadeval.measure.counting import Counter
-from loadeval.measure.outline import BESIDES, OFTEN, SELDOM, SPARE
-from loadeval.measure.survey import survey
+from loadeval.runtime import counting
+from loadeval.runtime.counting import Counter
+from loadeval.runtime.outline import BESIDES, OFTEN, SELDOM, SPARE
+from loadeval.runtime.survey import survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -13,15 +13,15 @@ import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from loadeval.errors import ProbeError, UsageError
-from loadeval.measure.sampler import Probes, Sampler
-from loadeval.measure.threads import BackgroundThreads
+from loadeval.runtime.sampler import Probes, Sampler
+from loadeval.runtime.threads import BackgroundThreads
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 MILLISECOND = 1_000_000
 

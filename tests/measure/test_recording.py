@@ -17,9 +17,9 @@ import psutil
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
-from loadeval.measure import recording, threads
-from loadeval.measure.stage import CHUNK
-from loadeval.record.runlog import Assembly
+from loadeval.runlog.reader import Assembly
+from loadeval.runtime import recording, threads
+from loadeval.runtime.stage import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.measure import registrations as module
-from loadeval.measure import registry
-from loadeval.measure.registrations import Registration, registrations
+from loadeval.runtime import registrations as module
+from loadeval.runtime import registry
+from loadeval.runtime.registrations import Registration, registrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +88,7 @@ def test_nothing_is_imported() -> None:
     """Neither frameworks, nor the packages around their modules, nor adapters."""
     script = (
         "import sys\n"
-        "from loadeval.measure.registrations import registrations\n"
+        "from loadeval.runtime.registrations import registrations\n"
         "names = {one.module.split('.')[0] for one in registrations()} | {'loadeval_adapters'}\n"
         "assert len(names) > 1\n"
         "assert not names & set(sys.modules), names & set(sys.modules)\n"

@@ -13,7 +13,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
-from loadeval.measure import registry
+from loadeval.runtime import registry
 from loadeval_adapters.pytorch import PyTorchAdapter
 
 ROOT = Path(__file__).parents[2]

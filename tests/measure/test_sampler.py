@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from loadeval.errors import ProbeError
-from loadeval.measure.sampler import Probes, Sampler
-from loadeval.measure.threads import BackgroundThreads
-from loadeval.record.model import Event
-from loadeval.record.readings import Readings
+from loadeval.runlog.model import Event
+from loadeval.runlog.readings import Readings
+from loadeval.runtime.sampler import Probes, Sampler
+from loadeval.runtime.threads import BackgroundThreads
 from loadeval.testing import FakeClock
 
 if TYPE_CHECKING:

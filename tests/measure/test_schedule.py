@@ -7,7 +7,7 @@ from itertools import islice
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadeval.measure.schedule import SHORTEST_WASHOUT, SMALLEST_BLOCK, block_for, segments
+from loadeval.runtime.schedule import SHORTEST_WASHOUT, SMALLEST_BLOCK, block_for, segments
 
 SEEDS = st.integers()
 SIZES = st.integers(0, 200)

@@ -13,19 +13,19 @@ import pytest
 
 from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.analysis.summary import Summary, summarise
-from loadeval.measure.stage import CHUNK
-from loadeval.measure.thinning import Thinning, longest_ns, starvation_of
-from loadeval.record.histogram import bin_of
-from loadeval.record.metrics import metrics_of
-from loadeval.record.model import UNKNOWN, Block
-from loadeval.record.readings import Starvation
-from loadeval.record.tally import Tally
+from loadeval.runlog.histogram import bin_of
+from loadeval.runlog.metrics import metrics_of
+from loadeval.runlog.model import UNKNOWN, Block
+from loadeval.runlog.readings import Starvation
+from loadeval.runlog.tally import Tally
+from loadeval.runtime.stage import CHUNK
+from loadeval.runtime.thinning import Thinning, longest_ns, starvation_of
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 MS = 1_000_000
 SECOND = 1_000 * MS

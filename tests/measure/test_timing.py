@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator
-from loadeval.measure.stage import CHUNK
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
+from loadeval.runtime.stage import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 
 def logged(waits_ns: list[int], **options: Any) -> tuple[LoaderEvaluator, FakeClock]:

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 
 from loadeval import Backend, IterableAdapter, LoaderInfo, RunLogError, read_run
-from loadeval.measure import registry
-from loadeval.measure.backend import Source
-from loadeval.measure.settings import Settings
-from loadeval.measure.turns import FAILURE, Turns, in_words, portions
-from loadeval.record.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runtime import registry
+from loadeval.runtime.backend import Source
+from loadeval.runtime.settings import Settings
+from loadeval.runtime.turns import FAILURE, Turns, in_words, portions
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

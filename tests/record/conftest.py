@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.model import Header, LoaderInfo
+from loadeval.runlog.model import Header, LoaderInfo
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

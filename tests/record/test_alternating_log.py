@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.record.lines import decode, encode, to_text
-from loadeval.record.metrics import metrics_of, read_run, write_metrics
-from loadeval.record.model import UNKNOWN, Arm, Block, EpochEnd, Header, Pull, Run, Window
-from loadeval.record.runlog import RunLog
-from loadeval.record.steps import Steps
+from loadeval.runlog.lines import decode, encode, to_text
+from loadeval.runlog.metrics import metrics_of, read_run, write_metrics
+from loadeval.runlog.model import UNKNOWN, Arm, Block, EpochEnd, Header, Pull, Run, Window
+from loadeval.runlog.reader import RunLog
+from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from loadeval.record.lines import Line
+    from loadeval.runlog.lines import Line
 
 PULL: dict[str, Any] = {
     "type": "pull",

@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from loadeval.errors import RunLogError
-from loadeval.record.columns import LARGEST
-from loadeval.record.histogram import BINS
-from loadeval.record.lines import KINDS, OPTIONAL_COLUMNS, WITH_GAPS, decode, encode, to_text
-from loadeval.record.model import UNKNOWN, Block, Excerpt, Header
-from loadeval.record.readings import Readings, Starvation
-from loadeval.record.tally import Tally
+from loadeval.runlog.columns import LARGEST
+from loadeval.runlog.histogram import BINS
+from loadeval.runlog.lines import KINDS, OPTIONAL_COLUMNS, WITH_GAPS, decode, encode, to_text
+from loadeval.runlog.model import UNKNOWN, Block, Excerpt, Header
+from loadeval.runlog.readings import Readings, Starvation
+from loadeval.runlog.tally import Tally
 
 Draw = st.DrawFn
 WHOLE = st.integers(0, LARGEST)

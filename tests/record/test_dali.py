@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.record.metrics import metrics_of, read_run, write_metrics
-from loadeval.record.model import NOT_RECORDED, UNKNOWN
+from loadeval.runlog.metrics import metrics_of, read_run, write_metrics
+from loadeval.runlog.model import NOT_RECORDED, UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,7 @@ import pytest
 
 from loadeval.analysis.summary import summarise
 from loadeval.errors import RunLogError
-from loadeval.record.metrics import metrics_of, read_run, write_metrics
+from loadeval.runlog.metrics import metrics_of, read_run, write_metrics
 
 if TYPE_CHECKING:
     from pathlib import Path

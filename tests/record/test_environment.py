@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
-from loadeval.record import environment
-from loadeval.record.environment import describe_environment
+from loadeval.runlog import environment
+from loadeval.runlog.environment import describe_environment
 
 
 def described_elsewhere(*imports: str) -> Any:
     """What a fresh process that imported `imports` says of itself."""
     code = (
-        "from loadeval.record.environment import describe_environment; import json; "
+        "from loadeval.runlog.environment import describe_environment; import json; "
         f"{''.join(f'import {name}; ' for name in imports)}"
         "print(json.dumps(describe_environment()))"
     )

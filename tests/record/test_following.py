@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.record import following
-from loadeval.record.following import Appended, Follower
-from loadeval.record.lines import encode
+from loadeval.runlog import following
+from loadeval.runlog.following import Appended, Follower
+from loadeval.runlog.lines import encode
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadeval.record.columns import LARGEST
-from loadeval.record.histogram import BINS, PARTS, bin_of, counted, dense, greatest_of, least_of
+from loadeval.runlog.columns import LARGEST
+from loadeval.runlog.histogram import BINS, PARTS, bin_of, counted, dense, greatest_of, least_of
 
 
 def edges() -> list[int]:

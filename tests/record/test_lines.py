@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.record.columns import LARGEST
-from loadeval.record.lines import COLUMNS, KINDS, RunEnd, decode, encode, to_text
-from loadeval.record.model import UNKNOWN, Block, CacheInfo, EpochEnd, Event, Header, LoaderInfo
+from loadeval.runlog.columns import LARGEST
+from loadeval.runlog.lines import COLUMNS, KINDS, RunEnd, decode, encode, to_text
+from loadeval.runlog.model import UNKNOWN, Block, CacheInfo, EpochEnd, Event, Header, LoaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadeval.record.model import UNKNOWN, Arm, Block, EpochEnd, Header, LoaderInfo, Run
-from loadeval.record.steps import Steps
+from loadeval.runlog.model import UNKNOWN, Arm, Block, EpochEnd, Header, LoaderInfo, Run
+from loadeval.runlog.steps import Steps
 
 
 def block(

@@ -9,19 +9,19 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.record.columns import LARGEST
-from loadeval.record.lines import decode, encode, to_text
-from loadeval.record.metrics import read_run, write_metrics
-from loadeval.record.model import UNKNOWN, Block, Header
-from loadeval.record.readings import Readings, Starvation, joined, starvations
-from loadeval.record.runlog import RunLog
-from loadeval.record.steps import Steps
+from loadeval.runlog.columns import LARGEST
+from loadeval.runlog.lines import decode, encode, to_text
+from loadeval.runlog.metrics import read_run, write_metrics
+from loadeval.runlog.model import UNKNOWN, Block, Header
+from loadeval.runlog.reader import RunLog
+from loadeval.runlog.readings import Readings, Starvation, joined, starvations
+from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from loadeval.record.lines import Line
+    from loadeval.runlog.lines import Line
 
 NAN = float("nan")
 READINGS: dict[str, Any] = {

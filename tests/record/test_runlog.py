@@ -11,16 +11,16 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.record.metrics import read_run
-from loadeval.record.model import UNKNOWN, Block, EpochEnd, Event, Header, Run
-from loadeval.record.runlog import Assembly, RunLog
-from loadeval.record.steps import Steps
+from loadeval.runlog.metrics import read_run
+from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Header, Run
+from loadeval.runlog.reader import Assembly, RunLog
+from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from loadeval.record.lines import Line
+    from loadeval.runlog.lines import Line
 
 
 def column(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.record.lines import decode, encode, to_text
-from loadeval.record.metrics import read_run, write_metrics
-from loadeval.record.model import UNKNOWN, Block, Excerpt, Header
-from loadeval.record.steps import Steps
-from loadeval.record.tally import Tally
+from loadeval.runlog.lines import decode, encode, to_text
+from loadeval.runlog.metrics import read_run, write_metrics
+from loadeval.runlog.model import UNKNOWN, Block, Excerpt, Header
+from loadeval.runlog.steps import Steps
+from loadeval.runlog.tally import Tally
 
 if TYPE_CHECKING:
     from collections.abc import Callable

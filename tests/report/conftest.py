@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.model import ARMS, UNKNOWN, EpochEnd, Header, LoaderInfo, Pull, Run, Window
-from loadeval.record.steps import Steps
+from loadeval.runlog.model import ARMS, UNKNOWN, EpochEnd, Header, LoaderInfo, Pull, Run, Window
+from loadeval.runlog.steps import Steps
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from loadeval.record.model import Column
+    from loadeval.runlog.model import Column
 
 MS = 1_000_000
 

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]
 

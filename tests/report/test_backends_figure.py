@@ -12,9 +12,9 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from loadeval import BackendComparison
-from loadeval.measure.contest import Measured
 from loadeval.report.backends_figure import backends_figure
 from loadeval.report.style import IDEAL, LOADER_ONLY, REAL
+from loadeval.runtime.contest import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable

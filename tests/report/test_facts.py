@@ -12,7 +12,7 @@ from loadeval.report.facts import comparison_facts
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 MS = 1_000_000
 

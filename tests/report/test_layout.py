@@ -10,9 +10,9 @@ import pytest
 from matplotlib.axes import Axes
 from matplotlib.text import Text
 
-from loadeval.record.model import Event
 from loadeval.report.comparison import Comparison
 from loadeval.report.plots import comparison_figure
+from loadeval.runlog.model import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]
 

@@ -15,11 +15,11 @@ import pytest
 
 from loadeval.analysis.headroom import compare, headroom
 from loadeval.errors import RunLogError, UsageError
-from loadeval.record.metrics import write_metrics
-from loadeval.record.model import Event
 from loadeval.report.comparison import Comparison
 from loadeval.report.plots import comparison_figure, plot_comparison
 from loadeval.report.wording import duration, estimated, headline
+from loadeval.runlog.metrics import write_metrics
+from loadeval.runlog.model import Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]
 

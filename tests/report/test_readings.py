@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.backends import result_of
-from loadeval.record.model import Arm, Block, Header, LoaderInfo, Run
-from loadeval.record.readings import Readings, Starvation
-from loadeval.record.steps import Steps
 from loadeval.report.readings import (
     gpus_in_words,
     gpus_of_backends,
@@ -20,6 +17,9 @@ from loadeval.report.readings import (
     readings_rows,
     value_of,
 )
+from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Run
+from loadeval.runlog.readings import Readings, Starvation
+from loadeval.runlog.steps import Steps
 
 HOUR_NS = 3_600 * 10**9
 

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from loadeval.analysis.readings import Level, Quantity
-from loadeval.record.model import Arm, Block, Header, LoaderInfo, Run
-from loadeval.record.readings import Readings
-from loadeval.record.steps import Steps
 from loadeval.report.readings_table import difference_in_words, level_in_words, readings_report
+from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Run
+from loadeval.runlog.readings import Readings
+from loadeval.runlog.steps import Steps
 
 TIMES = [1000, 2000, 3000, 4000]
 

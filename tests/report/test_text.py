@@ -11,7 +11,6 @@ from rich.console import Console
 
 from loadeval.analysis.headroom import compare
 from loadeval.analysis.summary import summarise
-from loadeval.record.model import EpochEnd, Event, LoaderInfo
 from loadeval.report.comparison import columns
 from loadeval.report.text import (
     RunsReport,
@@ -20,13 +19,14 @@ from loadeval.report.text import (
     loader_facts,
     notes,
 )
+from loadeval.runlog.model import EpochEnd, Event, LoaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import RenderableType
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 MS = 1_000_000
 

@@ -28,7 +28,7 @@ from loadeval.report.wording import (
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 MS = 1_000_000
 

@@ -14,7 +14,7 @@ from loadeval.analysis.headroom import Headroom, compare, headroom
 from loadeval.analysis.readings import Quantity, quantities
 from loadeval.analysis.summary import Summary, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.epochs import Epochs
     from loadeval.analysis.findings.finding import Finding, Severity
     from loadeval.analysis.intervals import Estimate
-    from loadeval.record.model import Column, LoaderInfo, Run
+    from loadeval.runlog.model import Column, LoaderInfo, Run
 
 THRESHOLDS_OF = "the bounds of TensorFlow's input-pipeline analyser, 5% and 20% of the time"
 MOST_PLACES = 20

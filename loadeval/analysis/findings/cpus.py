@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Case
     from loadeval.analysis.headroom import Headroom
-    from loadeval.record.model import Arm
+    from loadeval.runlog.model import Arm
 
 BUSY = 0.9
 """Of the CPUs, from which on nothing is left for anyone who wants more."""

@@ -8,7 +8,7 @@ from loadeval.analysis.findings.case import NO_IDEAL, NotMeasured
 from loadeval.analysis.findings.finding import Fact, Finding
 from loadeval.analysis.starving import hidden_waits, starved_ns
 from loadeval.analysis.verdict import MODERATE_SHARE, percent
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case

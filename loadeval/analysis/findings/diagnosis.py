@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.findings.case import Answer
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 
 class Rule(NamedTuple):

@@ -9,7 +9,7 @@ from loadeval.analysis.findings.case import NO_IDEAL, NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
 from loadeval.analysis.findings.setting import workers_setting
 from loadeval.analysis.verdict import MODERATE_SHARE
-from loadeval.record.model import ARMS
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case

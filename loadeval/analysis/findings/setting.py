@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from loadeval.record.model import LoaderInfo
+    from loadeval.runlog.model import LoaderInfo
 
 WORKERS = {
     "torch": "num_workers",

@@ -19,10 +19,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from loadeval.analysis.intervals import Estimate
-    from loadeval.record.model import Run
     from loadeval.report.comparison import Comparison
     from loadeval.report.html.blocks import Json
     from loadeval.report.html.subject import Subject
+    from loadeval.runlog.model import Run
 
 ROW, AROUND = 34, 16
 """Pixels: a row, and what is around all."""

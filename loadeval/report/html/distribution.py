@@ -8,23 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import steady
-from loadeval.record.model import ARMS
 from loadeval.report.html.blocks import Figure, Section, Table, Text
 from loadeval.report.html.drawing import axis, layout, round_ticks, short
 from loadeval.report.html.escaping import drawn
 from loadeval.report.html.palette import dash, series
 from loadeval.report.text import arm_of
 from loadeval.report.wording import duration, share
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from loadeval.record.model import Column
     from loadeval.report.comparison import Side
     from loadeval.report.html.blocks import Json
     from loadeval.report.html.subject import Subject
+    from loadeval.runlog.model import Column
 
     Bounds = npt.NDArray[np.float64]
 

@@ -20,10 +20,10 @@ from loadeval.report.text import arm_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.record.model import Column, Run
-    from loadeval.record.readings import Values
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.html.subject import Subject, Track
+    from loadeval.runlog.model import Column, Run
+    from loadeval.runlog.readings import Values
 
 ROW, BETWEEN, AROUND = 96, 34, 54
 """Pixels: a quantity's panel, the gap above it for its title, and the axis."""

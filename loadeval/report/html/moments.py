@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import rank_in_epoch
-from loadeval.record.model import UNKNOWN
 from loadeval.report.html.drawing import axis
 from loadeval.report.wording import duration
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.record.model import Column, Run
     from loadeval.report.html.blocks import Json
+    from loadeval.runlog.model import Column, Run
 
 SECOND_NS = 1e9
 NS_DIGITS = 6

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.backends import BackendResult
     from loadeval.analysis.intervals import Estimate
-    from loadeval.record.model import Run
     from loadeval.report.comparison import Comparison
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.html.subject import Subject
+    from loadeval.runlog.model import Run
 
 COLORS = {"real": "real", "ideal": "ideal", "loader alone": "loader"}
 ROW, GAP = 34, 16

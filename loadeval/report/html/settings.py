@@ -11,10 +11,10 @@ from loadeval.report.text import LONGEST_FACT, loader_facts, notes
 from loadeval.report.wording import shortened, size
 
 if TYPE_CHECKING:
-    from loadeval.record.model import Run
     from loadeval.report.facts import Rows
     from loadeval.report.html.blocks import Block
     from loadeval.report.html.subject import Subject
+    from loadeval.runlog.model import Run
 
 MOST_NOTES = 50
 

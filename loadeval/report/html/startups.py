@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import rank_in_epoch, startups
-from loadeval.record.model import ARMS
 from loadeval.report.html.blocks import Figure, Section, Text
 from loadeval.report.html.drawing import axis, layout, linear
 from loadeval.report.html.escaping import drawn
@@ -15,16 +14,17 @@ from loadeval.report.html.palette import series
 from loadeval.report.html.tables import listed
 from loadeval.report.html.thinning import extremes, told
 from loadeval.report.wording import duration
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from loadeval.record.model import Column, Run
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.html.drawing import Scale
     from loadeval.report.html.subject import Subject
+    from loadeval.runlog.model import Column, Run
 
     Found = tuple[str, Column, Column]
 

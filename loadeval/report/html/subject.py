@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.findings.diagnosis import diagnose
-from loadeval.record.model import ARMS
 from loadeval.report.backends import BackendComparison
 from loadeval.report.comparison import Comparison, are_backends, columns
 from loadeval.report.wording import LONGEST_NAME, shortened
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from loadeval.analysis.findings.finding import Diagnosis
-    from loadeval.record.model import Run
     from loadeval.report.comparison import Side
+    from loadeval.runlog.model import Run
 
     Diagnose = Callable[..., Diagnosis]
 

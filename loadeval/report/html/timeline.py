@@ -9,22 +9,22 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import rank_in_epoch, steady
-from loadeval.record.model import ARMS, UNKNOWN
 from loadeval.report.comparison import compared
 from loadeval.report.html.blocks import Figure, Heading, Section, Text
 from loadeval.report.html.drawing import durations, layout
 from loadeval.report.html.moments import SECOND_NS, Moments
 from loadeval.report.html.thinning import BUCKETS, DOTS, extremes, told
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     import numpy.typing as npt
 
-    from loadeval.record.model import Column, Run
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.html.drawing import Scale
     from loadeval.report.html.subject import Subject, Track
+    from loadeval.runlog.model import Column, Run
 
     Rows = npt.NDArray[np.bool_]
 

@@ -30,11 +30,11 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.backends import BackendResult
     from loadeval.analysis.intervals import Estimate
-    from loadeval.record.model import Run
     from loadeval.report.backends import BackendComparison
     from loadeval.report.comparison import Comparison
     from loadeval.report.html.blocks import Block
     from loadeval.report.html.subject import Subject
+    from loadeval.runlog.model import Run
 
 WHAT_WOULD_TELL = (
     "What free loading would gain was not measured. A run with mode='alternate' measures it by "

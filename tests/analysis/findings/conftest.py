@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.findings.diagnosis import diagnose
-from loadeval.record.model import UNKNOWN, Arm, Block, EpochEnd, Header, LoaderInfo, Pull, Run
-from loadeval.record.readings import Readings
-from loadeval.record.steps import Steps
+from loadeval.runlog.model import UNKNOWN, Arm, Block, EpochEnd, Header, LoaderInfo, Pull, Run
+from loadeval.runlog.readings import Readings
+from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.record.model import LoaderInfo
+from loadeval.runlog.model import LoaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.findings.finding import Finding
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
     Find = Callable[..., Finding]

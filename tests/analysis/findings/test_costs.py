@@ -10,13 +10,13 @@ import pytest
 from loadeval.analysis.findings.case import Case
 from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.analysis.findings.uneven import outlying_shares
-from loadeval.record.model import LoaderInfo
+from loadeval.runlog.model import LoaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.findings.finding import Finding
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
     Find = Callable[..., Finding]

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from loadeval.record.model import LoaderInfo
+from loadeval.runlog.model import LoaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.findings.finding import Finding
-    from loadeval.record.model import Run
-    from loadeval.record.readings import Readings
+    from loadeval.runlog.model import Run
+    from loadeval.runlog.readings import Readings
 
     MakeRun = Callable[..., Run]
     Find = Callable[..., Finding]

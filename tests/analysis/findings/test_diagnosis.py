@@ -12,7 +12,7 @@ from loadeval.errors import UsageError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
 

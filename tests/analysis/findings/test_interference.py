@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.findings.finding import Finding
-    from loadeval.record.model import Run
-    from loadeval.record.readings import Readings
+    from loadeval.runlog.model import Run
+    from loadeval.runlog.readings import Readings
 
     MakeRun = Callable[..., Run]
     Find = Callable[..., Finding]

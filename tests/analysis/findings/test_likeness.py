@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.findings.finding import Finding
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
     Find = Callable[..., Finding]

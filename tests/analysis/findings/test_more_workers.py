@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.record.model import LoaderInfo, Window
-from loadeval.record.readings import Readings
+from loadeval.runlog.model import LoaderInfo, Window
+from loadeval.runlog.readings import Readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.findings.finding import Finding
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
     Find = Callable[..., Finding]

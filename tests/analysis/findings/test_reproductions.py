@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from loadeval.analysis.findings.finding import Finding
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
 pytestmark = pytest.mark.slow
 

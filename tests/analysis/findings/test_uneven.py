@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.record.model import LoaderInfo
+from loadeval.runlog.model import LoaderInfo
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.findings.finding import Finding
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
     Find = Callable[..., Finding]

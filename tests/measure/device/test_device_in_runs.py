@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, read_run
-from loadeval.measure.device import synchronize, timing_events
-from loadeval.record.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN
+from loadeval.runtime.device import synchronize, timing_events
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.measure.device import Starving
+from loadeval.runtime.device import Starving
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.record.readings import Starvation
+    from loadeval.runlog.readings import Starvation
     from tests.measure.device.conftest import Device
 
 

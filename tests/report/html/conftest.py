@@ -11,16 +11,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.record.readings import Readings
 from loadeval.report.html.page import page_of, write_page
 from loadeval.report.html.subject import Subject
+from loadeval.runlog.readings import Readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from playwright.sync_api import Browser, ConsoleMessage, Page, Request
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     Write = Callable[..., Path]
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from playwright.sync_api import Page
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     Open = Callable[..., AbstractContextManager[Any]]
     Record = Callable[..., Run]

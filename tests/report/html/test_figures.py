@@ -10,18 +10,18 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.summary import startups
-from loadeval.record.model import UNKNOWN
 from loadeval.report.html.blocks import Figure, Table
 from loadeval.report.html.page import sections
 from loadeval.report.html.palette import LIGHT
 from loadeval.report.html.startups import started
 from loadeval.report.html.subject import Subject
 from loadeval.report.wording import duration, number
+from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]
 

@@ -13,7 +13,7 @@ from loadeval.report.html.subject import Subject
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]
 

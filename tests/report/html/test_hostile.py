@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.record.metrics import read_run, write_metrics
-from loadeval.record.model import EpochEnd, Event, LoaderInfo
+from loadeval.runlog.metrics import read_run, write_metrics
+from loadeval.runlog.model import EpochEnd, Event, LoaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     Open = Callable[..., AbstractContextManager[Any]]
     Record = Callable[..., Run]

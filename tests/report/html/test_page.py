@@ -13,20 +13,20 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.errors import UsageError
-from loadeval.measure.turns import FAILURE
-from loadeval.record.metrics import read_run
-from loadeval.record.model import Event
 from loadeval.report.html.page import check_replaceable, page_path, write_page
 from loadeval.report.html.scripts import Plotly
 from loadeval.report.html.subject import Subject
 from loadeval.report.html.verdict import verdict
 from loadeval.report.wording import headline
+from loadeval.runlog.metrics import read_run
+from loadeval.runlog.model import Event
+from loadeval.runtime.turns import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from loadeval.record.model import Run
+    from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]
     Write = Callable[..., Path]

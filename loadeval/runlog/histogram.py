@@ -1,0 +1,51 @@
+"""Durations counted in bins that are nowhere wider than a sixteenth of what they hold."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from loadeval.runlog.model import Column
+
+PARTS = 16
+"""Bins into which each doubling is cut: a value is known from its bin to a sixteenth of it."""
+BINS = 944
+"""Those for all values under 2**62."""
+DOUBLING = 4
+"""The logarithm of PARTS."""
+
+
+def bin_of(values: Column) -> Column:
+    """The bin of each of `values`: up to 31 its own, from there on 16 for each doubling."""
+    # Where a large value is rounded up to a power of two, the sum is that of its bin all the same.
+    doublings = np.frexp(values.astype(np.float64))[1].astype(np.int64) - 1
+    shift = np.maximum(doublings - DOUBLING, 0)
+    found: Column = PARTS * shift + (values >> shift)
+    return found
+
+
+def least_of(bins: Column) -> Column:
+    """The least value that each of `bins` holds."""
+    shift = np.maximum(bins // PARTS - 1, 0)
+    least: Column = (bins - PARTS * shift) << shift
+    return least
+
+
+def greatest_of(bins: Column) -> Column:
+    """The greatest value that each of `bins` holds."""
+    greatest: Column = least_of(bins + 1) - 1
+    return greatest
+
+
+def counted(values: Column) -> Column:
+    """How many of `values` are in each bin, for all BINS."""
+    return np.bincount(bin_of(values), minlength=BINS)
+
+
+def dense(bins: Column, counts: Column) -> Column:
+    """The `counts` of some `bins`, with 0 for all others; a bin's counts are added up."""
+    found = np.zeros(BINS, dtype=np.int64)
+    np.add.at(found, bins, counts)
+    return found

@@ -1,0 +1,266 @@
+"""Named ranges around waits and steps, where Nsight Systems and torch's profiler show them."""
+
+from __future__ import annotations
+
+import sys
+from contextlib import closing, contextmanager, nullcontext
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Literal, Protocol
+from weakref import WeakSet
+
+from loadeval.errors import UsageError
+from loadeval.runtime.stage import going_on
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator
+
+    from loadeval.runlog.model import Arm
+    from loadeval.runtime.stage import Plan, Stage
+
+Tool = Literal["nvtx", "torch"]
+
+
+class Range(Protocol):
+    """A range of one name, which begins and ends again and again."""
+
+    def begin(self) -> None:
+        """Begin, now."""
+
+    def end(self) -> None:
+        """End, now."""
+
+    def retire(self) -> None:
+        """End, and begin no more."""
+
+
+class NvtxRange:
+    """A range that NVTX knows by its number.
+
+    Not one on the stack that `push` and `pop` keep for each thread: a step often ends inside
+    another range than it began in, such as a framework's around `next()`, and a pop would end
+    that one.
+    """
+
+    def __init__(self, start: Callable[[Any], int], end: Callable[[int], None], what: Any) -> None:
+        self._start = start
+        self._end = end
+        self._what = what
+        self._number = 0
+
+    def begin(self) -> None:
+        """See Range."""
+        self._number = self._start(self._what)
+
+    def end(self) -> None:
+        """See Range."""
+        self._end(self._number)
+
+    def retire(self) -> None:
+        """See Range. It may go on: nothing of NVTX was changed for it."""
+
+
+class TorchRange:
+    """A range of torch's profiler, recorded if the profiler was on when it began.
+
+    A guard of torch's ends its range when it is freed. Its `__exit__` is not used: that fails
+    when the profiler was switched on since.
+    """
+
+    def __init__(self, new_guard: Callable[[str], Any], name: str) -> None:
+        self._new_guard = new_guard
+        self._name = name
+
+    def begin(self) -> None:
+        """See Range."""
+        guard = _guards[self] = self._new_guard(self._name)
+        guard.__enter__()
+
+    def end(self) -> None:
+        """See Range."""
+        _guards.pop(self, None)
+
+    def retire(self) -> None:
+        """See Range."""
+        self.end()
+        self._new_guard = nullcontext
+
+
+_guards: dict[TorchRange, Any] = {}
+"""Of the ranges that are open."""
+
+
+class EndingRanges:
+    """Stands for the function by which torch's profiler stops, and ends what is open before.
+
+    A range that outlived its profiler would be written to freed memory when it ends while
+    another one is on: training would crash where a profiler is stopped and started in one step.
+    It stands there while there are users of it.
+    """
+
+    @classmethod
+    def joined(cls, profiler: Any) -> EndingRanges:
+        """The one that stands there, or a new one, with one user more."""
+        there = profiler._disable_profiler  # noqa: SLF001 - there is no public hook
+        ending = there if isinstance(there, cls) else cls(profiler)
+        ending._users += 1  # noqa: SLF001 - its own class
+        return ending
+
+    def __init__(self, profiler: Any) -> None:
+        self._users = 0
+        self._profiler = profiler
+        self._stop = profiler._disable_profiler  # noqa: SLF001 - as above
+        profiler._disable_profiler = self  # noqa: SLF001 - as above
+
+    def __call__(self, *args: Any) -> Any:
+        """End the ranges, and stop the profiler."""
+        _guards.clear()
+        return self._stop(*args)
+
+    def leave(self) -> None:
+        """One user less; after the last one the function of torch is back in its place."""
+        self._users -= 1
+        if not self._users and self._profiler._disable_profiler is self:  # noqa: SLF001 - as above
+            self._profiler._disable_profiler = self._stop  # noqa: SLF001 - as above
+
+
+class Annotation:
+    """Puts ranges, made by `new(name)`, around what is served.
+
+    They are `loadeval.wait ARM` and `loadeval.step ARM`, and in an alternating run
+    `loadeval.switch` between stages: waiting for the device, taking batches ahead, letting the
+    loader go quiet.
+    """
+
+    def __init__(
+        self, new: Callable[[str], Range], hook: Callable[[], EndingRanges | None] = lambda: None
+    ) -> None:
+        self._make = new
+        self._hook = hook
+        self._hooked: EndingRanges | None = None
+        self._made: WeakSet[Range] = WeakSet()
+
+    def close(self) -> None:
+        """End all ranges, begin no more, and leave the profiler as it was."""
+        for one in self._made:
+            one.retire()
+        hooked, self._hooked = self._hooked, None
+        if hooked is not None:
+            hooked.leave()
+
+    def _new(self, name: str) -> Range:
+        self._hooked = self._hooked or self._hook()
+        made = self._make(name)
+        self._made.add(made)
+        return made
+
+    def batches(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
+        """The batches of `source`, which is not closed with them.
+
+        A step ends when the next batch is asked for, or when the generator is closed. The
+        request that finds `source` at its end has a wait, too.
+        """
+        step = self._new(f"loadeval.step {arm}")
+        for batch in _awaited(source, self._new(f"loadeval.wait {arm}")):
+            step.begin()
+            try:
+                yield batch
+            finally:
+                step.end()
+
+    @contextmanager
+    def around(self, stage: Stage) -> Iterator[None]:
+        """The batches of `stage` in ranges, after an exception of the loader too."""
+        begun: list[Generator[Any, None, None]] = []
+        source = stage.source
+
+        def batches() -> Iterator[Any]:
+            begun.append(self.batches(source, stage.arm))
+            return begun[-1]
+
+        stage.source = going_on(batches)
+        try:
+            yield
+        finally:
+            for one in begun:
+                one.close()
+
+    def epoch(self, epoch: Generator[Any, None, None], arm: Arm) -> Iterator[Any]:
+        """The batches of `epoch`, which is closed with them."""
+        with closing(epoch), closing(self.batches(epoch, arm)) as batches:
+            yield from batches
+
+    def plan(self, plan: Plan, *, alternates: bool) -> Plan:
+        """`plan`, its stages and what is between them in ranges."""
+        return AnnotatedPlan(plan, self, self._new("loadeval.switch") if alternates else None)
+
+
+class AnnotatedPlan:
+    """A plan with ranges around the batches of each stage. What is left of it has none."""
+
+    def __init__(self, plan: Plan, annotation: Annotation, switch: Range | None) -> None:
+        self._plan = plan
+        self._annotation = annotation
+        self._switch = switch
+        self.rest: Iterator[Any] | None = None
+        self.asked_ns: int | None = None
+
+    def stages(self, epoch: int) -> Generator[Stage, None, None]:
+        """See Plan."""
+        with closing(self._plan.stages(epoch)) as stages:
+            for stage in stages if self._switch is None else _awaited(stages, self._switch):
+                with self._annotation.around(stage):
+                    yield stage
+        self.rest, self.asked_ns = self._plan.rest, self._plan.asked_ns
+
+    def remainder(self) -> Iterator[Any]:
+        """See Plan."""
+        return self._plan.remainder()
+
+
+def annotation_for(tool: Tool | None) -> Annotation | None:
+    """What puts ranges where `tool` shows them; None for None. Raises UsageError if it cannot."""
+    if tool is None:
+        return None
+    return _torch_annotation() if tool == "torch" else Annotation(_nvtx_ranges())
+
+
+def _awaited(source: Iterator[Any], waiting: Range) -> Iterator[Any]:
+    while True:
+        waiting.begin()
+        try:
+            found = next(source)
+        except StopIteration:
+            return
+        finally:
+            waiting.end()
+        yield found
+
+
+def _torch_annotation() -> Annotation:
+    # Frameworks are imported by name, and only when they are asked for.
+    try:
+        new_guard = import_module("torch")._C._profiler._RecordFunctionFast  # noqa: SLF001 - 40 times as fast as record_function
+        profiler: Any = import_module("torch.autograd.profiler")
+        profiler._disable_profiler  # noqa: B018, SLF001 - see EndingRanges
+    except (ImportError, AttributeError) as error:
+        raise UsageError(
+            f"annotate='torch' needs torch 2.1 or later, with its profiler, and there is none here "
+            f"({error}); install it, or leave annotate out"
+        ) from error
+    return Annotation(partial(TorchRange, new_guard), partial(EndingRanges.joined, profiler))
+
+
+def _nvtx_ranges() -> Callable[[str], Range]:
+    torch = sys.modules.get("torch")
+    if torch is not None and (torch.version.cuda or torch.version.hip):
+        return partial(NvtxRange, torch.cuda.nvtx.range_start, torch.cuda.nvtx.range_end)
+    try:
+        domain = import_module("nvtx").get_domain()
+    except ImportError as error:
+        raise UsageError(
+            "annotate='nvtx' needs the package nvtx, or a torch that is built for CUDA and "
+            "imported by now, and found neither; install it with: pip install nvtx"
+        ) from error
+    start, end = domain.start_range, domain.end_range
+    return lambda name: NvtxRange(start, end, domain.get_event_attributes(message=name))

@@ -1,0 +1,90 @@
+"""The device that a framework computes on: waiting for it, and the times that it saw itself."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.runlog.readings import Starvation
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+MS_NS = 1_000_000
+
+
+def synchronize() -> None:
+    """Wait until the CUDA device has done all that torch asked of it, where it has one in use."""
+    cuda = _cuda()
+    if cuda is not None:
+        cuda.synchronize()
+
+
+def timing_events() -> Callable[[], Any] | None:
+    """What makes an event of CUDA's by which the device notes the time; None without one in use."""
+    cuda = _cuda()
+    return None if cuda is None else partial(cuda.Event, enable_timing=True)
+
+
+class Starving:
+    """How long the device has nothing to do in each wait of one epoch, by its own clock.
+
+    An event is queued behind all work when the consumer asks for a batch, and another one when
+    it is delivered. The device reaches the first when it has done its work, and the second then
+    or at the delivery, whichever is later: the time between them is what it starved. Events are
+    read later, once the device has passed them, so nothing waits for it.
+    """
+
+    def __init__(self, epoch: int, event: Callable[[], Any], spare: deque[Any]) -> None:
+        self.ended = False
+        self._epoch = epoch
+        self._event = event
+        self._spare = spare
+        self._passing: deque[tuple[Any, Any]] = deque()
+        self._read = 0
+
+    def watched(self, source: Iterator[Any]) -> Iterator[Any]:
+        """The batches of `source`, an event before and behind the wait for each."""
+        spare, event, passing = self._spare, self._event, self._passing
+        while True:
+            asked = spare.pop() if spare else event()
+            asked.record()
+            try:
+                batch = next(source)
+            except StopIteration:
+                spare.append(asked)
+                return
+            delivered = spare.pop() if spare else event()
+            delivered.record()
+            passing.append((asked, delivered))
+            yield batch
+
+    @property
+    def done(self) -> bool:
+        """Whether all of an epoch that has ended was read."""
+        return self.ended and not self._passing
+
+    def take(self) -> Starvation | None:
+        """Of the batches that the device has passed since the last time; None if there are none."""
+        found = []
+        passing = self._passing
+        while passing and passing[0][1].query():
+            asked, delivered = passing.popleft()
+            found.append(round(asked.elapsed_time(delivered) * MS_NS))
+            self._spare += (asked, delivered)
+        first, self._read = self._read, self._read + len(found)
+        return Starvation(self._epoch, first, np.array(found, np.int64)) if found else None
+
+    def wait(self) -> None:
+        """Wait until the device has passed all of them."""
+        if self._passing:
+            self._passing[-1][1].synchronize()
+
+
+def _cuda() -> Any:
+    cuda = getattr(sys.modules.get("torch"), "cuda", None)
+    return cuda if cuda is not None and cuda.is_initialized() else None
