@@ -157,3 +157,15 @@ def test_a_line_is_read_or_refused(data: st.DataObject, value: Any) -> None:
         assert known
         assert not lost
         assert plain(decode(json.loads(to_text(encode(found))))) == plain(found)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@given(data=st.data())
+def test_a_field_too_few_or_too_many_is_named(kind: str, data: st.DataObject) -> None:
+    """A line has all of its fields, and no others: nothing is read past."""
+    line = json.loads(to_text(encode(data.draw(LINES[kind]))))
+    with pytest.raises(RunLogError, match="has 'color', which the format does not know, where"):
+        decode({**line, "color": "red"})
+    for name in line.keys() - {"type", "format", "version"}:
+        with pytest.raises(RunLogError, match=f"^has no '{name}', which was expected there$"):
+            decode({key: value for key, value in line.items() if key != name})
