@@ -10,27 +10,22 @@ import time
 from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from loadeval.cli import watch as command
-from loadeval.cli.main import app
 from loadeval.cli.watch import states
-from loadeval.evaluator import LoaderEvaluator
 from loadeval.runlog.metrics import read_run
-from loadeval.testing import FakeClock, ScriptedLoader
+from tests.cli.commands import COMMAND, MS, record, runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-MS = 1_000_000
 SECOND = 1_000 * MS
 WAIT_S = 60
-COMMAND = Path(sys.executable).with_name("loadeval")
+run = runner("watch")
 SCRIPT = """
 import select, sys, time
 from loadeval import LoaderEvaluator
@@ -49,32 +44,9 @@ with LoaderEvaluator(batches(), **options) as evaluator:
 """
 
 
-@pytest.fixture(autouse=True)
-def _plain_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COLUMNS", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def record(path: Path, batches: int = 30, every: int = 1) -> Path:
-    """A run whose waits are 30 ms and whose steps are 10 ms, of four images each."""
-    clock = FakeClock()
-    loader = ScriptedLoader([np.zeros((4, 2))] * batches, [30 * MS] * batches, clock)
-    options: dict[str, Any] = {"log_file": path, "unit": "images", "clock": clock, "probes": ()}
-    with LoaderEvaluator(loader, every=every, overwrite=True, **options) as evaluator:
-        for _ in evaluator:
-            clock.advance(10 * MS)
-    return path
-
-
 @pytest.fixture(name="log", params=[1, 10], ids=["all", "one in 10"])
 def _log(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return record(tmp_path / "run.jsonl", every=request.param)
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command, run in this process."""
-    done = CliRunner().invoke(app, ["watch", *map(str, arguments)], env={"COLUMNS": "80"})
-    return done.exit_code, done.stdout, done.stderr
 
 
 def test_once_tells_one_state(log: Path) -> None:
@@ -130,14 +102,6 @@ def test_json_is_for_one_state(log: Path) -> None:
     assert "give it with --once" in " ".join(err.split())
 
 
-def test_what_is_no_log_exits_with_1(log: Path) -> None:
-    """The message is that of every command."""
-    log.write_text("hello\n")
-    code, out, err = run(log)
-    assert (code, out) == (1, "")
-    assert "run.jsonl, line 1 is not JSON in UTF-8" in err
-
-
 def followed(path: Path, *actions: object, quiet_s: float = 0.0) -> Iterator[Any]:
     """States of the log at `path`, an action after each; the log was written `quiet_s` ago."""
     todo = iter(actions)
@@ -182,7 +146,7 @@ def test_a_log_that_is_replaced_is_begun_anew(log: Path, tmp_path: Path) -> None
     path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
 
     def replaced() -> None:
-        record(path, batches=3)
+        record(path, batches=3, overwrite=True)
 
     old, new = islice(followed(path, replaced), 2)
     assert (old.batches, old.ended) == (30, False)
