@@ -2,17 +2,26 @@
 PYTHON ?= python3
 PIP = .venv/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt
 DEMO ?= loadeval-demo
+# One test process for each CPU, with one thread of computing each; WORKERS=0 is one process.
+WORKERS ?= logical
+PYTEST = OMP_NUM_THREADS=1 .venv/bin/pytest --numprocesses=$(WORKERS) --dist=loadgroup
+# They measure sleeps, so that nothing may run beside them.
+BY_THE_CLOCK = tests/analysis/findings/test_reproductions.py
 
-.PHONY: demo test test-frameworks lint types docs bench truth peer-suites clean
+.PHONY: demo test test-all test-frameworks lint types docs bench truth peer-suites clean
 
 demo: .venv/.demo  ## train on real images, logged and replayed, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
 
-test: .venv/.dev  ## all but the training frameworks, with branch coverage of the core
-	.venv/bin/pytest --cov --ignore=tests/frameworks
+test: .venv/.dev  ## all that is quick, with branch coverage of the core (3 minutes)
+	$(PYTEST) --cov -m "not slow" --ignore=tests/frameworks
+
+test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults too (10 minutes)
+	$(PYTEST) --cov --ignore=$(BY_THE_CLOCK)
+	.venv/bin/pytest $(BY_THE_CLOCK)
 
 test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
-	.venv/bin/pytest tests/frameworks
+	$(PYTEST) tests/frameworks
 
 lint: .venv/.dev  ## style and layers
 	.venv/bin/ruff check

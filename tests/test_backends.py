@@ -221,6 +221,7 @@ def training_step() -> Callable[[Any], None]:
     return step
 
 
+@pytest.mark.slow
 def test_real_loaders_under_a_real_step(tmp_path: Path) -> None:
     """A DataLoader with a worker, one without, and a generator function with a converter."""
     dataset = TensorDataset(torch.rand(160, 16), torch.arange(160) % 2)

@@ -7,10 +7,13 @@ import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from loadeval import read_run
+
+pytestmark = pytest.mark.slow
 
 EXAMPLES = Path(__file__).parents[1] / "examples"
 DOCUMENT = EXAMPLES.parent / "docs" / "examples.md"
@@ -70,6 +73,11 @@ class Outcome:
         self.printed = done.stdout
 
 
+def together(name: str) -> Any:
+    """The parameter of a test that runs where others of that example do: it is run once."""
+    return pytest.param(name, marks=pytest.mark.xdist_group(name))
+
+
 @pytest.fixture(scope="module")
 def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
     """Each example is run once, when a test first asks for it."""
@@ -87,7 +95,7 @@ def test_all_examples_are_run() -> None:
     assert {path.name for path in EXAMPLES.glob("*.py")} == set(WRITES) | IN_FRAMEWORKS
 
 
-@pytest.mark.parametrize("name", WRITES)
+@pytest.mark.parametrize("name", [*map(together, WRITES)])
 def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome]) -> None:
     """An example writes its files into the folder given, and tells of its figure."""
     outcome = outcomes[name]
@@ -96,6 +104,7 @@ def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome])
     assert all(figure in outcome.printed for figure in figures)
 
 
+@pytest.mark.xdist_group("slow_to_fast.py")
 def test_slow_to_fast_has_a_row_for_each_way(outcomes: dict[str, Outcome]) -> None:
     """In the order of the changes: rates, the share lost, start-up, and what was idle."""
     lines = outcomes["slow_to_fast.py"].printed.splitlines()
@@ -107,6 +116,7 @@ def test_slow_to_fast_has_a_row_for_each_way(outcomes: dict[str, Outcome]) -> No
         assert re.fullmatch(re.escape(way) + figures, row), row
 
 
+@pytest.mark.xdist_group("slow_to_fast.py")
 def test_slow_to_fast_tells_no_gpu_share_without_a_gpu(outcomes: dict[str, Outcome]) -> None:
     """A machine without one has nothing that is idle: it is not 100%, and not 0%."""
     outcome = outcomes["slow_to_fast.py"]
@@ -117,6 +127,7 @@ def test_slow_to_fast_tells_no_gpu_share_without_a_gpu(outcomes: dict[str, Outco
     assert all(known or not share for known, share in zip(read, told, strict=True))
 
 
+@pytest.mark.xdist_group("slow_to_fast.py")
 def test_slow_to_fast_trains_on_the_same_images_each_way(outcomes: dict[str, Outcome]) -> None:
     """What differs between ways is how they read: each batch has as many bytes."""
     folder = outcomes["slow_to_fast.py"].folder
@@ -126,12 +137,14 @@ def test_slow_to_fast_trains_on_the_same_images_each_way(outcomes: dict[str, Out
     assert sizes == {8 * 3 * 128 * 128 * 4 + 8 * 8}
 
 
+@pytest.mark.xdist_group("generator.py")
 def test_a_generator_is_begun_anew_for_each_epoch(outcomes: dict[str, Outcome]) -> None:
     """Its three epochs are whole, and equally long."""
     epochs = read_run(outcomes["generator.py"].folder / "run.jsonl").steps.epoch.tolist()
     assert epochs.count(0) == epochs.count(1) == epochs.count(2) > 0
 
 
+@pytest.mark.xdist_group("generator.py")
 def test_tokens_are_counted(outcomes: dict[str, Outcome]) -> None:
     """`samples=` is asked for each batch, and the run knows what it counts."""
     run = read_run(outcomes["generator.py"].folder / "run.jsonl")
@@ -139,6 +152,7 @@ def test_tokens_are_counted(outcomes: dict[str, Outcome]) -> None:
     assert set(run.steps.samples.tolist()) == {16 * 64}
 
 
+@pytest.mark.xdist_group("video.py")
 def test_videos_are_counted(outcomes: dict[str, Outcome]) -> None:
     """A clip of sixteen frames is one sample, not sixteen."""
     outcome = outcomes["video.py"]
@@ -149,6 +163,7 @@ def test_videos_are_counted(outcomes: dict[str, Outcome]) -> None:
     assert "videos/s" in outcome.printed
 
 
+@pytest.mark.xdist_group("distributed.py")
 def test_one_process_is_rank_0(outcomes: dict[str, Outcome]) -> None:
     """Without torchrun the example trains alone."""
     outcome = outcomes["distributed.py"]
@@ -167,6 +182,7 @@ def test_every_rank_is_told_of(tmp_path: Path) -> None:
     assert one.pair.tolist() == other.pair.tolist()
 
 
+@pytest.mark.xdist_group("migrate_from_dali.py")
 def test_the_metrics_are_dalis(outcomes: dict[str, Outcome]) -> None:
     """What is saved has the keys of DALI's class, and an epoch of each mode."""
     folder = outcomes["migrate_from_dali.py"].folder
@@ -208,7 +224,7 @@ def test_an_example_is_told_of(name: str) -> None:
     assert (EXAMPLES / name).read_text(encoding="utf-8").startswith('"""')
 
 
-@pytest.mark.parametrize("name", sorted({*WRITES} - {"backends.py"}))
+@pytest.mark.parametrize("name", [*map(together, sorted({*WRITES} - {"backends.py"}))])
 def test_the_output_shown_is_of_today(name: str, outcomes: dict[str, Outcome]) -> None:
     """The lines that the document shows begin as those of today do; their figures are chance.
 

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from typer.testing import CliRunner
 
 from loadeval import LoaderEvaluator
+from loadeval.cli.main import app
 from loadeval.testing import FakeClock, ScriptedLoader
 
 PAGE = Path(__file__).parents[1] / "docs" / "export.md"
-COMMAND = Path(sys.executable).with_name("loadeval")
 
 
 def code_blocks(language: str) -> list[str]:
@@ -51,7 +50,8 @@ def _exported(folder: Path) -> Path:
     for line in "".join(code_blocks("sh")).splitlines():
         command, *arguments = shlex.split(line)
         if command == "loadeval":
-            subprocess.run([COMMAND, *arguments], check=True)
+            done = CliRunner().invoke(app, arguments)
+            assert done.exit_code == 0, done.output
     return folder
 
 

@@ -12,9 +12,9 @@ FRAMEWORKS = {
 }
 SCRIPT = """
 import time, sys
-began = time.perf_counter()
+began = time.process_time()
 import loadeval
-seconds = time.perf_counter() - began
+seconds = time.process_time() - began
 import json
 print(json.dumps([seconds, sorted({name.partition('.')[0] for name in sys.modules})]))
 """
@@ -32,5 +32,5 @@ def test_no_framework_is_imported() -> None:
 
 
 def test_import_takes_less_than_300_ms() -> None:
-    """The best of five imports, each in a process of its own, is under 0.3 s."""
+    """Of a CPU's time, whatever runs beside it: the best of five imports, each in a new process."""
     assert min(imported()[0] for _ in range(5)) < 0.3

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from typer.testing import CliRunner
 
 from loadeval import LoaderEvaluator, compare_backends, read_run
 from loadeval.analysis.findings.finding import Fact, Finding, Place
@@ -18,13 +17,14 @@ from loadeval.analysis.growth import Growth
 from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.outliers import Outlier
 from loadeval.analysis.readings import Level, Quantity
-from loadeval.probes.gpu import Driver
+from loadeval.cli.main import app
+from loadeval.probes.driver import Driver
+from loadeval.runlog.metrics import write_metrics
 from loadeval.runlog.model import Event
 from loadeval.runlog.writer import write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader
 
 PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text(encoding="utf-8")
-LOADEVAL = Path(sys.executable).with_name("loadeval")
 MS = 1_000_000
 PLAIN: dict[str, Any] = {"text": str, "integer": int, "number": (int, float), "boolean": bool}
 COMMANDS = ("`show`", "`compare`", "`compare` of several backends", "`watch`", "`doctor`")
@@ -85,10 +85,8 @@ def check_value(value: Any, kind: str, null: str, where: str) -> None:
 
 
 def printed(*arguments: str | Path, codes: tuple[int, ...] = (0,)) -> Any:
-    done = subprocess.run(
-        [LOADEVAL, *arguments, "--json"], capture_output=True, text=True, check=False
-    )
-    assert done.returncode in codes, done.stderr
+    done = CliRunner().invoke(app, [*map(str, arguments), "--json"])
+    assert done.exit_code in codes, done.output
     return json.loads(done.stdout)
 
 

@@ -49,6 +49,8 @@ LOGS = {
 """Runs that are there before the page's first block."""
 BIN = Path(sys.executable).parent
 NOT_OURS = ("pip",)
+TRAIN = ("tutorial", "distributed", "json", "ci-gate", "production-monitor", "benchmarks")
+"""Pages whose code takes long."""
 MAY_EXIT = {"doctor": {1}, "--fail-above": {3, 4}}
 """Codes that depend on the machine."""
 
@@ -139,7 +141,13 @@ def what_readers_have() -> dict[str, Any]:
     return {"dataloader": dataloader, "model": model, "train_one_epoch": train_one_epoch}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(page, id=page.stem, marks=[pytest.mark.slow] if page.stem in TRAIN else [])
+        for page in PAGES
+    ],
+)
 def test_the_page_runs(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its files are written, its commands exit as they should, and its Python raises nothing."""
     monkeypatch.chdir(tmp_path)

@@ -13,6 +13,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 
+pytestmark = pytest.mark.xdist_group("readme")
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"```(\w+)\n(.*?)```", README, flags=re.DOTALL)
@@ -71,7 +73,14 @@ def test_the_python_blocks_write_what_they_name(folder: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("command", [c for c in COMMANDS if c.startswith("loadeval ")])
+@pytest.mark.parametrize(
+    "command",
+    [
+        pytest.param(command, marks=[pytest.mark.slow] if " demo " in command else [])
+        for command in COMMANDS
+        if command.startswith("loadeval ")
+    ],
+)
 def test_the_commands_work(command: str, folder: Path) -> None:
     """Each `loadeval` command of the README runs in the folder of its first block."""
     _, *arguments = command.replace("DIR", "demo").split()

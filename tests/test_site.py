@@ -15,6 +15,8 @@ import loadeval
 import loadeval.testing
 from loadeval.cli.main import app
 
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("site")]
+
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
 EXIT_CODES = re.compile(r"^\| (\d+) \| ", re.MULTILINE)

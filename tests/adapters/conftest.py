@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from matplotlib.cbook import get_sample_data
-from PIL import Image
+
+from tests.adapters.photographs import crops
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,11 +19,10 @@ IMAGES = 30
 def jpegs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of 30 crops of a photograph, of different sizes, in three classes."""
     folder = tmp_path_factory.mktemp("jpegs")
-    photograph = Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False)))
-    for number in range(IMAGES):
+    boxes = [(n, n, 3 * n + 20, 2 * n + 24) for n in range(IMAGES)]
+    for number, jpeg in enumerate(crops(*boxes)):
         (folder / f"class {number % 3}").mkdir(exist_ok=True)
-        crop = photograph.crop((number, number, 3 * number + 20, 2 * number + 24))
-        crop.save(folder / f"class {number % 3}" / f"{number:02d}.jpg")
+        (folder / f"class {number % 3}" / f"{number:02d}.jpg").write_bytes(jpeg)
     return folder
 
 

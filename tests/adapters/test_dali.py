@@ -8,7 +8,6 @@ import pytest
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 from nvidia.dali.plugin.pytorch import (
     DALIClassificationIterator,
-    DALIGenericIterator,
     DALIRaggedIterator,
 )
 
@@ -16,6 +15,7 @@ from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.analysis.summary import startups
 from loadeval.testing import AdapterContract
 from loadeval_adapters.dali import DALIAdapter
+from tests.adapters.dali_iterators import iterator, trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,15 +27,9 @@ DENSE, LIST, COO = (
     DALIRaggedIterator.SPARSE_LIST_TAG,
     DALIRaggedIterator.SPARSE_COO_TAG,
 )
-FILL, DROP, PARTIAL = LastBatchPolicy.FILL, LastBatchPolicy.DROP, LastBatchPolicy.PARTIAL
 SPARSE = "ignore:Sparse invariant checks are implicitly disabled:UserWarning"  # torch's own
 BYTES = 16 * 16 * 3 + 4
 """Of an image, and its number."""
-
-
-def iterator(pipelines: Any, policy: Any = PARTIAL, **options: Any) -> Any:
-    options = {"reader_name": "Reader", **options}
-    return DALIGenericIterator(pipelines, ["image", "number"], last_batch_policy=policy, **options)
 
 
 def ragged(pipeline: Any, *types: str, **options: Any) -> Any:
@@ -43,15 +37,6 @@ def ragged(pipeline: Any, *types: str, **options: Any) -> Any:
     return DALIRaggedIterator(
         pipeline, names, reader_name="Reader", output_types=list(types), **options
     )
-
-
-def numbers(batch: Any) -> list[int]:
-    return [int(number) for outputs in batch for number in outputs["number"]]
-
-
-def trained(loader: Any, epochs: int = 3) -> list[list[int]]:
-    """The numbers of the images that a training loop gets in each epoch."""
-    return [[n for batch in loader for n in numbers(batch)] for _ in range(epochs)]
 
 
 class IteratorContract(AdapterContract):
@@ -91,7 +76,7 @@ class TestClassificationIterator(IteratorContract):
             self.pipeline(batch_size=4),
             reader_name="Reader",
             auto_reset=True,
-            last_batch_policy=DROP,
+            last_batch_policy=LastBatchPolicy.DROP,
         )
 
 
@@ -99,7 +84,9 @@ class TestRaggedIterator(IteratorContract):
     """Images of different sizes, a list of them in each batch."""
 
     def make_loader(self) -> Any:
-        return ragged(self.pipeline(resized=False), LIST, DENSE, last_batch_policy=PARTIAL)
+        return ragged(
+            self.pipeline(resized=False), LIST, DENSE, last_batch_policy=LastBatchPolicy.PARTIAL
+        )
 
 
 class TestOverwritingExecutor(IteratorContract):
@@ -151,10 +138,10 @@ def test_nothing_is_ready_where_nothing_was_prepared(dali_pipeline: Make) -> Non
 
 
 @pytest.mark.parametrize(
-    ("policy", "counts"), [(PARTIAL, [8, 8, 8, 6]), (FILL, [8, 8, 8, 8]), (DROP, [8, 8, 8])]
+    ("policy", "counts"), [("PARTIAL", [8, 8, 8, 6]), ("FILL", [8, 8, 8, 8]), ("DROP", [8, 8, 8])]
 )
 def test_samples_and_bytes_are_those_of_the_batch(
-    dali_pipeline: Make, policy: Any, counts: list[int]
+    dali_pipeline: Make, policy: str, counts: list[int]
 ) -> None:
     """Last batches count as many samples and bytes as training gets of them."""
     evaluator = LoaderEvaluator(iterator(dali_pipeline(), policy))

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 import warnings
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from nvidia.dali.plugin.base_iterator import LastBatchPolicy
-from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval_adapters.dali import DALIAdapter
+from tests.adapters.dali_iterators import iterator, numbers, trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -19,22 +17,6 @@ if TYPE_CHECKING:
     Make = Callable[..., Any]
 
 IMAGES = 30
-
-
-def iterator(pipelines: Any, policy: str = "PARTIAL", **options: Any) -> Any:
-    last = LastBatchPolicy[policy]
-    options = {"reader_name": "Reader", **options}
-    return DALIGenericIterator(pipelines, ["image", "number"], last_batch_policy=last, **options)
-
-
-def numbers(batch: Any) -> list[int]:
-    """The number of each sample."""
-    return [int(number) for outputs in batch for number in outputs["number"][:, 0]]
-
-
-def trained(loader: Any, epochs: int, batches: int | None = None) -> list[list[int]]:
-    """The numbers that a training loop gets in each epoch, of at most `batches`."""
-    return [[n for batch in islice(loader, batches) for n in numbers(batch)] for _ in range(epochs)]
 
 
 @pytest.mark.parametrize("policy", ["FILL", "DROP", "PARTIAL"])

@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from nvidia.dali import fn
-from nvidia.dali.pipeline import pipeline_def
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
 from loadeval_adapters.dali_pipeline import DALIPipelineAdapter
+from tests.adapters.dali_iterators import numbered, sourced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,11 +21,6 @@ if TYPE_CHECKING:
 def content(batch: Any) -> list[Any]:
     """The samples of a batch, as arrays that share its memory."""
     return [np.asarray(tensors[n]) for tensors in batch for n in range(len(tensors))]
-
-
-@pipeline_def
-def from_source(source: Any) -> Any:
-    return fn.external_source(source=source, cycle="raise", batch=True)
 
 
 class PipelineContract(AdapterContract):
@@ -78,8 +72,7 @@ class TestExternalSource(PipelineContract):
     """A source that ends its epochs by StopIteration."""
 
     def make_loader(self) -> Any:
-        source = [[np.full((3,), number, np.int32)] * 4 for number in range(5)]
-        return from_source(source, batch_size=4, num_threads=1, device_id=None)
+        return sourced(numbered(5))
 
     def test_a_released_loader_serves_again(self) -> None:
         """It serves what is left of the source, with a warning, and then the source anew."""

@@ -6,13 +6,13 @@ import warnings
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
 
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
 from loadeval_adapters.dali_pipeline import DALIPipelineAdapter
+from tests.adapters.dali_iterators import numbered, sourced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -22,20 +22,6 @@ if TYPE_CHECKING:
 
 BYTES = 16 * 16 * 3 + 4
 """Of an image, and its number."""
-
-
-@pipeline_def
-def from_source(source: Any, cycle: str | None) -> Any:
-    return fn.external_source(source=source, cycle=cycle, batch=True)
-
-
-def sourced(source: Any, cycle: str | None = "raise") -> Any:
-    return from_source(source, cycle, batch_size=4, num_threads=1, device_id=None)
-
-
-def batches(size: int) -> list[Any]:
-    """Batches of 4 samples that have the batch's number."""
-    return [[np.full((3,), number, np.int32)] * 4 for number in range(size)]
 
 
 def numbers(batch: Any) -> list[int]:
@@ -91,7 +77,7 @@ def test_a_callable_measures_whole_epochs_after_a_break(dali_pipeline: Make) -> 
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_a_source_that_ends_is_served_epoch_by_epoch(mode: str) -> None:
     """Each epoch has all of the source's batches, and no length is told."""
-    evaluator = LoaderEvaluator(sourced(batches(7)), mode=mode)
+    evaluator = LoaderEvaluator(sourced(numbered(7)), mode=mode)
     whole = [number for number in range(7) for _ in range(4)]
     assert [sorted(epoch) for epoch in trained(evaluator, 3)] == [whole] * 3
     run = evaluator.recorded()
@@ -101,7 +87,7 @@ def test_a_source_that_ends_is_served_epoch_by_epoch(mode: str) -> None:
 
 def test_the_end_of_a_source_is_not_lost_by_a_break() -> None:
     """What was prefetched when the source ended is served, before the source begins anew."""
-    evaluator = LoaderEvaluator(sourced(batches(3)))
+    evaluator = LoaderEvaluator(sourced(numbered(3)))
     assert trained(evaluator, 1, batches=2) == [[0] * 4 + [1] * 4]
     with pytest.warns(LoadevalWarning, match="broken off"):
         assert trained(evaluator, 1) == [[2] * 4]
@@ -110,11 +96,11 @@ def test_the_end_of_a_source_is_not_lost_by_a_break() -> None:
 
 def test_a_source_without_end_has_no_length() -> None:
     """It is served as long as it is asked; replay needs a number of batches."""
-    assert DALIPipelineAdapter().describe(sourced(batches(2), "quiet")).length is None
-    logged = LoaderEvaluator(sourced(batches(2), "quiet"))
+    assert DALIPipelineAdapter().describe(sourced(numbered(2), "quiet")).length is None
+    logged = LoaderEvaluator(sourced(numbered(2), "quiet"))
     assert len(list(islice(logged, 20))) == 20
     replayed = LoaderEvaluator(
-        sourced(batches(2), "quiet"), mode="replay", num_cached_batches=2, epoch_batches=3
+        sourced(numbered(2), "quiet"), mode="replay", num_cached_batches=2, epoch_batches=3
     )
     assert trained(replayed, 2) == [[0] * 4 + [1] * 4 + [0] * 4] * 2
 
@@ -138,7 +124,7 @@ def test_a_sources_exception_passes_through() -> None:
     error = KeyError("batch 5")
 
     def failing() -> Any:
-        yield from batches(5)
+        yield from numbered(5)
         raise error
 
     evaluator = LoaderEvaluator(sourced(failing, None))

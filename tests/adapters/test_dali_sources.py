@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from nvidia.dali import fn
-from nvidia.dali.pipeline import pipeline_def
 from nvidia.dali.plugin.pytorch import DALIGenericIterator
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
 from loadeval_adapters.dali import DALIAdapter
+from tests.adapters.dali_iterators import sourced
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -36,14 +35,8 @@ class Batches:
         return [np.full((3,), self.served - 1, np.int32)] * 4
 
 
-@pipeline_def
-def from_source(source: Any, cycle: str | None) -> Any:
-    return fn.external_source(source=source, cycle=cycle, batch=True)
-
-
-def sourced(source: Any, batch_size: int = 4, cycle: str | None = "raise", **options: Any) -> Any:
-    pipeline = from_source(source, cycle, batch_size=batch_size, num_threads=1, device_id=None)
-    return DALIGenericIterator(pipeline, ["number"], **options)
+def iterator(source: Any, batch_size: int = 4, cycle: str | None = "raise", **options: Any) -> Any:
+    return DALIGenericIterator(sourced(source, cycle, batch_size), ["number"], **options)
 
 
 def numbers(loader: Any) -> list[int]:
@@ -57,7 +50,7 @@ class TestExternalSource(AdapterContract):
     adapter_type = DALIAdapter
 
     def make_loader(self) -> Any:
-        return sourced(Batches(6))
+        return iterator(Batches(6))
 
     def test_a_released_loader_serves_again(self) -> None:
         """It serves what is left, with a warning: DALI cannot end an epoch before its time."""
@@ -75,7 +68,7 @@ class TestExternalSource(AdapterContract):
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_a_source_that_ends_is_served_epoch_by_epoch(auto_reset: bool, mode: str) -> None:
     """Each epoch has all of the source's batches, and no length is told."""
-    evaluator = LoaderEvaluator(sourced(Batches(7), auto_reset=auto_reset), mode=mode)
+    evaluator = LoaderEvaluator(iterator(Batches(7), auto_reset=auto_reset), mode=mode)
     assert [sorted(numbers(evaluator)) for _ in range(3)] == [[*range(7)]] * 3
     run = evaluator.recorded()
     assert run.header.loader.length is None
@@ -85,7 +78,7 @@ def test_a_source_that_ends_is_served_epoch_by_epoch(auto_reset: bool, mode: str
 @pytest.mark.parametrize("broken_off_after", [1, 3, 5])
 def test_after_a_break_the_remainder_is_served(broken_off_after: int) -> None:
     """As DALI does, which near the end of the source reads on into its next epoch."""
-    bare, evaluator = sourced(Batches(6)), LoaderEvaluator(sourced(Batches(6)))
+    bare, evaluator = iterator(Batches(6)), LoaderEvaluator(iterator(Batches(6)))
     for loader in (bare, evaluator):
         assert len(list(islice(loader, broken_off_after))) == broken_off_after
     with pytest.warns(LoadevalWarning, match="broken off"):
@@ -96,19 +89,19 @@ def test_after_a_break_the_remainder_is_served(broken_off_after: int) -> None:
 
 def test_an_endless_source_is_logged_and_replayed() -> None:
     """It has no length, though `len` says 0; replay needs a number of batches."""
-    loader = sourced(Batches(None))
+    loader = iterator(Batches(None))
     assert len(loader) == 0
     logged = LoaderEvaluator(loader)
     assert sum(1 for _ in islice(logged, 20)) == 20
     assert logged.recorded().header.loader.length is None
-    endless = sourced(Batches(None))
+    endless = iterator(Batches(None))
     replayed = LoaderEvaluator(endless, mode="replay", num_cached_batches=3, epoch_batches=5)
     assert numbers(replayed) == [0, 1, 2, 0, 1]
 
 
 def test_a_length_that_dali_fails_to_tell_is_unknown() -> None:
     """Without a size, and with batches of one sample, `len` raises: there is no length."""
-    loader = sourced(lambda: [np.zeros(3)], batch_size=1, cycle=None)
+    loader = iterator(lambda: [np.zeros(3)], batch_size=1, cycle=None)
     with pytest.raises(ValueError, match="len"):
         len(loader)
     assert DALIAdapter().describe(loader).length is None
@@ -124,7 +117,7 @@ def test_a_sources_exception_passes_through() -> None:
                 raise error
             return super().__next__()
 
-    evaluator = LoaderEvaluator(sourced(Failing(None)))
+    evaluator = LoaderEvaluator(iterator(Failing(None)))
     with pytest.raises(KeyError) as raised:
         list(evaluator)
     assert raised.value is error

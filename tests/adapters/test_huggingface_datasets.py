@@ -7,13 +7,12 @@ from typing import TYPE_CHECKING, Any
 
 import datasets  # type: ignore[import-untyped]  # it ships no marker of its types
 import pytest
-from matplotlib.cbook import get_sample_data
-from PIL import Image
 from torch.utils.data import DataLoader
 
 from loadeval import IterableAdapter, LoaderEvaluator, UsageError
 from loadeval.testing import AdapterContract
 from loadeval_adapters.huggingface_datasets import DatasetsAdapter
+from tests.adapters.photographs import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,10 +41,9 @@ def tokens() -> Any:
 
 def photographs() -> Any:
     """Crops of a photograph, as rows that hold a PIL image each."""
-    photograph = Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False)))
-    crops = [photograph.crop((row, row, row + 24, row + 32)) for row in range(8)]
+    images = [{"bytes": file, "path": None} for file in FILES[:8]]
     features = datasets.Features({"image": datasets.Image(), "y": datasets.Value("int64")})
-    return datasets.Dataset.from_dict({"image": crops, "y": range(8)}, features=features)
+    return datasets.Dataset.from_dict({"image": images, "y": range(8)}, features=features)
 
 
 def counted(loader: Any) -> list[int]:

@@ -2,44 +2,20 @@
 
 from __future__ import annotations
 
-import io
 import threading
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from matplotlib.cbook import get_sample_data
-from PIL import Image
 from spdl.dataloader import CacheDataLoader, DataLoader, get_pytorch_dataloader
 from torch.utils.data import Dataset
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
 from loadeval_adapters.spdl import SPDLAdapter
-
-
-def jpegs(number: int) -> list[bytes]:
-    """Crops of a photograph, 40 by 32, as JPEG files."""
-    with Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False))) as photograph:
-        files = []
-        for left in range(number):
-            file = io.BytesIO()
-            photograph.crop((left, 100, left + 40, 132)).save(file, "JPEG")
-            files.append(file.getvalue())
-    return files
-
-
-FILES = jpegs(40)
-
-
-def decode(file: bytes) -> np.ndarray[Any, Any]:
-    with Image.open(io.BytesIO(file)) as image:
-        return np.asarray(image.convert("RGB"))
-
-
-def collate(images: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
-    return {"images": np.stack(images), "sums": [int(image.sum()) for image in images]}
+from tests.adapters.photographs import FILES, collate, decode
+from tests.adapters.spdl_pipelines import spdl_threads
 
 
 class Images(Dataset[Any]):
@@ -163,16 +139,16 @@ def test_epochs_are_whole_and_leave_nothing_running(make: Any) -> None:
     evaluator = LoaderEvaluator(make())
     for _ in evaluator:
         break
-    assert not any("spdl" in thread.name for thread in threading.enumerate())
+    assert spdl_threads() == []
     assert len(list(evaluator)) == 5
-    assert not any("spdl" in thread.name for thread in threading.enumerate())
+    assert spdl_threads() == []
 
 
 def test_no_thread_is_alive_under_replay() -> None:
     """The pipeline is stopped before the first replayed batch."""
     evaluator = LoaderEvaluator(threaded(), mode="replay", num_cached_batches=2, epoch_batches=4)
     for _ in evaluator:
-        assert not any("spdl" in thread.name for thread in threading.enumerate())
+        assert spdl_threads() == []
 
 
 def test_kept_batches_hold_no_shared_memory() -> None:
@@ -185,7 +161,7 @@ def test_kept_batches_hold_no_shared_memory() -> None:
 def test_dropped_samples_are_not_counted() -> None:
     """A file that cannot be decoded is dropped by SPDL, and is no sample of the run."""
     evaluator = LoaderEvaluator(threaded([*FILES[:12], b"no JPEG", *FILES[12:]]))
-    assert sum(len(batch["sums"]) for batch in evaluator) == 40
+    assert sum(len(batch["names"]) for batch in evaluator) == 40
     assert evaluator.recorded().steps.samples.tolist() == [8] * 5
 
 
@@ -209,7 +185,7 @@ def test_lists_of_arrays_are_counted_as_their_samples() -> None:
 def test_an_alternating_run_serves_every_batch_once() -> None:
     """Both arms together serve the epoch, if not in the order in which it was loaded."""
     loader = threaded(FILES * 30)
-    expected = sorted(batch["sums"] for batch in loader)
+    expected = sorted(batch["names"] for batch in loader)
     evaluator = LoaderEvaluator(loader, mode="alternate")
-    assert sorted(batch["sums"] for batch in evaluator) == expected
+    assert sorted(batch["names"] for batch in evaluator) == expected
     assert len(evaluator.recorded().pulls) > 0

@@ -2,67 +2,29 @@
 
 from __future__ import annotations
 
-import io
-import threading
 from functools import partial
 from typing import Any
 
-import numpy as np
 import pytest
-from matplotlib.cbook import get_sample_data
-from PIL import Image
-from spdl.pipeline import (
-    PipelineBuilder,
-)
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.runtime.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
 from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
+from tests.adapters.photographs import FILES, decode
+from tests.adapters.spdl_pipelines import (
+    NEVER_RUN,
+    TOLD_ITS_THREADS,
+    builder,
+    pipeline,
+    source,
+    spdl_threads,
+)
 
-# SPDL's own, of a pipeline that is made and never run, as for asking what it consists of.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-THREADS = "ignore:a PipelineBuilder does not tell with how many threads:loadeval.LoadevalWarning"
-
-
-def jpegs(number: int) -> list[bytes]:
-    """Crops of a photograph, 40 by 32, as JPEG files."""
-    with Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False))) as photograph:
-        files = []
-        for left in range(number):
-            file = io.BytesIO()
-            photograph.crop((left, 100, left + 40, 132)).save(file, "JPEG")
-            files.append(file.getvalue())
-    return files
+pytestmark = NEVER_RUN
 
 
-FILES = jpegs(40)
-
-
-def decode(file: bytes) -> np.ndarray[Any, Any]:
-    with Image.open(io.BytesIO(file)) as image:
-        return np.asarray(image.convert("RGB"))
-
-
-def collate(images: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
-    return {"images": np.stack(images), "names": [f"{image.sum()}" for image in images]}
-
-
-def empty_builder() -> Any:
-    return PipelineBuilder()  # untyped: its methods are typed for what add_source is yet to take
-
-
-def builder(files: list[bytes] = FILES) -> Any:
-    made = empty_builder().add_source(files)
-    made.pipe(decode, concurrency=2, output_order="input")
-    return made.aggregate(8).pipe(collate).add_sink(2)
-
-
-def spdl_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if "spdl" in thread.name]
-
-
-@pytest.mark.filterwarnings(THREADS)
+@TOLD_ITS_THREADS
 class TestPipelineBuilder(AdapterContract):
     """A PipelineBuilder: each epoch is a new pipeline."""
 
@@ -72,7 +34,7 @@ class TestPipelineBuilder(AdapterContract):
         return builder()
 
 
-@pytest.mark.filterwarnings(THREADS)
+@TOLD_ITS_THREADS
 def test_each_epoch_of_a_builder_is_a_new_pipeline() -> None:
     """Two epochs serve the same batches, and leave no thread."""
     evaluator = LoaderEvaluator(builder())
@@ -82,10 +44,10 @@ def test_each_epoch_of_a_builder_is_a_new_pipeline() -> None:
     assert spdl_threads() == []
 
 
-@pytest.mark.filterwarnings(THREADS)
+@TOLD_ITS_THREADS
 def test_a_builders_epochs_share_no_samples() -> None:
     """What an aggregation had left over is not in the next epoch's first batch."""
-    made = empty_builder().add_source(range(10)).aggregate(4, drop_last=True).add_sink(2)
+    made = source(range(10)).aggregate(4, drop_last=True).add_sink(2)
     evaluator = LoaderEvaluator(made)
     whole = [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert [list(evaluator), list(evaluator)] == [whole, whole]
@@ -99,7 +61,7 @@ def test_a_builder_is_told_its_threads_by_the_adapter() -> None:
     assert evaluator.recorded().header.loader.workers == 3
 
 
-@pytest.mark.filterwarnings(THREADS)
+@TOLD_ITS_THREADS
 def test_dropped_items_of_a_builder_are_counted() -> None:
     """Files that cannot be decoded are no samples, and their number is told, by epoch."""
     evaluator = LoaderEvaluator(builder([*FILES[:20], b"no JPEG", b"nor this", *FILES[20:]]))
@@ -108,10 +70,6 @@ def test_dropped_items_of_a_builder_are_counted() -> None:
             batches = list(evaluator)
         assert sum(len(batch["images"]) for batch in batches) == 40
     assert evaluator.recorded().steps.samples.tolist() == [8] * 10
-
-
-def pipeline() -> Any:
-    return builder().build(num_threads=3)
 
 
 class TestFactory(AdapterContract):
@@ -153,7 +111,7 @@ def test_the_pipelines_of_a_function_are_stopped_under_replay() -> None:
         assert spdl_threads() == []
 
 
-@pytest.mark.filterwarnings(THREADS)
+@TOLD_ITS_THREADS
 @pytest.mark.parametrize("make", [builder, partial(partial, pipeline)])
 def test_alternating_epochs_serve_every_batch_once(make: Any) -> None:
     """Two epochs, each of a pipeline of its own, each whole."""

@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-import io
-import threading
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from matplotlib.cbook import get_sample_data
-from PIL import Image
 from spdl.pipeline import (
-    PipelineBuilder,
     PipelineFailure,
     SharedMemorySegmentPool,
     iterate_in_subprocess,
@@ -21,54 +16,13 @@ from spdl.pipeline import (
 from loadeval import LoaderEvaluator, UsageError
 from loadeval.testing import AdapterContract, same_batch
 from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
+from tests.adapters.photographs import FILES, collate, decode
+from tests.adapters.spdl_pipelines import NEVER_RUN, builder, pipeline, source, spdl_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# SPDL's own, of a pipeline that is made and never run, as for asking what it consists of.
-pytestmark = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
-THREADS = "ignore:a PipelineBuilder does not tell with how many threads:loadeval.LoadevalWarning"
-
-
-def jpegs(number: int) -> list[bytes]:
-    """Crops of a photograph, 40 by 32, as JPEG files."""
-    with Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False))) as photograph:
-        files = []
-        for left in range(number):
-            file = io.BytesIO()
-            photograph.crop((left, 100, left + 40, 132)).save(file, "JPEG")
-            files.append(file.getvalue())
-    return files
-
-
-FILES = jpegs(40)
-
-
-def decode(file: bytes) -> np.ndarray[Any, Any]:
-    with Image.open(io.BytesIO(file)) as image:
-        return np.asarray(image.convert("RGB"))
-
-
-def collate(images: list[np.ndarray[Any, Any]]) -> dict[str, Any]:
-    return {"images": np.stack(images), "names": [f"{image.sum()}" for image in images]}
-
-
-def empty_builder() -> Any:
-    return PipelineBuilder()  # untyped: its methods are typed for what add_source is yet to take
-
-
-def builder(files: list[bytes] = FILES, *, continuous: bool = False) -> Any:
-    made = empty_builder().add_source(files, continuous=continuous)
-    made.pipe(decode, concurrency=2, output_order="input")
-    return made.aggregate(8).pipe(collate).add_sink(2)
-
-
-def pipeline(files: list[bytes] = FILES, **options: Any) -> Any:
-    return builder(files, **options).build(num_threads=3)
-
-
-def spdl_threads() -> list[str]:
-    return [thread.name for thread in threading.enumerate() if "spdl" in thread.name]
+pytestmark = NEVER_RUN
 
 
 class Reiterated:
@@ -206,7 +160,7 @@ def test_dropped_batches_of_a_pipeline_are_not_counted() -> None:
             raise ValueError("the second batch is broken")
         return collate(images)
 
-    made = empty_builder().add_source(FILES).pipe(decode).aggregate(8).pipe(failing)
+    made = source(FILES).pipe(decode).aggregate(8).pipe(failing)
     evaluator = LoaderEvaluator(made.add_sink(2).build(num_threads=2))
     assert len(list(evaluator)) == len(evaluator.recorded().steps) == 4
 

@@ -7,26 +7,17 @@ from typing import Any
 
 import numpy as np
 import pytest
-from spdl.pipeline import PipelineBuilder, build_pipeline
+from spdl.pipeline import build_pipeline
 from spdl.pipeline.defs import Aggregate, Merge, Pipe, PipelineConfig, SinkConfig, SourceConfig
 
 from loadeval import LoaderEvaluator
 from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
 from loadeval_adapters.spdl_stages import Stages
+from tests.adapters.spdl_pipelines import NEVER_RUN, TOLD_ITS_THREADS, source
 
-pytestmark = [
-    # SPDL's own, of a pipeline that is made and never run, as for asking what it consists of.
-    pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning"),
-    pytest.mark.filterwarnings("ignore:a PipelineBuilder does not tell with how many threads"),
-]
+pytestmark = [NEVER_RUN, TOLD_ITS_THREADS]
 SOURCE = 2 + 1
 """Items that the source holds, with the queue behind it."""
-
-
-def source(items: Any) -> Any:
-    # Untyped: its methods are typed for what add_source is yet to take.
-    builder: Any = PipelineBuilder()
-    return builder.add_source(items)
 
 
 def array(number: int) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import multiprocessing
 import subprocess
 import sys
@@ -12,14 +11,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import torch
 import webdataset as wds  # type: ignore[import-untyped]  # it ships no types
-from matplotlib.cbook import get_sample_data
-from PIL import Image
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
 from loadeval.testing import AdapterContract
 from loadeval_adapters.pytorch import PyTorchAdapter
 from loadeval_adapters.webdataset import WebDatasetAdapter
+from tests.adapters.photographs import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -35,14 +33,11 @@ SAMPLES = 40
 def shards(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """Two shards of 20 crops of a photograph, each with a class."""
     folder = tmp_path_factory.mktemp("shards")
-    photograph = Image.open(str(get_sample_data("grace_hopper.jpg", asfileobj=False)))
     for shard in range(2):
         with wds.TarWriter(str(folder / f"{shard}.tar")) as writer:
             for number in range(shard * 20, shard * 20 + 20):
-                jpeg = io.BytesIO()
-                photograph.crop((number, number, number + 24, number + 32)).save(jpeg, "JPEG")
                 key = f"{number:04d}"
-                writer.write({"__key__": key, "jpg": jpeg.getvalue(), "cls": number % 10})
+                writer.write({"__key__": key, "jpg": FILES[number], "cls": number % 10})
     return [str(folder / f"{shard}.tar") for shard in range(2)]
 
 

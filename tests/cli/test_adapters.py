@@ -4,22 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import pty
 import re
 import subprocess
-import sys
 from importlib import metadata
-from pathlib import Path
-
-import pytest
-from typer.testing import CliRunner
+from typing import TYPE_CHECKING
 
 from loadeval.cli import adapters as command
-from loadeval.cli.main import app
-from loadeval.runtime.registry import Registration, registrations
+from loadeval.runtime.registrations import Registration, registrations
+from tests.cli.commands import COMMAND, in_a_terminal, runner
 
-COMMAND = Path(sys.executable).with_name("loadeval")
+if TYPE_CHECKING:
+    import pytest
+
+run = runner("adapters")
 ABSENT = Registration(
     module="framework.loaders",
     adapter="theirs.adapters:Theirs",
@@ -29,18 +26,6 @@ ABSENT = Registration(
     framework=None,
     framework_version=None,
 )
-
-
-@pytest.fixture(autouse=True)
-def _plain_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def run(*arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command, run in this process."""
-    done = CliRunner().invoke(app, ["adapters", *arguments])
-    return done.exit_code, done.stdout, done.stderr
 
 
 def row_of(monkeypatch: pytest.MonkeyPatch, one: Registration) -> list[str]:
@@ -116,22 +101,8 @@ def test_the_installed_command_into_a_pipe() -> None:
 
 def test_the_installed_command_in_a_terminal() -> None:
     """A table as wide as the terminal, with headings in bold."""
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"COLUMNS": "60", "TERM": "xterm"}
-    shown = b""
-    with subprocess.Popen([COMMAND, "adapters"], stdout=theirs, env=environment):
-        os.close(theirs)
-        while chunk := _read(ours):
-            shown += chunk
-    os.close(ours)
-    headings, *lines = shown.decode().splitlines()
+    shown = in_a_terminal("adapters", columns=60)
+    headings, *lines = shown.splitlines()
     assert headings.startswith("\x1b[1mmodule")
     assert len(lines) > len(registrations())
     assert max(map(len, lines)) <= 60
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # Linux' way to say that the other end is closed
-        return b""

@@ -5,54 +5,26 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-import sys
 from pathlib import Path
 
-import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from loadeval.analysis import headroom
 from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.analysis.summary import summarise
-from loadeval.cli.main import app
-from loadeval.evaluator import LoaderEvaluator
 from loadeval.report.findings import diagnosis_as_dict
 from loadeval.report.readings import readings_as_dict
-from loadeval.runlog.reader import read_run
-from loadeval.testing import FakeClock, ScriptedLoader
+from loadeval.runlog.metrics import read_run
+from tests.cli.commands import COMMAND, record, runner
 
-MS = 1_000_000
-COMMAND = Path(sys.executable).with_name("loadeval")
 Logs = tuple[Path, Path]
-
-
-@pytest.fixture(autouse=True)
-def _plain_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COLUMNS", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
+run = runner("compare")
 
 
 @pytest.fixture(name="logs")
 def _logs(tmp_path: Path) -> Logs:
     """Run logs of a real and an ideal run: steps of 10 ms, after waits of 30 ms and of none."""
     return record(tmp_path / "real.jsonl", "log"), record(tmp_path / "ideal.jsonl", "replay")
-
-
-def record(path: Path, mode: str, epochs: int = 1) -> Path:
-    clock = FakeClock()
-    loader = ScriptedLoader([np.zeros((4, 2))] * 30, [30 * MS] * 30, clock)
-    with LoaderEvaluator(loader, mode, 2, log_file=path, unit="images", clock=clock) as evaluator:
-        for _ in range(epochs):
-            for _ in evaluator:
-                clock.advance(10 * MS)
-    return path
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command, run in this process."""
-    done = CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "80"})
-    return done.exit_code, done.stdout, done.stderr
 
 
 def test_the_finding_is_printed_first(logs: Logs) -> None:
@@ -132,13 +104,6 @@ def test_runs_the_other_way_round_exit_with_1(logs: Logs) -> None:
     assert "the other way round" in err
 
 
-def test_a_file_that_is_not_there_exits_with_1(logs: Logs, tmp_path: Path) -> None:
-    """The message names it."""
-    code, out, err = run(logs[0], tmp_path / "none.jsonl")
-    assert (code, out) == (1, "")
-    assert "none.jsonl" in err
-
-
 @pytest.fixture(name="alternated")
 def _alternated(tmp_path: Path) -> Path:
     """The run log of an alternating run: steps of 10 ms, after waits of 30 ms and of none."""
@@ -185,17 +150,6 @@ def test_an_alternating_run_has_its_own_ideal(logs: Logs, alternated: Path) -> N
         assert "jsonl was recorded with mode=" in err
 
 
-def test_no_run_is_wrong_usage() -> None:
-    """At least one file is needed."""
-    assert run()[0] == 2
-
-
-def test_exit_codes_are_in_the_help() -> None:
-    """What an exit code means is said where the command is described."""
-    _, out, _ = run("--help")
-    assert "Exit codes: 0 done; 1 a file could not be read" in " ".join(out.split())
-
-
 def test_the_installed_command_compares(logs: Logs, tmp_path: Path) -> None:
     """As a process of its own: plain text on stdout, and a figure."""
     output = tmp_path / "figure.pdf"
@@ -219,15 +173,3 @@ def test_an_error_of_the_installed_command_is_no_traceback(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
-
-
-def test_matplotlib_is_imported_only_to_draw(logs: Logs) -> None:
-    """Comparing without a figure is quick to start."""
-    script = (
-        "import sys; from loadeval.cli.main import app; app(sys.argv[1:], standalone_mode=False); "
-        "print('matplotlib' in sys.modules)"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script, "compare", *logs], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "False"

@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from loadeval.backends import compare_backends
-from loadeval.cli.main import app
-from loadeval.evaluator import LoaderEvaluator
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.cli.commands import record, runner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -23,29 +19,16 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 LOADS_MS = {"torch": 30, "dali": 10, "spdl": 20}
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command, run in this process."""
-    done = CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "80"})
-    return done.exit_code, done.stdout, done.stderr
+run = runner("compare")
 
 
 def loader(name: str, clock: FakeClock) -> ScriptedLoader:
     return ScriptedLoader([np.zeros((4, 2))] * 60, [LOADS_MS[name] * MS] * 60, clock)
 
 
-def record(folder: Path, name: str, mode: str) -> Path:
+def logged(folder: Path, name: str, mode: str) -> Path:
     """The log of a separate run."""
-    clock, path = FakeClock(), folder / f"{name}.jsonl"
-    evaluator = LoaderEvaluator(
-        loader(name, clock), mode, 2, name=name, log_file=path, unit="images", clock=clock
-    )
-    with evaluator:
-        for _ in range(2):
-            for _ in evaluator:
-                clock.advance(10 * MS)
-    return path
+    return record(folder / f"{name}.jsonl", mode, batches=60, epochs=2, wait_ms=LOADS_MS[name])
 
 
 @pytest.fixture(name="compared")
@@ -98,7 +81,7 @@ def test_the_figure_is_written_where_asked(
 
 def test_two_logs_that_did_not_replay_are_backends(tmp_path: Path) -> None:
     """Of separate runs, alternating or not, with a caution."""
-    logs = [record(tmp_path, "torch", "alternate"), record(tmp_path, "dali", "log")]
+    logs = [logged(tmp_path, "torch", "alternate"), logged(tmp_path, "dali", "log")]
     code, out, err = run(*logs)
     assert (code, err) == (0, "")
     assert out.startswith("dali trains fastest: 2.00x")
@@ -109,30 +92,15 @@ def test_two_logs_that_did_not_replay_are_backends(tmp_path: Path) -> None:
 def test_a_run_that_replayed_is_no_backend(tmp_path: Path) -> None:
     """Beside two others it is refused, in one line."""
     modes = {"torch": "log", "dali": "replay", "spdl": "log"}
-    code, out, err = run(*(record(tmp_path, name, mode) for name, mode in modes.items()))
+    code, out, err = run(*(logged(tmp_path, name, mode) for name, mode in modes.items()))
     assert (code, out) == (1, "")
     assert "dali.jsonl was recorded with mode='replay'" in err
     assert err.count("\n") == 1
 
 
-def test_matplotlib_is_imported_only_to_draw(
-    compared: tuple[BackendComparison, list[Path]],
-) -> None:
-    """Comparing without a figure is quick to start."""
-    script = (
-        "import sys; from loadeval.cli.main import app; app(sys.argv[1:], standalone_mode=False); "
-        "print('matplotlib' in sys.modules)"
-    )
-    logs = compared[1]
-    done = subprocess.run(
-        [sys.executable, "-c", script, "compare", *logs], capture_output=True, text=True, check=True
-    )
-    assert done.stdout.splitlines()[-1] == "False"
-
-
 def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
     """The same file twice is a mistake, and told as one."""
-    path = record(tmp_path, "torch", "log")
+    path = logged(tmp_path, "torch", "log")
     code, out, err = run(path, path)
     assert (code, out) == (1, "")
     assert "the same file stands there twice" in err

@@ -22,7 +22,10 @@ if TYPE_CHECKING:
     from typer.testing import Result
 
 # From Python 3.12 on, forking a process in which torch has threads gives this warning.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),
+    pytest.mark.xdist_group("small demo"),
+]
 
 
 def run(*arguments: str | Path) -> Result:
@@ -44,6 +47,7 @@ def printed(folder: Path) -> list[str]:
     return result.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_verdict(folder: Path, printed: list[str]) -> None:
     """The verdict printed is the one that follows from the log."""
     found = headroom(read_run(folder / "run.jsonl"))
@@ -51,6 +55,7 @@ def test_verdict(folder: Path, printed: list[str]) -> None:
     assert found.verdict in verdict
 
 
+@pytest.mark.slow
 def test_files_are_named(folder: Path, printed: list[str]) -> None:
     """The last lines name the log, the figure, and what makes a page of it."""
     names = ["run.jsonl", "comparison.png", "run.jsonl"]
@@ -60,6 +65,7 @@ def test_files_are_named(folder: Path, printed: list[str]) -> None:
     assert "loadeval report" in printed[-1]
 
 
+@pytest.mark.slow
 def test_bars(printed: list[str]) -> None:
     """There is a bar for each stage, and all are full."""
     text = "\n".join(printed)
@@ -67,6 +73,7 @@ def test_bars(printed: list[str]) -> None:
     assert "48/48" in text
 
 
+@pytest.mark.slow
 def test_replacing(
     folder: Path,
     printed: list[str],  # noqa: ARG001 - so that there is an earlier demo

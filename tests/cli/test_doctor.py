@@ -3,24 +3,23 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import re
 import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from typer.testing import CliRunner
 
 from loadeval.analysis.doctor import CHECKS
 from loadeval.cli import doctor as command
-from loadeval.cli.main import app
-from loadeval.probes.gpu import Driver
+from loadeval.probes.driver import Driver
 from loadeval.probes.machine import read_machine
+from tests.cli.commands import COMMAND, in_a_terminal, runner
 
-COMMAND = Path(sys.executable).with_name("loadeval")
+if TYPE_CHECKING:
+    from pathlib import Path
+
+run = runner("doctor")
 IN_ORDER = replace(
     read_machine(),
     cpus=4,
@@ -39,15 +38,7 @@ IN_ORDER = replace(
 
 @pytest.fixture(autouse=True)
 def _on_a_given_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COLUMNS", "FORCE_COLOR", "TTY_COMPATIBLE"):
-        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(command, "read_machine", lambda: IN_ORDER)
-
-
-def run(*arguments: str) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command, run in this process."""
-    done = CliRunner().invoke(app, ["doctor", *arguments])
-    return done.exit_code, done.stdout, done.stderr
 
 
 def test_a_machine_in_order() -> None:
@@ -138,39 +129,10 @@ def test_the_installed_command_into_a_pipe() -> None:
     assert "\x1b" not in done.stdout
 
 
-def test_no_framework_is_imported() -> None:
-    """It would take longer than all the rest."""
-    script = (
-        "import sys\n"
-        "from typer.testing import CliRunner\n"
-        "from loadeval.cli.main import app\n"
-        "CliRunner().invoke(app, ['doctor'])\n"
-        "print([name for name in ('torch', 'matplotlib', 'nvidia.dali') if name in sys.modules])"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script], capture_output=True, text=True, check=True
-    )
-    assert done.stdout == "[]\n"
-
-
 def test_the_installed_command_in_a_terminal() -> None:
     """As wide as the terminal, a status in colour."""
-    ours, theirs = pty.openpty()
-    environment = os.environ | {"COLUMNS": "70", "TERM": "xterm"}
-    shown = b""
-    with subprocess.Popen([COMMAND, "doctor"], stdout=theirs, env=environment):
-        os.close(theirs)
-        while chunk := _read(ours):
-            shown += chunk
-    os.close(ours)
-    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown.decode()).splitlines()
+    shown = in_a_terminal("doctor", columns=70)
+    lines = re.sub(r"\x1b\[[0-9;]*m", "", shown).splitlines()
     assert len(lines) > len(CHECKS)
     assert max(map(len, lines)) <= 70
-    assert "\x1b[32m" in shown.decode()
-
-
-def _read(terminal: int) -> bytes:
-    try:
-        return os.read(terminal, 65536)
-    except OSError:  # Linux' way to say that the other end is closed
-        return b""
+    assert "\x1b[32m" in shown

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
-from loadeval import LoaderEvaluator
 from loadeval.cli.main import app
 from loadeval.export import formats
-from loadeval.testing import FakeClock, ScriptedLoader
+from tests.cli.commands import record, runner
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,23 +21,13 @@ WRITTEN = {
     "parquet": ["run.parquet", "run-readings.parquet"],
     "tensorboard": ["run-tensorboard/events.out.tfevents.*.loadeval"],
 }
+run = runner("export")
 all_formats = pytest.mark.parametrize("form", WRITTEN)
 
 
 @pytest.fixture(name="log")
 def _log(tmp_path: Path) -> Path:
-    clock = FakeClock()
-    loader = ScriptedLoader([np.zeros((4, 2))] * 5, [30] * 5, clock)
-    with LoaderEvaluator(loader, log_file=tmp_path / "run.jsonl", clock=clock) as evaluator:
-        for _ in evaluator:
-            clock.advance(10)
-    return tmp_path / "run.jsonl"
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command, run in this process."""
-    done = CliRunner().invoke(app, ["export", *map(str, arguments)], env={"COLUMNS": "80"})
-    return done.exit_code, done.stdout, done.stderr
+    return record(tmp_path / "run.jsonl", batches=5)
 
 
 def files_in(folder: Path) -> set[Path]:
@@ -155,18 +142,3 @@ def test_an_unknown_format_is_wrong_usage(log: Path) -> None:
     code, _, err = run(log, "--format", "excel")
     assert code == 2
     assert all(form in err for form in WRITTEN)
-
-
-@pytest.mark.parametrize("form", ["chrome", "csv"])
-def test_no_package_is_imported_unasked(form: str, log: Path) -> None:
-    """Neither those of the other formats nor any that draws or trains."""
-    script = (
-        "import sys\n"
-        "from loadeval.cli.main import app\n"
-        "app(standalone_mode=False)\n"
-        "heavy = {'pyarrow', 'tensorboard', 'pandas', 'matplotlib', 'torch'}\n"
-        "print(heavy & {name.partition('.')[0] for name in sys.modules})"
-    )
-    command = [sys.executable, "-c", script, "export", str(log), "-f", form]
-    done = subprocess.run(command, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "set()"

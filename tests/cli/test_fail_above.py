@@ -6,46 +6,25 @@ import json
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from loadeval.analysis.gate import gate
 from loadeval.analysis.headroom import Headroom, compare, headroom
 from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.verdict import INCONCLUSIVE, TOO_RARE, TOO_WIDE
-from loadeval.cli.main import app
-from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.reader import read_run
-from loadeval.testing import FakeClock, ScriptedLoader
+from loadeval.runlog.metrics import read_run
+from tests.cli.commands import record, runner
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-MS = 1_000_000
+run = runner("compare", columns=200)
 
 
 @pytest.fixture(name="alternated")
 def _alternated(tmp_path: Path) -> Path:
     """A run that loses 75% in every pair: waits of 30 ms and of none, steps of 10 ms."""
     return record(tmp_path / "alternated.jsonl", "alternate", epochs=4)
-
-
-def record(path: Path, mode: str, epochs: int = 1, batches: int = 30, wait_ms: int = 30) -> Path:
-    clock = FakeClock()
-    waits_ns = [wait_ms * MS] * batches
-    loader = ScriptedLoader([np.zeros((4, 2))] * batches, waits_ns, clock)
-    with LoaderEvaluator(loader, mode, 2, log_file=path, clock=clock) as evaluator:
-        for _ in range(epochs):
-            for _ in evaluator:
-                clock.advance(10 * MS)
-    return path
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command, run in this process."""
-    done = CliRunner().invoke(app, ["compare", *map(str, arguments)], env={"COLUMNS": "200"})
-    return done.exit_code, done.stdout, done.stderr
 
 
 def found(low: float | None, high: float | None, run: Path, **changes: Any) -> Headroom:

@@ -5,52 +5,26 @@ from __future__ import annotations
 import dataclasses
 import json
 import subprocess
-import sys
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
-import numpy as np
 import pytest
 from typer.testing import CliRunner
 
 from loadeval.analysis.summary import summarise
 from loadeval.cli.main import app
-from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.reader import read_run
-from loadeval.testing import FakeClock, ScriptedLoader
+from loadeval.runlog.metrics import read_run, write_metrics
+from tests.cli.commands import COMMAND, record, runner
 
-MS = 1_000_000
-COMMAND = Path(sys.executable).with_name("loadeval")
+if TYPE_CHECKING:
+    from pathlib import Path
 
-
-@pytest.fixture(autouse=True)
-def _plain_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COLUMNS", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
+run = runner("show")
 
 
 @pytest.fixture(name="log")
 def _log(tmp_path: Path) -> Path:
     """A run log whose waits are 30 ms and whose steps are 10 ms, of four images each."""
     return record(tmp_path / "real.jsonl")
-
-
-def record(path: Path, name: str | None = None, mode: str = "log", every: int = 1) -> Path:
-    clock = FakeClock()
-    loader = ScriptedLoader([np.zeros((4, 2))] * 30, [30 * MS] * 30, clock)
-    options: dict[str, Any] = {"log_file": path, "unit": "images", "name": name, "clock": clock}
-    options["every"] = every
-    with LoaderEvaluator(loader, mode, **options) as evaluator:
-        for _ in evaluator:
-            clock.advance(10 * MS)
-        evaluator.save_metrics(path.with_suffix(".json"))
-    return path
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command, run in this process."""
-    done = CliRunner().invoke(app, ["show", *map(str, arguments)], env={"COLUMNS": "80"})
-    return done.exit_code, done.stdout, done.stderr
 
 
 def test_figures_of_a_run_are_printed(log: Path) -> None:
@@ -63,8 +37,9 @@ def test_figures_of_a_run_are_printed(log: Path) -> None:
 
 def test_runs_are_printed_side_by_side(log: Path, tmp_path: Path) -> None:
     """Run logs and metrics files can be shown together."""
-    other = record(tmp_path / "other.jsonl")
-    _, out, _ = run(log, other.with_suffix(".json"))
+    other = tmp_path / "other.json"
+    write_metrics(read_run(record(tmp_path / "other.jsonl")), other)
+    _, out, _ = run(log, other)
     assert out.splitlines()[0].split() == ["run", "real", "other"]
 
 
@@ -105,43 +80,10 @@ def test_json_has_the_summary_of_each_run(log: Path) -> None:
     assert shown["runs"][0]["summary"] == json.loads(json.dumps(summary))
 
 
-def test_a_file_that_is_not_there_exits_with_1(tmp_path: Path) -> None:
-    """The message goes to stderr in one line, and nothing to stdout."""
-    code, out, err = run(tmp_path / "none.jsonl")
-    assert (code, out) == (1, "")
-    assert err.startswith("Error: cannot read")
-    assert len(err.splitlines()) == 1
-
-
-def test_nothing_is_printed_when_one_of_the_files_is_bad(log: Path, tmp_path: Path) -> None:
-    """Every file is read before the first is told."""
-    (tmp_path / "bad.jsonl").write_text("{}\n")
-    code, out, _ = run(log, tmp_path / "bad.jsonl")
-    assert (code, out) == (1, "")
-
-
-def test_no_run_is_wrong_usage() -> None:
-    """At least one file is needed."""
-    assert run()[0] == 2
-
-
 def test_a_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
     """Escape sequences and markup of a run are text."""
     _, out, _ = run(record(tmp_path / "a.jsonl", name="[red]\x1b[2J"))
     assert r"[red]\x1b[2J" in out
-
-
-def test_a_path_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    """Nor does the name of a file in an error."""
-    _, _, err = run(tmp_path / "\x1b[2J")
-    assert r"\x1b[2J" in err
-    assert "\x1b" not in err
-
-
-def test_exit_codes_are_in_the_help() -> None:
-    """What an exit code means is said where the command is described."""
-    _, out, _ = run("--help")
-    assert "Exit codes: 0 done; 1 a file could not be read" in " ".join(out.split())
 
 
 def test_version_is_told() -> None:

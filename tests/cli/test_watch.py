@@ -7,28 +7,25 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
 import pytest
-from typer.testing import CliRunner
 
 from loadeval.cli import watch as command
-from loadeval.cli.main import app
 from loadeval.cli.watch import states
-from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.reader import read_run
-from loadeval.testing import FakeClock, ScriptedLoader
+from loadeval.runlog.metrics import read_run
+from tests.cli.commands import COMMAND, MS, record, runner
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-MS = 1_000_000
 SECOND = 1_000 * MS
-COMMAND = Path(sys.executable).with_name("loadeval")
+WAIT_S = 60
+run = runner("watch")
 SCRIPT = """
 import select, sys, time
 from loadeval import LoaderEvaluator
@@ -47,32 +44,9 @@ with LoaderEvaluator(batches(), **options) as evaluator:
 """
 
 
-@pytest.fixture(autouse=True)
-def _plain_pipe(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("COLUMNS", "FORCE_COLOR"):
-        monkeypatch.delenv(name, raising=False)
-
-
-def record(path: Path, batches: int = 30, every: int = 1) -> Path:
-    """A run whose waits are 30 ms and whose steps are 10 ms, of four images each."""
-    clock = FakeClock()
-    loader = ScriptedLoader([np.zeros((4, 2))] * batches, [30 * MS] * batches, clock)
-    options: dict[str, Any] = {"log_file": path, "unit": "images", "clock": clock, "probes": ()}
-    with LoaderEvaluator(loader, every=every, overwrite=True, **options) as evaluator:
-        for _ in evaluator:
-            clock.advance(10 * MS)
-    return path
-
-
 @pytest.fixture(name="log", params=[1, 10], ids=["all", "one in 10"])
 def _log(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return record(tmp_path / "run.jsonl", every=request.param)
-
-
-def run(*arguments: object) -> tuple[int, str, str]:
-    """Exit code, stdout and stderr of the command, run in this process."""
-    done = CliRunner().invoke(app, ["watch", *map(str, arguments)], env={"COLUMNS": "80"})
-    return done.exit_code, done.stdout, done.stderr
 
 
 def test_once_tells_one_state(log: Path) -> None:
@@ -128,14 +102,6 @@ def test_json_is_for_one_state(log: Path) -> None:
     assert "give it with --once" in " ".join(err.split())
 
 
-def test_what_is_no_log_exits_with_1(log: Path) -> None:
-    """The message is that of every command."""
-    log.write_text("hello\n")
-    code, out, err = run(log)
-    assert (code, out) == (1, "")
-    assert "run.jsonl, line 1 is not JSON in UTF-8" in err
-
-
 def followed(path: Path, *actions: object, quiet_s: float = 0.0) -> Iterator[Any]:
     """States of the log at `path`, an action after each; the log was written `quiet_s` ago."""
     todo = iter(actions)
@@ -180,7 +146,7 @@ def test_a_log_that_is_replaced_is_begun_anew(log: Path, tmp_path: Path) -> None
     path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
 
     def replaced() -> None:
-        record(path, batches=3)
+        record(path, batches=3, overwrite=True)
 
     old, new = islice(followed(path, replaced), 2)
     assert (old.batches, old.ended) == (30, False)
@@ -242,48 +208,49 @@ def test_a_terminal_shows_a_screen(log: Path, monkeypatch: pytest.MonkeyPatch) -
     assert "where no run log is yet" in " ".join(out.split())
 
 
+@contextmanager
+def started(*command: object, **pipes: Any) -> Iterator[subprocess.Popen[bytes]]:
+    """A process, which does not outlive the test, whatever happens in that."""
+    process = subprocess.Popen([*map(str, command)], **pipes)
+    try:
+        with process:
+            yield process
+    finally:
+        process.kill()
+
+
 @pytest.mark.parametrize("every", [1, 20])
 def test_a_training_is_followed_while_it_runs(tmp_path: Path, every: int) -> None:
     """Another process reads what a training writes, and Ctrl-C ends the reader quietly."""
     path = tmp_path / "run.jsonl"
-    training = subprocess.Popen(
-        [sys.executable, "-c", SCRIPT, path, str(every)], stdin=subprocess.PIPE
-    )
-    with training:
+    with started(sys.executable, "-c", SCRIPT, path, every, stdin=subprocess.PIPE) as training:
         until_it_has_batches(path)
-        once = subprocess.run(
-            [COMMAND, "watch", path, "--once", "--json"], capture_output=True, check=True
-        )
-        state = json.loads(once.stdout)
-        assert once.stderr == b""
+        code, out, errors = run(path, "--once", "--json")
+        state = json.loads(out)
+        assert (code, errors) == (0, "")
         assert state["batches"] > 0
         assert not state["ended"]
         assert state["overall"]["samples_per_s"] > 0
-        with subprocess.Popen(
-            [COMMAND, "watch", path, "--interval", "0.2"],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-        ) as follower:
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        with started(COMMAND, "watch", path, "--interval", "0.2", **pipes) as follower:
             assert follower.stdout is not None
             lines = [follower.stdout.readline() for _ in range(3)]
             follower.send_signal(signal.SIGINT)
-            rest, errors = follower.communicate()
-        assert (follower.returncode, errors) == (0, b"")
+            rest, error = follower.communicate(timeout=WAIT_S)
+        assert (follower.returncode, error) == (0, b"")
         assert all(line.startswith(b"running for") for line in lines)
-        with subprocess.Popen([COMMAND, "watch", path], stdout=subprocess.PIPE) as follower:
-            assert training.stdin is not None
-            training.stdin.write(b"\n")
-            training.stdin.close()
-            out, _ = follower.communicate()
-    last = out.splitlines()[-1].decode()
+        assert b"Traceback" not in rest
+        with started(COMMAND, "watch", path, **pipes) as follower:
+            training.communicate(b"\n", timeout=WAIT_S)
+            told, _ = follower.communicate(timeout=WAIT_S)
+    last = told.splitlines()[-1].decode()
     assert (training.returncode, follower.returncode) == (0, 0)
     assert last.startswith("ended after")
     assert f"{read_run(path).batches:,} batches in all" in last
-    assert b"Traceback" not in rest
 
 
-def until_it_has_batches(path: Path, seconds: float = 60) -> None:
-    deadline = time.monotonic() + seconds
+def until_it_has_batches(path: Path) -> None:
+    deadline = time.monotonic() + WAIT_S
     while not path.exists() or read_run(path).batches < 50:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -23,7 +23,11 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Run
 
 # From Python 3.12 on, forking a process in which torch has threads gives this warning.
-pytestmark = pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:This process .* is multi-threaded"),
+    pytest.mark.slow,
+    pytest.mark.xdist_group("demo"),
+]
 
 
 @dataclass

@@ -9,7 +9,6 @@ import weakref
 from collections import Counter as Tally
 from dataclasses import replace
 from importlib.metadata import EntryPoint
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -17,8 +16,8 @@ import pytest
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
 from loadeval.runlog.model import ARMS, UNKNOWN
-from loadeval.runtime import alternate, measurement, registry
-from loadeval.runtime.alternate import block_for, planned_blocks
+from loadeval.runtime import distributed, quiet, registry
+from loadeval.runtime.schedule import segments
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -215,15 +214,6 @@ def test_a_launcher_tells_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (environment["rank"], environment["world_size"]) == (3, 4)
     monkeypatch.setenv("WORLD_SIZE", "1")
     assert "rank" not in alternating(1)[0].recorded().header.environment
-
-
-def test_the_schedule_depends_on_the_seed_alone() -> None:
-    """The same seed gives the same order of arms, another one another."""
-    orders = [[s.arm for s in planned_blocks(seed, 20, 4, 10)] for seed in (1, 1, 2)]
-    assert orders[0] == orders[1] != orders[2]
-    assert {arm for one, other in pairwise(orders[0]) for arm in (one, other)} == {"real", "ideal"}
-    assert block_for(0) == 8
-    assert block_for(16) == 34
 
 
 def test_a_real_block_begins_with_an_empty_queue() -> None:

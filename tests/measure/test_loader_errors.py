@@ -159,15 +159,39 @@ def test_an_error_ends_the_epoch_for_who_does_not_read_on(tmp_path: Path) -> Non
     assert read_run(tmp_path / "run.jsonl").ends == (end,)
 
 
+@pytest.mark.parametrize("annotate", [None, "torch"])
 @pytest.mark.parametrize("caught_at", range(1, 60, 4))
-def test_an_interrupt_while_batches_are_pulled_ahead_loses_none(caught_at: int) -> None:
+def test_an_interrupt_while_batches_are_pulled_ahead_loses_none(
+    caught_at: int, annotate: str | None
+) -> None:
     """Who catches Ctrl-C gets the batches that were read, and the rest, unmeasured."""
     batches = [*range(caught_at), KeyboardInterrupt("Ctrl-C"), *range(caught_at, 60)]
     loader = Scripted(*batches)
-    evaluator = LoaderEvaluator(loader, "alternate", clock=loader.clock)
+    evaluator = LoaderEvaluator(loader, "alternate", clock=loader.clock, annotate=annotate)
     found = read_on(iter(evaluator))
     assert [one for one in found if one != "Ctrl-C"] == list(range(60))
     assert len(found) == 61
+
+
+def test_an_error_while_the_loader_is_stopped_for_replay_passes_through() -> None:
+    """The epoch has ended with it; the next one is replayed."""
+    stopped = 0
+
+    def batches() -> Iterator[int]:
+        nonlocal stopped
+        try:
+            yield from range(9)
+        finally:
+            stopped += 1
+            if stopped == 2:  # once the replayed batches were read it stops, too
+                raise ValueError("bad")
+
+    evaluator = LoaderEvaluator(
+        batches, "replay", 2, epoch_batches=4, replay_after=3, clock=FakeClock()
+    )
+    assert read_on(iter(evaluator)) == [0, 1, 2, "bad"]
+    assert list(evaluator) == [0, 1, 0, 1]
+    assert [end.cause for end in evaluator.recorded().ends] == ["unmeasured", "exhausted"]
 
 
 def test_what_is_read_of_the_loaders_iterator_is_passed_on() -> None:

@@ -187,6 +187,7 @@ def test_a_forked_child_that_serves_nothing_does_not_end_the_log(tmp_path: Path)
     assert len(evaluator.recorded().steps) == 4
 
 
+@pytest.mark.slow
 def test_history_in_memory_costs_at_most_40_bytes_a_batch() -> None:
     """Without a log a million batches take less than 40 MB, also when their sizes vary."""
     batches = 1_000_000
@@ -207,6 +208,7 @@ def test_history_in_memory_costs_at_most_40_bytes_a_batch() -> None:
     assert process.memory_info().rss - before < 40 * batches
 
 
+@pytest.mark.slow
 def test_history_in_a_log_takes_no_memory(tmp_path: Path) -> None:
     """With a log a million batches leave hardly a trace in memory."""
     evaluator = LoaderEvaluator(range(1_000_000), log_file=tmp_path / "run.jsonl")

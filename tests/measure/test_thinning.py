@@ -212,6 +212,7 @@ def _serve_in_child(evaluator: LoaderEvaluator) -> None:
     evaluator.close()
 
 
+@pytest.mark.slow
 def test_a_million_batches_are_a_small_file(tmp_path: Path) -> None:
     """With one batch in 1000 the log is under 100 kB, and the figures are of all."""
     path = tmp_path / "run.jsonl"

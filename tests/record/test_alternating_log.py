@@ -112,29 +112,6 @@ def test_a_new_pair_begins_a_new_block() -> None:
     assert [(one.pair, len(one)) for one in steps.blocks()] == [(None, 2), (3, 2), (4, 4)]
 
 
-@pytest.mark.parametrize(
-    "line",
-    [
-        Pull(0, 3, 12, 8, 900, 32, 120),
-        Pull(0, 3, 12, 0, 0, None),
-        Window(4, 3, "ideal", 700, 20_000_000),
-        Window(4, 3, "real", 700, None),
-        EpochEnd(3, "unmeasured"),
-    ],
-)
-def test_lines_come_back(line: Any) -> None:
-    """Pull, window and epoch lines are read back equal."""
-    assert decode(json.loads(to_text(encode(line)))) == line
-
-
-@pytest.mark.parametrize("pair", [None, 0, 7])
-def test_the_pair_of_a_block_comes_back(pair: int | None) -> None:
-    """Batches count for a pair, the first of which has number 0, or for none."""
-    again = decode(json.loads(to_text(encode(block(0, pair=pair)))))
-    assert isinstance(again, Block)
-    assert again.pair == pair
-
-
 WHOLE = "a whole number, 0 or more"
 
 

@@ -53,7 +53,7 @@ def test_a_log_cut_anywhere_is_read_or_refused(log: Path, tmp_path: Path) -> Non
     content = log.read_bytes()
     header = content.index(b"\n")
     path = tmp_path / "cut.jsonl"
-    for length in range(len(content) - 1):
+    for length in [*range(0, header, 20), *range(header, len(content) - 1)]:
         assert read_or_refused(path, content[:length]) is (length >= header)
         if length >= header:
             lines = content[:length].splitlines()
@@ -70,7 +70,7 @@ def test_a_log_with_a_changed_byte_is_read_or_refused(log: Path, tmp_path: Path)
     """No byte of a log can be changed so that reading fails in another way."""
     content = log.read_bytes()
     chosen = random.Random(0)  # noqa: S311 - the same bytes in each run of the test
-    for _ in range(2_000):
+    for _ in range(500):
         damaged = bytearray(content)
         damaged[chosen.randrange(len(content))] = chosen.randrange(256)
         read_or_refused(tmp_path / "changed.jsonl", bytes(damaged))

@@ -9,8 +9,9 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.codec import COLUMNS, KINDS, LARGEST, RunEnd, decode, encode, to_text
-from loadeval.runlog.model import UNKNOWN, Block, CacheInfo, EpochEnd, Event, Header, LoaderInfo
+from loadeval.runlog.columns import LARGEST
+from loadeval.runlog.lines import COLUMNS, KINDS, decode, encode, to_text
+from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,63 +36,14 @@ def there_and_back(line: Any) -> Any:
     return decode(json.loads(to_text(encode(line))))
 
 
-def test_a_header_comes_back(make_header: Callable[..., Header]) -> None:
-    """A header, its loader and its cache are read back equal, what is not known included."""
-    header = make_header(mode="replay", cache=CacheInfo(20, None, 5))
-    assert there_and_back(header) == header
-    assert there_and_back(make_header()) == make_header()
-
-
-@pytest.mark.parametrize(
-    "line",
-    [
-        EpochEnd(3, "exhausted", 40, 2),
-        EpochEnd(3, "broken off"),
-        EpochEnd(3, "failed", 40, 2, "OSError: no"),
-        EpochEnd(3, "unmeasured"),
-        Event(7, "the step changes its batch"),
-        RunEnd(12),
-    ],
-)
-def test_small_lines_come_back(line: Any) -> None:
-    """Epoch, event and end lines are read back equal."""
-    assert there_and_back(line) == line
-
-
-def test_a_block_comes_back() -> None:
-    """Columns that are known, known in part, and unknown throughout are read back equal."""
-    columns: dict[str, Any] = {
-        "request_ns": [0, 20],
-        "wait_ns": [10, 0],
-        "step_ns": [10, UNKNOWN],
-        "samples": [UNKNOWN, UNKNOWN],
-        "nbytes": [64, LARGEST],
-    }
-    block = Block(
-        epoch=2,
-        arm="ideal",
-        pair=None,
-        **{name: np.array(values) for name, values in columns.items()},
-    )
-    assert encode(block)["samples"] is None
-    assert encode(block)["step_ns"] == [10, None]
-    again = there_and_back(block)
-    assert (again.epoch, again.arm, again.pair) == (2, "ideal", None)
-    assert {name: getattr(again, name).tolist() for name in COLUMNS} == columns
-
-
-def test_an_empty_block_comes_back() -> None:
-    """A block without rows keeps its columns, of length 0."""
-    empty = np.empty(0, dtype=np.int64)
-    assert len(there_and_back(Block(0, "real", empty, empty, empty, empty, empty))) == 0
-
-
-def test_a_line_is_one_line_of_ascii() -> None:
-    """Newlines and other scripts in a message are escaped, so a line ends where it ends."""
-    text = to_text(encode(Event(0, "line\nbreak, é, \udc80")))
-    assert text.isascii()
-    assert text.count("\n") == 1
-    assert there_and_back(Event(0, "line\nbreak, é, \udc80")).message == "line\nbreak, é, \udc80"
+def test_what_is_not_known_is_null() -> None:
+    """A column that is unknown throughout is one null, and one that is so in part has some."""
+    unknown = np.full(2, UNKNOWN)
+    times = np.array([10, LARGEST])
+    fields = encode(Block(2, "ideal", times, times, np.array([10, UNKNOWN]), unknown, unknown))
+    assert fields["samples"] is None
+    assert fields["step_ns"] == [10, None]
+    assert fields["wait_ns"] == [10, LARGEST]
 
 
 def test_numbers_of_numpy_are_numbers(make_header: Callable[..., Header]) -> None:
@@ -130,19 +82,6 @@ def test_other_versions_are_errors(make_header: Callable[..., Header], version: 
     said = wrong(encode(make_header()), version=version, surprise=1)
     assert said.startswith("has format 'loadeval-run' version ")
     assert said.endswith("where 'loadeval-run' version 1 or 2 was expected")
-
-
-@pytest.mark.parametrize("name", [*COLUMNS, "epoch", "arm", "pair"])
-def test_a_missing_field_is_an_error(name: str) -> None:
-    """A line without one of its fields says which."""
-    assert wrong(BLOCK, **{name: ...}) == f"has no {name!r}, which was expected there"
-
-
-def test_an_unknown_field_is_an_error() -> None:
-    """Nothing is read past: a field that is not of the format is named."""
-    said = wrong(EPOCH, surprise=1)
-    assert said.startswith("has 'surprise', which the format does not know")
-    assert said.endswith("only 'epoch', 'cause', 'request_ns', 'wait_ns', 'error' were expected")
 
 
 @pytest.mark.parametrize("name", COLUMNS)

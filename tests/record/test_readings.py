@@ -85,33 +85,12 @@ def wrong(line: dict[str, Any], **changes: Any) -> str:
     return str(caught.value)
 
 
-def test_readings_come_back() -> None:
-    """Times, values and what is not known are read back equal."""
-    one = readings(10, 20, power_watts=[350.5, NAN], sm_clock_hz=[1.98e9, 0.1 + 0.2])
-    assert plain(there_and_back(one)) == plain(one)
-
-
 @pytest.mark.parametrize("value", [NAN, float("inf"), -float("inf")])
 def test_what_is_not_finite_is_not_known(value: float) -> None:
     """JSON has no such numbers: they are null, and come back as NaN."""
     line = encode(readings(10, 20, power_watts=[value, 1.0]))
     assert line["values"] == {"power_watts": [None, 1.0]}
     assert np.isnan(there_and_back(readings(10, power_watts=[value])).values["power_watts"][0])
-
-
-def test_readings_that_are_missing_come_back() -> None:
-    """A probe that has nothing to read is a line with the reason and no rows."""
-    one = readings(subject="", missing="no NVIDIA driver found")
-    assert encode(one)["time_ns"] == []
-    assert plain(there_and_back(one)) == ("gpu", "", [], {}, "no NVIDIA driver found")
-    assert len(one) == 0
-
-
-def test_a_starvation_comes_back() -> None:
-    """What is known in part is read back equal."""
-    found = there_and_back(starvation(2, 7, 0, UNKNOWN, 3000))
-    assert (found.epoch, found.first, found.starved_ns.tolist()) == (2, 7, [0, UNKNOWN, 3000])
-    assert len(found) == 3
 
 
 @pytest.mark.parametrize(
@@ -170,15 +149,6 @@ def test_fields_of_a_starvation_are_of_their_type(name: str, value: Any, expecte
     assert wrong(STARVATION, **{name: value}).endswith(
         f" as {name!r}, where {expected} was expected"
     )
-
-
-@pytest.mark.parametrize("line", [READINGS, STARVATION], ids=["readings", "starvation"])
-def test_fields_too_few_or_too_many_are_named(line: dict[str, Any]) -> None:
-    """A line has all of its fields, and no others."""
-    assert "has 'color', which the format" in wrong(line, color="red")
-    for name in line.keys() - {"type"}:
-        with pytest.raises(RunLogError, match=f"has no '{name}'"):
-            decode({key: value for key, value in line.items() if key != name})
 
 
 def test_readings_are_joined_by_probe_and_subject() -> None:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from itertools import combinations
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
-from matplotlib.text import Text
 
 from loadeval import BackendComparison
 from loadeval.report.backends_figure import backends_figure
 from loadeval.report.style import IDEAL, LOADER_ONLY, REAL
-from loadeval.runtime.backends import Measured
+from loadeval.runtime.contest import Measured
+from tests.report.drawn import MS, check_that_all_can_be_read, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 
     Record = Callable[..., Run]
 
-MS = 1_000_000
 LONG = "the WebDataset of the whole department, read from its shards, in its third version"
 ERROR = RuntimeError("a stage of the pipeline failed: cannot identify image file " * 9)
 
@@ -42,11 +40,6 @@ def _pair(alternating: Record) -> BackendComparison:
     return BackendComparison.of_measured(
         [turns(alternating, "torch"), turns(alternating, "dali", 30)]
     )
-
-
-def texts(figure: Figure) -> list[Text]:
-    found = cast("list[Text]", figure.findobj(Text))
-    return [text for text in found if text.get_text().strip() and text.get_visible()]
 
 
 def written(figure: Figure) -> list[str]:
@@ -168,15 +161,6 @@ def test_no_text_overlaps_another_or_leaves_the_page(
     alternating: Record, record: Record, kind: str
 ) -> None:
     """Whatever the names, errors and numbers are."""
+    # Lines of text may touch: an extent has room for accents.
     figure = backends_figure(many(alternating, record)[kind])
-    figure.draw_without_rendering()
-    page = figure.bbox
-    boxes = {text: text.get_window_extent() for text in texts(figure)}
-    for text, box in boxes.items():
-        inside = box.x0 >= 0 and box.y0 >= 0 and box.x1 <= page.x1 and box.y1 <= page.y1
-        assert inside, text.get_text()
-    for (one, first), (other, second) in combinations(boxes.items(), 2):
-        wide = min(first.x1, second.x1) - max(first.x0, second.x0)
-        tall = min(first.y1, second.y1) - max(first.y0, second.y0)
-        # Lines of text may touch: an extent has room for accents.
-        assert wide <= 1 or tall <= 3, (one.get_text(), other.get_text())
+    check_that_all_can_be_read(figure, wide=1, high=3)

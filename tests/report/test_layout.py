@@ -3,32 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from itertools import combinations
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import pytest
-from matplotlib.axes import Axes
-from matplotlib.text import Text
 
-from loadeval.report.comparison import Comparison
-from loadeval.report.plots import comparison_figure
 from loadeval.runlog.model import Event
+from tests.report.drawn import MS, check_that_all_can_be_read, figure_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from matplotlib.figure import Figure
-    from matplotlib.transforms import Bbox
-
     from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]
-
-MS = 1_000_000
-
-
-def figure_of(real: Run, ideal: Run | None = None) -> Figure:
-    return comparison_figure(Comparison.of(real, ideal))
 
 
 LONG = "/data/" + "W" * 3000 + "/$\\alpha_{\x1b[31m\n\u4e2d\u6587"
@@ -94,60 +81,8 @@ ALTERNATING: dict[str, dict[str, Any]] = {
 }
 
 
-@pytest.fixture(params=[*CASES, *ALTERNATING], name="figure", scope="module")
-def _figure(request: pytest.FixtureRequest, record: Record, alternating: Record) -> Figure:
-    if request.param in CASES:
-        figure = figure_of(*CASES[request.param](record))
-    else:
-        figure = figure_of(alternating(**ALTERNATING[request.param]))
-    figure.draw_without_rendering()
-    return figure
-
-
-def texts(figure: Figure) -> list[Text]:
-    found = cast("list[Text]", figure.findobj(Text))
-    return [text for text in found if text.get_visible() and text.get_text().strip()]
-
-
-def boxes(figure: Figure) -> dict[str, Bbox]:
-    """Where every text is, and every legend with its handles, in pixels."""
-    legends = [legend for legend in map(Axes.get_legend, figure.axes) if legend is not None]
-    inside = {id(text) for legend in legends for text in legend.get_texts()}
-    found = {
-        f"{number}: {text.get_text()}": text.get_window_extent()
-        for number, text in enumerate(texts(figure))
-        if id(text) not in inside
-    }
-    return found | {f"legend {i}": legend.get_window_extent() for i, legend in enumerate(legends)}
-
-
-def overlap(one: Bbox, other: Bbox) -> bool:
-    # Half a pixel of rounding is no overlap.
-    wide = min(one.x1, other.x1) - max(one.x0, other.x0)
-    high = min(one.y1, other.y1) - max(one.y0, other.y0)
-    return bool(wide > 0.5 and high > 0.5)
-
-
-def test_no_texts_overlap(figure: Figure) -> None:
-    """Every text and legend has its place for itself."""
-    found = boxes(figure)
-    assert [
-        pair for pair in combinations(found, 2) if overlap(found[pair[0]], found[pair[1]])
-    ] == []
-
-
-def test_no_text_is_cut_off(figure: Figure) -> None:
-    """Every text is inside of the figure."""
-    width, height = figure.canvas.get_width_height()
-    outside = [
-        text
-        for text, box in boxes(figure).items()
-        if box.x0 < 0 or box.y0 < 0 or box.x1 > width or box.y1 > height
-    ]
-    assert outside == []
-
-
-def test_type_is_large(figure: Figure) -> None:
-    """No type is smaller than a hundredth of the figure's width: it can be read at half size."""
-    width = figure.get_size_inches()[0] * 72
-    assert min(text.get_fontsize() for text in texts(figure)) / width > 0.0125
+@pytest.mark.parametrize("name", [*CASES, *ALTERNATING])
+def test_everything_can_be_read(name: str, record: Record, alternating: Record) -> None:
+    """Every text and legend has its place for itself, inside, in type that half the size allows."""
+    runs = CASES[name](record) if name in CASES else (alternating(**ALTERNATING[name]),)
+    check_that_all_can_be_read(figure_of(*runs))

@@ -8,47 +8,23 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 from matplotlib.colors import to_rgba
-from matplotlib.patches import Rectangle
 
-from loadeval.report.comparison import Comparison
-from loadeval.report.plots import comparison_figure
 from loadeval.report.waits import BINS, outliers, thinned
+from tests.report.drawn import MS, bars, figure_of, legend, written
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]
 
-MS = 1_000_000
-
-
-def figure_of(real: Run, ideal: Run | None = None) -> Figure:
-    return comparison_figure(Comparison.of(real, ideal))
-
 
 def panels(real: Run, ideal: Run) -> tuple[Axes, Axes, Axes]:
     throughput, time, waits = figure_of(real, ideal).axes
     return throughput, time, waits
-
-
-def bars(axes: Axes) -> list[tuple[float, float, float]]:
-    """Left end, width and height of each bar."""
-    found = [patch for patch in axes.patches if isinstance(patch, Rectangle)]
-    return [(bar.get_x(), bar.get_width(), bar.get_height()) for bar in found]
-
-
-def written(axes: Axes) -> list[str]:
-    return [text.get_text() for text in axes.texts]
-
-
-def legend(axes: Axes) -> list[str]:
-    found = axes.get_legend()
-    return [] if found is None else [text.get_text() for text in found.get_texts()]
 
 
 def test_throughput_in_the_units_of_the_run(record: Record) -> None:

@@ -15,11 +15,10 @@ import pytest
 
 from loadeval.analysis.headroom import compare, headroom
 from loadeval.errors import RunLogError, UsageError
-from loadeval.report.comparison import Comparison
-from loadeval.report.plots import comparison_figure, plot_comparison
+from loadeval.report.plots import plot_comparison
 from loadeval.report.wording import duration, estimated, headline
 from loadeval.runlog.model import Event
-from loadeval.runlog.writer import write_metrics
+from tests.report.drawn import figure_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -30,12 +29,6 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]
-
-MS = 1_000_000
-
-
-def figure_of(real: Run, ideal: Run | None = None) -> Figure:
-    return comparison_figure(Comparison.of(real, ideal))
 
 
 def test_title_states_the_finding(record: Record) -> None:

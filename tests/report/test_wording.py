@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -71,92 +71,62 @@ def test_number_has_three_digits_or_is_whole(value: float, text: str) -> None:
     assert number(value) == text
 
 
-def test_what_is_not_known_is_told_in_words() -> None:
-    """None is never a number."""
-    assert (share(None), speedup(None), size(None)) == ("not measured", "not measured", "unknown")
+@pytest.mark.parametrize(
+    ("told", "text"),
+    [
+        (share(None), "not measured"),
+        (share(0.0), "0.0%"),
+        (share(0.0001), "under 0.1%"),  # not rounded to nothing
+        (share(0.456), "45.6%"),
+        (speedup(None), "not measured"),
+        (speedup(1.034), "1.03x"),  # two decimals above and below 1
+        (speedup(0.9849), "0.98x"),
+        (speedup(0.0123), "0.0123x"),
+        (estimated(None, speedup), "not measured"),
+        (estimated(Estimate(1.661, None, None), speedup), "1.66x"),
+        (estimated(Estimate(1.661, 1.64, 1.68), speedup), "1.66x [1.64x, 1.68x]"),
+        (size(None), "unknown"),
+        (size(12), "12 bytes"),
+        (size(4_816_896), "4.82 MB"),
+        (size(3e9), "3.00 GB"),
+        (counted(1, "batch", "batches"), "1 batch"),
+        (counted(2000, "batch", "batches"), "2,000 batches"),
+        (printable("a\x1b[31m\n\u202e\ud800b"), r"a\x1b[31m\n\u202e\ud800b"),  # nothing steers
+        (printable("Läufer 中文"), "Läufer 中文"),
+        (shortened("short", 10), "short"),
+        (shortened("beginning-middle-end", 10), "begi...end"),
+    ],
+)
+def test_figures_and_names_in_words(told: str, text: str) -> None:
+    """None is never a number, and what a terminal would obey becomes visible."""
+    assert told == text
 
 
-def test_a_small_share_is_not_rounded_to_nothing() -> None:
-    """A share above 0 does not read 0.0%."""
-    assert (share(0.0), share(0.0001), share(0.456)) == ("0.0%", "under 0.1%", "45.6%")
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [({}, "100 images/s"), ({"samples": None}, "25.0 batches/s"), ({"warmup": 99}, "not measured")],
+)
+def test_throughput(record: Callable[..., Run], options: dict[str, Any], text: str) -> None:
+    """In samples under their name where they are counted, in batches where they are unknown."""
+    assert throughput(summarise(record(**options)), "images") == text
 
 
-def test_size_in_decimal_units() -> None:
-    """Bytes are told in kB, MB, GB."""
-    assert (size(12), size(4_816_896), size(3e9)) == ("12 bytes", "4.82 MB", "3.00 GB")
-
-
-def test_counted_has_its_plural() -> None:
-    """One is singular."""
-    assert counted(1, "batch", "batches") == "1 batch"
-    assert counted(2000, "batch", "batches") == "2,000 batches"
-
-
-def test_printable_escapes_what_steers_a_terminal() -> None:
-    """Escape sequences, line ends, direction marks and lone surrogates become visible."""
-    assert printable("a\x1b[31m\n\u202e\ud800b") == r"a\x1b[31m\n\u202e\ud800b"
-
-
-def test_printable_keeps_letters_of_any_script() -> None:
-    """What can be shown stays as it is."""
-    assert printable("Läufer 中文") == "Läufer 中文"
-
-
-def test_shortened_keeps_beginning_and_end() -> None:
-    """A long name loses its middle, and is as long as asked for."""
-    assert shortened("short", 10) == "short"
-    assert shortened("beginning-middle-end", 10) == "begi...end"
-
-
-def test_throughput_in_samples(record: Callable[..., Run]) -> None:
-    """Where samples are counted they are told under their name."""
-    assert throughput(summarise(record()), "images") == "100 images/s"
-
-
-def test_throughput_in_batches(record: Callable[..., Run]) -> None:
-    """Where samples are unknown batches are told."""
-    assert throughput(summarise(record(samples=None)), "images") == "25.0 batches/s"
-
-
-def test_throughput_of_an_unmeasured_run(record: Callable[..., Run]) -> None:
-    """Without a steady batch there is no throughput."""
-    assert throughput(summarise(record(warmup=99)), "images") == "not measured"
-
-
-def test_headline_highly_input_bound(record: Callable[..., Run]) -> None:
-    """Waits of three steps each make training four times as fast without."""
-    assert headline(compare(record(), record("replay"))) == (
-        "Highly input-bound: training would be 4.00x as fast if loading were free "
-        "(95% interval 4.00x to 4.00x)"
-    )
-
-
-def test_headline_moderately_input_bound(record: Callable[..., Run]) -> None:
-    """A wait of a tenth of the step is moderate."""
-    real = record(waits_ns=[MS] * 30)
-    assert headline(compare(real, record("replay"))) == (
-        "Moderately input-bound: training would be 1.10x as fast if loading were free "
-        "(95% interval 1.10x to 1.10x)"
-    )
-
-
-@pytest.mark.parametrize(("step_ns", "ratio"), [(10 * MS, "1.00x"), (9_700_000, "0.97x")])
-def test_headline_no_faster(record: Callable[..., Run], step_ns: int, ratio: str) -> None:
-    """A speed-up of 1, or below, is told as no faster."""
-    real = record(waits_ns=[0] * 30, step_ns=step_ns)
-    assert headline(compare(real, record("replay"))) == (
-        "Not input-bound: training would be no faster if loading were free "
-        f"(95% interval {ratio} to {ratio})"
-    )
-
-
-def test_headline_without_an_interval(record: Callable[..., Run]) -> None:
-    """Where none could be had, none is told."""
-    found = compare(record(), record("replay"))
-    found = replace(found, speedup=Estimate(4.0, None, None))
-    assert headline(found) == (
-        "Highly input-bound: training would be 4.00x as fast if loading were free"
-    )
+@pytest.mark.parametrize(
+    ("wait_ns", "step_ns", "text"),
+    [
+        (30 * MS, 10 * MS, "Highly input-bound: training would be 4.00x as fast"),
+        (MS, 10 * MS, "Moderately input-bound: training would be 1.10x as fast"),
+        (0, 10 * MS, "Not input-bound: training would be no faster"),
+        (0, 9_700_000, "Not input-bound: training would be no faster"),
+    ],
+)
+def test_headline(record: Callable[..., Run], wait_ns: int, step_ns: int, text: str) -> None:
+    """The verdict, the speed-up, and its interval where there is one."""
+    found = compare(record(waits_ns=[wait_ns] * 30, step_ns=step_ns), record("replay"))
+    ratio = f"{(wait_ns + step_ns) / (10 * MS):.2f}x"
+    said = f"{text} if loading were free"
+    assert headline(found) == f"{said} (95% interval {ratio} to {ratio})"
+    assert "interval" not in headline(replace(found, speedup=Estimate(4.0, None, None)))
 
 
 def test_headline_of_a_span(alternating: Callable[..., Run]) -> None:
@@ -169,18 +139,6 @@ def test_headline_of_an_alternating_run_without_pairs(alternating: Callable[...,
     """It is said why there is nothing to compare."""
     found = headroom(alternating(pairs=0))
     assert headline(found) == f"Inconclusive: {found.reason}"
-
-
-def test_estimates_have_their_interval_in_brackets() -> None:
-    """Value and ends are told alike; without an interval the value stands alone."""
-    assert estimated(Estimate(1.661, 1.64, 1.68), speedup) == "1.66x [1.64x, 1.68x]"
-    assert estimated(Estimate(1.661, None, None), speedup) == "1.66x"
-    assert estimated(None, speedup) == "not measured"
-
-
-def test_factors_have_two_decimals() -> None:
-    """Above and below 1, so that an interval reads alike at both ends."""
-    assert [speedup(ratio) for ratio in (1.034, 0.9849, 0.0123)] == ["1.03x", "0.98x", "0.0123x"]
 
 
 def test_headline_inconclusive(record: Callable[..., Run]) -> None:

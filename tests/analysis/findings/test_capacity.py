@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loadeval.analysis.findings.case import Case
 from loadeval.runlog.model import LoaderInfo
 
 if TYPE_CHECKING:
@@ -297,6 +298,13 @@ def test_too_many_for_what_is_not_known(
     told, why = outcome("too many workers", run)
     assert told == "not measured"
     assert why.startswith(reason)
+
+
+def test_a_log_by_itself_tells_neither_paces_nor_turns(make_run: MakeRun) -> None:
+    """Nor is a loader without known workers taken for one that loads while it is waited for."""
+    case = Case.of(make_run([50] * 40, loader=LoaderInfo("loader")))
+    assert not case.in_turn
+    assert case.paces == ()
 
 
 def test_a_log_in_which_training_waits(make_run: MakeRun, finding: Find, outcome: Ask) -> None:

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.findings.finding import Finding
     from loadeval.runlog.model import Run
 
+pytestmark = pytest.mark.slow
+
 MS = 0.001
 Numbers = Dataset[torch.Tensor]
 

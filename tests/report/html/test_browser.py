@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     Record = Callable[..., Run]
     Write = Callable[..., Path]
 
+pytestmark = pytest.mark.slow
+
 MS = 1_000_000
 RANGES = """(name) => document.getElementById("plot-" + name).layout.xaxis.range"""
 HOVERED = """() =>

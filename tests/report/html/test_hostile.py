@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     Record = Callable[..., Run]
     Write = Callable[..., Path]
 
+pytestmark = pytest.mark.slow
+
 PAYLOADS = (
     "</script><script>window.owned=1</script>",
     "<!--<script>window.owned=1;</script>",

@@ -1,0 +1,64 @@
+"""What holds for every command that reads runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.cli.commands import imported_by, record, runner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+READING = ["show", "compare", "report", "export", "watch"]
+FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas"}
+DRAWING = {"matplotlib", "plotly", "jinja2"}
+
+
+@pytest.mark.parametrize("command", READING)
+def test_no_run_is_wrong_usage(command: str) -> None:
+    """At least one file is needed."""
+    code, out, err = runner(command)()
+    assert (code, out) == (2, "")
+    assert "RUN" in err
+
+
+@pytest.mark.parametrize("command", READING)
+def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
+    """The message is one line on stderr that cannot steer the terminal; stdout has nothing."""
+    good, bad = record(tmp_path / "good.jsonl"), tmp_path / "bad.jsonl"
+    bad.write_text("no log\n")
+    options = {"watch": ["--once"], "export": ["--format", "csv"]}.get(command, [])
+    several = [good] if command in {"show", "compare", "report"} else []
+    for path, message in ((tmp_path / "\x1b[2J", r"\x1b[2J"), (bad, "is not JSON in UTF-8")):
+        code, out, err = runner(command)(*several, path, *options)
+        assert (code, out) == (1, "")
+        assert err.startswith("Error: ")
+        assert message in err
+        assert "\x1b" not in err
+        assert err.count("\n") == 1
+    assert not list(tmp_path.glob("*.html"))
+
+
+@pytest.mark.parametrize("command", ["show", "compare"])
+def test_exit_codes_are_in_the_help(command: str) -> None:
+    """What an exit code means is said where the command is described."""
+    _, out, _ = runner(command)("--help")
+    assert "Exit codes: 0 done; 1 a file could not be read" in " ".join(out.split())
+
+
+def test_nothing_is_imported_that_a_command_does_not_need(tmp_path: Path) -> None:
+    """No framework for any, and no library that draws unless something is drawn."""
+    runs = [record(tmp_path / f"{mode}.jsonl", mode) for mode in ("log", "replay")]
+    for arguments in (
+        ["--help"],
+        ["report", "--help"],
+        ["show", *runs],
+        ["compare", *runs],
+        ["compare", runs[0], record(tmp_path / "other.jsonl")],
+        ["export", runs[0], "-f", "chrome"],
+        ["export", runs[0], "-f", "csv"],
+        ["doctor"],
+    ):
+        assert not imported_by(*arguments) & (FRAMEWORKS | DRAWING), arguments
