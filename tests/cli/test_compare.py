@@ -14,7 +14,7 @@ from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.analysis.summary import summarise
 from loadeval.report.findings import diagnosis_as_dict
 from loadeval.report.readings import readings_as_dict
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.reader import read_run
 from tests.cli.commands import COMMAND, record, runner
 
 Logs = tuple[Path, Path]

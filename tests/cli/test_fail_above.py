@@ -12,7 +12,7 @@ from loadeval.analysis.gate import gate
 from loadeval.analysis.headroom import Headroom, compare, headroom
 from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.verdict import INCONCLUSIVE, TOO_RARE, TOO_WIDE
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.reader import read_run
 from tests.cli.commands import record, runner
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from loadeval.errors import RunLogError, UsageError
 from loadeval.report.plots import plot_comparison
 from loadeval.report.wording import duration, estimated, headline
 from loadeval.runlog.model import Event
+from loadeval.runlog.writer import write_metrics
 from tests.report.drawn import figure_of
 
 if TYPE_CHECKING:
