@@ -96,7 +96,7 @@ def test_runs_that_cannot_be_told_exit_with_1(logs: Logs, tmp_path: Path) -> Non
     for runs, message in (
         ([tmp_path / "none.jsonl"], "cannot read"),
         ([text], "is not JSON"),
-        ([logs[0], logs[0]], "the same file stands there twice"),
+        ([logs[0], logs[0]], "the same file was given twice"),
         ([logs[1], logs[0]], "the other way round"),
     ):
         code, out, err = run(*runs)

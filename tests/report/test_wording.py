@@ -127,7 +127,7 @@ def test_headline_highly_input_bound(record: Callable[..., Run]) -> None:
     """Waits of three steps each make training four times as fast without."""
     assert headline(compare(record(), record("replay"))) == (
         "Highly input-bound: training would be 4.00x as fast if loading were free "
-        "(95% interval 4.00x to 4.00x)"
+        "(95% CI 4.00x to 4.00x)"
     )
 
 
@@ -136,7 +136,7 @@ def test_headline_moderately_input_bound(record: Callable[..., Run]) -> None:
     real = record(waits_ns=[MS] * 30)
     assert headline(compare(real, record("replay"))) == (
         "Moderately input-bound: training would be 1.10x as fast if loading were free "
-        "(95% interval 1.10x to 1.10x)"
+        "(95% CI 1.10x to 1.10x)"
     )
 
 
@@ -146,7 +146,7 @@ def test_headline_no_faster(record: Callable[..., Run], step_ns: int, ratio: str
     real = record(waits_ns=[0] * 30, step_ns=step_ns)
     assert headline(compare(real, record("replay"))) == (
         "Not input-bound: training would be no faster if loading were free "
-        f"(95% interval {ratio} to {ratio})"
+        f"(95% CI {ratio} to {ratio})"
     )
 
 

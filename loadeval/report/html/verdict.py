@@ -64,7 +64,7 @@ def top(subject: Subject) -> list[Block]:
 def _alone(run: Run, subject: Subject) -> str:
     ((_, (_, summary)),) = subject.sides
     if summary.cycle_ns is None:
-        return "Not measured: no batch counts"
+        return "Not measured: no steady-state batches"
     if run.header.mode == "replay":
         return "Loading was free in this run: it replayed kept batches"
     pace = f", at {_rate(run)}" if _rate(run) else ""
@@ -79,7 +79,7 @@ def _rate(run: Run) -> str:
     name = shortened(unit, LONGEST_NAME)
     if found.low is None or found.high is None:
         return f"{number(found.value)} {name}/s"
-    between = f"95% interval {number(found.low)} to {number(found.high)}"
+    between = f"95% CI {number(found.low)} to {number(found.high)}"
     return f"{number(found.value)} {name}/s ({between})"
 
 
@@ -89,7 +89,7 @@ def _of_one(subject: Subject) -> list[Block]:
     keys = Keys(
         (
             ("throughput", throughput(summary, unit), ""),
-            ("cycle, mean", duration(summary.cycle_ns), ""),
+            ("iteration, mean", duration(summary.cycle_ns), ""),
             ("wait, mean", duration(summary.wait_ns), ""),
             ("step, mean", duration(summary.step_ns), ""),
         )

@@ -40,7 +40,7 @@ ORDER = [
     "Start-up of each epoch",
     "Outliers",
     "Distribution of the waits",
-    "The machine meanwhile",
+    "System metrics",
     "Settings and environment",
     "How to make this page again",
 ]
@@ -143,8 +143,7 @@ def test_one_run_that_logged(record: Record) -> None:
     """It tells how long it waited, with an interval of its pace, and compares nothing."""
     found = verdict(Subject.of([record("log")]))
     assert found == (
-        "Training waited 75.0% of the time for its batches, at 100 images/s "
-        "(95% interval 100 to 100)"
+        "Training waited 75.0% of the time for its batches, at 100 images/s (95% CI 100 to 100)"
     )
 
 
@@ -174,7 +173,7 @@ def test_runs_that_tell_little(record: Record) -> None:
     assert verdict(Subject.of([record("replay")])).startswith("Loading was free in this run")
     assert (
         verdict(Subject.of([record("log", waits_ns=(1,), warmup=5)]))
-        == "Not measured: no batch counts"
+        == "Not measured: no steady-state batches"
     )
 
 
