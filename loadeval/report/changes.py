@@ -7,17 +7,32 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.findings.case import Case
 from loadeval.analysis.findings.more_workers import more_workers
 from loadeval.analysis.findings.setting import prefetch_setting, workers_setting
-from loadeval.report.wording import speedup
+from loadeval.report.wording import share, shortened, speedup
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.analysis.findings.finding import Finding
+    from loadeval.analysis.findings.finding import Diagnosis, Finding
     from loadeval.report.comparison import Comparison
 
 QUIET = "measure again on a quiet machine"
 ALTERNATE = "measure with mode='alternate'"
+IN_SHORT = ("finding", "lost", "evidence", "what to change")
+LONGEST_CHANGE = 44
 FEW_MEASURED = "see the batches that --full lists"
+
+
+def findings_in_short(diagnosis: Diagnosis, comparison: Comparison) -> list[tuple[str, ...]]:
+    """For each finding its rule, what it costs, how sure it is and what to change."""
+    return [
+        (
+            one.rule,
+            "unknown" if one.cost_share is None else share(one.cost_share),
+            one.confidence,
+            shortened(change_for(one, comparison), LONGEST_CHANGE),
+        )
+        for one in diagnosis.findings
+    ]
 
 
 def change_for(finding: Finding, comparison: Comparison) -> str:

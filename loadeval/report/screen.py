@@ -8,7 +8,7 @@ from loadeval.analysis.backends import ranked
 from loadeval.analysis.verdict import INCONCLUSIVE
 from loadeval.report.backends_text import headline as backends_headline
 from loadeval.report.backends_text import measured_in_words
-from loadeval.report.changes import change_for
+from loadeval.report.changes import IN_SHORT, findings_in_short
 from loadeval.report.facts import measured
 from loadeval.report.folding import table_lines, wrapped
 from loadeval.report.wording import (
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 MOST_LINES = 25
 LONGEST_NAME = 16
-LONGEST_CHANGE = 44
 NONE = "-"
 Part = list[str]
 
@@ -131,11 +130,7 @@ def _findings(found: Comparison, diagnosis: Diagnosis, width: int, room: int) ->
         unknown = sum(check.outcome == "not measured" for check in diagnosis.checks)
         asked = counted(len(diagnosis.checks) - unknown, "check", "checks")
         return [f"Findings: none in {asked}; {unknown} not measured"]
-    rows = [["finding", "lost", "evidence", "what to change"]]
-    for one in diagnosis.findings:
-        cost = "unknown" if one.cost_share is None else share(one.cost_share)
-        change = shortened(change_for(one, found), LONGEST_CHANGE)
-        rows.append([one.rule, cost, one.confidence, change])
+    rows = [IN_SHORT, *findings_in_short(diagnosis, found)]
     return _fitting([[line] for line in table_lines(rows, width)], room)
 
 

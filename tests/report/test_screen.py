@@ -11,10 +11,9 @@ from loadeval.analysis.backends import failed, result_of
 from loadeval.analysis.findings.diagnosis import RULES, diagnose
 from loadeval.analysis.findings.finding import Diagnosis, Finding
 from loadeval.report.backends import BackendComparison
-from loadeval.report.changes import CHANGES, change_for
+from loadeval.report.changes import CHANGES, LONGEST_CHANGE, change_for
 from loadeval.report.comparison import Comparison
 from loadeval.report.screen import (
-    LONGEST_CHANGE,
     MOST_LINES,
     backends_screen,
     comparison_screen,

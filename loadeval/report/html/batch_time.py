@@ -73,7 +73,7 @@ def batch_time(subject: Subject) -> Section:
     values = [(row.name, row.words) for row in rows]
     return Section(
         "batch-time",
-        "Where a batch's time goes",
+        "Time of a batch",
         (
             Figure("batch-time", caption, *_drawn(rows, parts)),
             listed("Time of a batch, with 95% intervals", "", values, folded=True),

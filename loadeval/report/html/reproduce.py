@@ -44,5 +44,5 @@ def reproduce(subject: Subject, files: Sequence[Path], output: Path) -> Section:
     )
     files_table = Table("The files", HEAD, rows)
     return Section(
-        "reproduce", "How to make this page again", (Text((made,)), Code(commands), files_table)
+        "reproduce", "Reproduce", (Text((made,)), Code(commands), files_table)
     )

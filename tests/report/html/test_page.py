@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 ORDER = [
-    "How fast training is, and could be",
-    "Where a batch's time goes",
-    "What was found, and what to change",
-    "Waits and steps over the run",
-    "Start-up of each epoch",
+    "Throughput",
+    "Time of a batch",
+    "Findings",
+    "Timeline",
+    "Epoch starts",
     "Outliers",
-    "Distribution of the waits",
+    "Waits",
     "System metrics",
-    "Settings and environment",
-    "How to make this page again",
+    "Settings",
+    "Reproduce",
 ]
 
 
@@ -164,7 +164,7 @@ def test_a_file_of_dali(tmp_path: Path, write: Write) -> None:
     metrics = {"mode": "log", "total_batches": 3, "total_time": 0.1, "cached_batches": 0}
     path.write_text(json.dumps({**metrics, "batch_times": [0.01, 0.02, 0.01]}))
     text = outlined(write([read_run(path)])).text
-    assert "How fast training is, and could be" in text
+    assert "Throughput" in text
     assert "not measured" in text
 
 
