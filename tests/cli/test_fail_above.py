@@ -174,4 +174,4 @@ def test_a_bound_is_a_percentage(alternated: Path, bound: str) -> None:
 def test_the_exit_codes_are_in_the_help() -> None:
     """What 3 and 4 mean is said where the command is described."""
     words = " ".join(run("--help")[1].split())
-    assert "3 surely more is lost; 4 that cannot be told." in words
+    assert "3 loss above it (whole 95% CI); 4 undecided." in words
