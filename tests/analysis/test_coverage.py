@@ -193,7 +193,9 @@ def test_the_evaluator_finds_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.speedup.high is not None
     assert found.speedup.low <= 1.8 <= found.speedup.high
     assert found.verdict == "highly input-bound"
-    assert found.required == pytest.approx(0.8, rel=0.1)
+    assert found.loader_only_ns is not None
+    assert found.ideal_ns is not None
+    assert found.loader_only_ns / found.ideal_ns == pytest.approx(0.8, rel=0.1)
     assert "loads nothing while a step runs" in found.advice
     assert found.samples_per_batch == 4.0
     assert found.not_measured == ()
