@@ -12,11 +12,11 @@ from loadeval.evaluator import LoaderEvaluator
 from loadeval.in_place import evaluate_in_place
 from loadeval.report.backends import BackendComparison
 from loadeval.report.plots import plot_comparison
-from loadeval.runlog.metrics import read_run
 from loadeval.runlog.model import LoaderInfo, Run
+from loadeval.runlog.reader import read_run
 from loadeval.runtime.adapter import Adapter, IterableAdapter
-from loadeval.runtime.backend import Backend
-from loadeval.runtime.tree import is_array, leaves, map_leaves
+from loadeval.runtime.backends import Backend
+from loadeval.runtime.batch import is_array, leaves, map_leaves
 
 __all__ = [
     "Adapter",

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.errors import UsageError
-from loadeval.probes.named import NAMES, probes_named
+from loadeval.probes import NAMES, probes_named
 from loadeval.report.backends import BackendComparison
-from loadeval.runtime.backend import Backend
-from loadeval.runtime.contest import Contest
-from loadeval.runtime.sampler import Probes
+from loadeval.runtime.backends import Backend, BackendRunner
+from loadeval.runtime.metrics_thread import Probes
 from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 
 if TYPE_CHECKING:
@@ -44,8 +43,8 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
 
     Backends take turns, in random order in each of several rounds, so that drift of the machine
     hits all alike; who has no turn is at rest. In its turn a backend begins a new epoch, whose
-    start-up and wash-out are left out, and serves blocks of real batches and blocks of batches
-    that were pulled ahead into memory, as `LoaderEvaluator(mode="alternate")` does. A turn goes
+    start-up and warm-up are left out, and serves blocks of real batches and blocks of batches
+    that were prefetched into memory, as `LoaderEvaluator(mode="alternate")` does. A turn goes
     on over as many epochs as it takes; one that ends within an epoch leaves the rest of it, so
     let loaders shuffle.
 
@@ -61,7 +60,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         unit: what the samples are called in reports: images, videos.
         log_dir: a folder for a run log of each backend, named after it, with all its turns.
         overwrite: whether these may replace files.
-        max_cache_bytes: more than this is not pulled ahead at once.
+        max_cache_bytes: more than this is not prefetched at once.
         seed: of the order of turns and blocks.
         probes: what is read of the machine meanwhile, as for LoaderEvaluator; () for nothing.
         probe_interval_s: seconds between two readings.
@@ -95,15 +94,15 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         )
     chosen = _checked(backends)
     logs = {} if log_dir is None else _logs(chosen, Path(log_dir))
-    contest = Contest(
+    runner = BackendRunner(
         chosen, settings, lambda: Probes(probes_named(settings.probes), probe_interval_s)
     )
-    if contest.unlike and not unequal:
+    if runner.unlike and not unequal:
         raise UsageError(
-            f"{'; '.join(contest.unlike)}; pass a converter, Backend(loader, convert=...), or "
+            f"{'; '.join(runner.unlike)}; pass a converter, Backend(loader, convert=...), or "
             "unequal=True if that is meant"
         )
-    return BackendComparison.of_measured(contest.run(step, logs), contest.unlike)
+    return BackendComparison.of_measured(runner.run(step, logs), runner.unlike)
 
 
 def _checked_rounds(rounds: object) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 import weakref
 from dataclasses import replace
 from functools import partial
@@ -10,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.headroom import Headroom, headroom
 from loadeval.analysis.intervals import is_precise
-from loadeval.errors import UsageError
-from loadeval.probes.named import NAMES, probes_named
-from loadeval.runtime.dali_names import DALINames
+from loadeval.errors import LoadevalWarning, UsageError
+from loadeval.probes import NAMES, probes_named
+from loadeval.runlog.writer import metrics_of, span_of, summary_of, write_metrics
+from loadeval.runtime.adapter import length_of
 from loadeval.runtime.measurement import Measurement, free_name
-from loadeval.runtime.proxy import LoaderProxy
-from loadeval.runtime.sampler import Probes
+from loadeval.runtime.metrics_thread import Probes
 from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
 
 if TYPE_CHECKING:
@@ -26,7 +27,151 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from loadeval.runlog.model import Run
-    from loadeval.runtime.cache import BatchCache
+    from loadeval.runtime.replay import BatchCache
+
+OWN = frozenset({"_loader", "_measurement", "_closer"})
+"""What a LoaderEvaluator keeps in itself."""
+
+
+class LoaderProxy:
+    """Has every attribute of `_loader`, to read and to write, beside its own.
+
+    Its own are those that its class has, and those named OWN.
+    """
+
+    _loader: Any
+    _measurement: Measurement
+
+    def __bool__(self) -> bool:
+        return bool(self._loader)
+
+    def __getattr__(self, name: str) -> Any:
+        if _is_special(name) or name in OWN:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        if name == "dataset":
+            self._measurement.adapter.dataset_was_read()
+        return getattr(self._loader, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in OWN or _is_special(name) or hasattr(type(self), name):
+            object.__setattr__(self, name, value)
+        else:
+            setattr(self._loader, name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(self._loader, name)
+
+    def __dir__(self) -> list[str]:
+        return sorted({*object.__dir__(self), *dir(self._loader)})
+
+
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
+class DALINames:
+    """What a measurement was made with, and its figures, under the names of DALI's class."""
+
+    _loader: Any
+    _measurement: Measurement
+
+    def _measure_anew(self, settings: Settings) -> None:
+        """Begin another run, with other settings; see LoaderEvaluator."""
+        raise NotImplementedError
+
+    @property
+    def dataloader(self) -> Any:
+        """The wrapped loader."""
+        return self._loader
+
+    @property
+    def mode(self) -> str:
+        """Which mode it has, "log", "replay" or "alternate"; another one begins a new run."""
+        return self._measurement.settings.mode
+
+    @mode.setter
+    def mode(self, mode: Any) -> None:
+        if mode != self.mode:
+            self._measure_anew(replace(self._measurement.settings, mode=mode))
+
+    @property
+    def num_cached_batches(self) -> int:
+        """How many batches replay was asked to keep; another number begins a new replay."""
+        return self._measurement.settings.num_cached_batches
+
+    @num_cached_batches.setter
+    def num_cached_batches(self, batches: int) -> None:
+        settings = replace(self._measurement.settings, num_cached_batches=batches)
+        if self.mode == "replay" and batches != self.num_cached_batches:
+            self._measure_anew(settings)
+        self._measurement.settings = settings
+
+    @property
+    def metrics_file(self) -> str | os.PathLike[str] | None:
+        """Where `save_metrics()` writes."""
+        return self._measurement.settings.metrics_file
+
+    @metrics_file.setter
+    def metrics_file(self, path: str | os.PathLike[str] | None) -> None:
+        self._measurement.settings = replace(self._measurement.settings, metrics_file=path)
+
+    @property
+    def batch_times(self) -> list[float]:
+        """The waits of all epochs, in seconds."""
+        found: list[float] = self.get_metrics().get("batch_times", [])
+        return found
+
+    @property
+    def start_time(self) -> float | None:
+        """When the first batch was asked for, in seconds since 1970; None before that."""
+        started_s, _ = span_of(self._measurement.recorder.run())
+        return started_s
+
+    @property
+    def end_time(self) -> float | None:
+        """When the last epoch was at its end, in seconds since 1970; None before that."""
+        _, ended_s = span_of(self._measurement.recorder.run())
+        return ended_s
+
+    @property
+    def cached_batches(self) -> list[Any]:
+        """The kept batches; none in log mode."""
+        return [] if self._measurement.cache is None else self._measurement.cache.batches
+
+    @property
+    def cache_ready(self) -> bool:
+        """Whether batches are kept."""
+        return self._measurement.cache is not None
+
+    def get_metrics(self) -> dict[str, Any]:
+        """The figures of DALI's class, times in seconds, over all epochs; {} before any batch.
+
+        Keys: mode, total_batches, total_time, avg_batch_time, min_batch_time, max_batch_time,
+        batch_times (the waits), cached_batches, cache_ready.
+        """
+        return metrics_of(self._measurement.recorder.run())
+
+    def save_metrics(self, filename: str | os.PathLike[str] | None = None) -> None:
+        """Write `get_metrics()`, and the whole run beside it, as JSON that `read_run` reads.
+
+        Without a filename here or in `metrics_file` nothing is written, with a warning.
+        """
+        path = filename if filename is not None else self.metrics_file
+        if path is None:
+            warnings.warn(
+                "the metrics were not saved: no filename was given, here or as metrics_file=",
+                LoadevalWarning,
+                stacklevel=2,
+            )
+            return
+        write_metrics(self._measurement.recorder.run(), path)
+
+    def print_summary(self) -> None:
+        """Print the wrapped loader and the figures of `get_metrics()`, in a few lines."""
+        dataset = getattr(self._loader, "dataset", None)
+        length = None if dataset is None else length_of(dataset)
+        text = summary_of(self._measurement.recorder.run(), length)
+        print(text)  # noqa: T201 - what the method is for
 
 
 class LoaderEvaluator(DALINames, LoaderProxy):
@@ -35,7 +180,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
     In `log` mode it serves the loader as it is. In `replay` mode it keeps
     `num_cached_batches` batches while it is made, stops the loader's workers, and serves the
     kept batches again and again, as if loading were free. In `alternate` mode it does both in
-    one run: blocks of real loading, and blocks of batches that it pulled ahead, in random
+    one run: blocks of real loading, and blocks of batches that it prefetched, in random
     order; every batch is served once. With workers some come a few places earlier or later than by
     itself; without, a dataset and a training step that draw from one random generator draw other
     numbers. `headroom()` has the result.
@@ -69,7 +214,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
             speed-up, 0.05 say; not in distributed training, where all ranks must agree.
         seed: of the order of the blocks.
         probes: what is read of the machine beside the batches: "gpu", "host", or objects with the
-            methods of `loadeval.runtime.sampler.Probe`; () for nothing.
+            methods of `loadeval.runtime.metrics_thread.Probe`; () for nothing.
         probe_interval_s: seconds between two readings.
         annotate: "nvtx" or "torch": waits and steps are named ranges, `loadeval.wait real` say,
             which Nsight Systems or torch's profiler shows (docs/export.md).
@@ -149,7 +294,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
     def _measure_anew(self, settings: Settings) -> None:
         if settings.log_file is not None:
             settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
-        self._measurement.recording.expects_batches = False
+        self._measurement.recorder.expects_batches = False
         self.close()
         self._wrap(self._loader, settings)
 
@@ -171,7 +316,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
 
     def recorded(self) -> Run:
         """Everything measured so far, of all epochs; read from the log where there is one."""
-        return self._measurement.recording.run()
+        return self._measurement.recorder.run()
 
     def headroom(self) -> Headroom:
         """How much faster training would be if loading were free, measured in `alternate` mode.
@@ -207,5 +352,5 @@ def _restored(
         settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
     copy = kind.__new__(kind)
     copy._wrap(loader, settings, cache)  # noqa: SLF001 - its own class
-    copy._measurement.recording.expects_batches = False  # noqa: SLF001 - who copies may not iterate
+    copy._measurement.recorder.expects_batches = False  # noqa: SLF001 - who copies may not iterate
     return copy

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.evaluator import LoaderEvaluator
+from loadeval.runtime.batch import is_array, leaves
 from loadeval.runtime.registry import adapter_for
-from loadeval.runtime.tree import is_array, leaves
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

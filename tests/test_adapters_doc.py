@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from loadeval import Adapter, IterableAdapter, LoaderEvaluator, LoadevalWarning, read_run
-from loadeval.runtime.registrations import Registration, registrations
+from loadeval.runtime.registry import Registration, registrations
 from loadeval.testing import AdapterContract
 
 DOCUMENT = (Path(__file__).parents[1] / "docs" / "adapters.md").read_text(encoding="utf-8")

@@ -13,9 +13,9 @@ import pytest
 
 from loadeval.analysis.headroom import HIGH_SHARE, MODERATE_SHARE, Headroom
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.lines import KINDS, decode
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.codec import KINDS, decode
 from loadeval.runlog.model import CacheInfo, LoaderInfo
+from loadeval.runlog.reader import read_run
 from loadeval.testing import FakeClock, ScriptedLoader
 
 RUN_LOG = Path(__file__).parents[1] / "docs" / "run-log.md"

@@ -18,7 +18,7 @@ import pytest
 from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, UsageError, read_run
 from loadeval.analysis.headroom import compare
 from loadeval.analysis.summary import summarise
-from loadeval.runtime.stage import CHUNK
+from loadeval.runtime.loop import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

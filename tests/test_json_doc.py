@@ -21,6 +21,7 @@ from loadeval.cli.main import app
 from loadeval.probes.driver import Driver
 from loadeval.runlog.metrics import write_metrics
 from loadeval.runlog.model import Event
+from loadeval.runlog.writer import write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader
 
 PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text(encoding="utf-8")

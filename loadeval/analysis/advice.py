@@ -70,6 +70,8 @@ def where_to_look(required: float | None, waits: bool, ahead: bool) -> str:
     `required` is None where the loader alone was not timed; `ahead` is False where the loader
     is known to load nothing ahead of time.
     """
+    if waits and not ahead:
+        return IN_TURN
     if required is None:
         return WAITING if waits else f"{INTERFERING} {BATCH_DEPENDENT}"
     if required > 1:
@@ -78,4 +80,4 @@ def where_to_look(required: float | None, waits: bool, ahead: bool) -> str:
     enough = ENOUGH_CAPACITY.format(required=required)
     if not waits:
         return f"{enough} {INTERFERING}"
-    return f"{enough} {UNEVEN if ahead else IN_TURN}"
+    return f"{enough} {UNEVEN}"

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.intervals import Series
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.steps import Steps
+    from loadeval.runlog.model import Run, Steps
 
     Rows = npt.NDArray[np.bool_]
 

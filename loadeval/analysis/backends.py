@@ -15,7 +15,7 @@ from loadeval.analysis.headroom import headroom
 from loadeval.analysis.rounds import counted_of, loader_alone, throughput, throughput_ratio
 from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
-from loadeval.runtime.turns import FAILURE
+from loadeval.runtime.backends import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

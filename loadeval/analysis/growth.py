@@ -27,8 +27,7 @@ from loadeval.analysis.slope import slope
 if TYPE_CHECKING:
     from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.slope import Series, Stretch
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.readings import Readings
+    from loadeval.runlog.model import Readings, Run
 
 SUBJECTS = ("process", "workers")
 LEAST_SHARE = 0.01

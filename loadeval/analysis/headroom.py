@@ -41,9 +41,10 @@ class Headroom:
     loader's workers take from the training process. Either may be negative; a step that ends by
     waiting for a device is shorter when the device had work during the wait. `lost_share` =
     1 - 1 / `speedup` gives the verdict, with its interval. `required` = `loader_only_ns` /
-    `ideal_ns` is how many times as fast the loader alone would have to be. `startup_ns` is the
-    mean first wait of an epoch, `starved_ns` how long the device had nothing to do in the wait for
-    a real batch, by its own clock, and `epoch_speedup` what free loading is worth with it, over
+    `ideal_ns` is how many times as fast the loader alone would have to be; None for a loader that
+    loads nothing while a step runs, whose time is added to the step's. `startup_ns` is the mean
+    first wait of an epoch, `starved_ns` how long the device had nothing to do in the wait for a
+    real batch, by its own clock, and `epoch_speedup` what free loading is worth with it, over
     epochs as long as they are. `pairs` is None for two separate runs. What cannot be known is
     None, and `not_measured` says why, a sentence each.
     """
@@ -98,7 +99,7 @@ def headroom(run: Run) -> Headroom:
     busy = too_busy(run, pairs)
     verdict = no_pair(run, found)
     if found.gain is not None:
-        required = _required(alone_ns, found)
+        required = _required(run, alone_ns, found)
         ahead = loads_ahead(run.header.loader)
         missed_ns = missed_stall_ns(run, found)
         gain = widened(found.gain, missed_ns, found.real_batches)
@@ -169,7 +170,7 @@ def _headroom(
         lost_ns=gain and gain.lost_ns,
         waiting_ns=gain and gain.waiting_ns,
         interference_ns=gain and gain.interference_ns,
-        required=_required(loader_only_ns, found),
+        required=_required(run, loader_only_ns, found),
         startup_ns=epochs.startup_ns,
         starved_ns=starved_ns(run, "real"),
         epoch_speedup=epoch_speedup,
@@ -186,5 +187,7 @@ def _headroom(
     )
 
 
-def _required(alone_ns: float | None, found: Figures) -> float | None:
+def _required(run: Run, alone_ns: float | None, found: Figures) -> float | None:
+    if not loads_ahead(run.header.loader):
+        return None  # its time is added to the step's, however short it is
     return alone_ns / found.ideal_ns if alone_ns is not None and found.ideal_ns else None

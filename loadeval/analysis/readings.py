@@ -11,8 +11,7 @@ from loadeval.analysis.summary import steady, steady_tallies
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Arm, Column, Run
-    from loadeval.runlog.readings import Readings, Values
+    from loadeval.runlog.model import Arm, Column, Readings, Run, Values
 
 MOSTLY = 0.9
 """Of the time that a reading is about: what an arm must have of it."""

@@ -9,14 +9,12 @@ import numpy as np
 
 from loadeval.analysis.quantiles import quantiles
 from loadeval.runlog.histogram import dense
-from loadeval.runlog.model import ARMS, UNKNOWN
-from loadeval.runlog.steps import rank_in_epoch
+from loadeval.runlog.model import ARMS, UNKNOWN, rank_in_epoch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.runlog.model import Arm, Column, Run
-    from loadeval.runlog.tally import Tally
+    from loadeval.runlog.model import Arm, Column, Run, Tally
 
 __all__ = ["Summary", "Waits", "rank_in_epoch", "startups", "steady", "steady_tallies", "summarise"]
 

@@ -175,6 +175,8 @@ def _level(found: Evidence) -> Verdict:
     waits = found.gain.waiting_ns.value >= found.gain.interference_ns.value
     place = "waiting for batches" if waits else "slower steps"
     more = "" if lowest == highest else f" {found.settled_by_more}"
+    if found.share.value <= 0:
+        return Verdict(verdict, _lost(found), found.settled_by_more)
     where = advice.where_to_look(found.required, waits, found.ahead)
     return Verdict(verdict, f"{_lost(found)}, most of it in {place}", f"{where}{more}")
 

@@ -14,15 +14,13 @@ import numpy as np
 from loadeval.analysis.outliers import Outlier, Outliers
 from loadeval.analysis.standing import Stretch, Watch, added, standing
 from loadeval.analysis.summary import SECOND_NS
-from loadeval.runlog.lines import RunEnd
-from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Excerpt, Header
-from loadeval.runlog.readings import Readings
-from loadeval.runlog.tally import Tally
+from loadeval.runlog.codec import RunEnd
+from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Excerpt, Header, Readings, Tally
 from loadeval.runtime.thinning import longest_ns
 
 if TYPE_CHECKING:
     from loadeval.analysis.standing import Standing
-    from loadeval.runlog.lines import Line
+    from loadeval.runlog.codec import Line
     from loadeval.runlog.model import Column
 
 RECENT_NS = 60 * SECOND_NS

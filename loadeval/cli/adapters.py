@@ -13,10 +13,10 @@ from rich.text import Text
 
 from loadeval.cli.console import print_report
 from loadeval.report.wording import printable
-from loadeval.runtime.registrations import registrations
+from loadeval.runtime.registry import registrations
 
 if TYPE_CHECKING:
-    from loadeval.runtime.registrations import Registration
+    from loadeval.runtime.registry import Registration
 
 Row = tuple[str, ...]
 HEADINGS: Row = ("module", "adapter", "registered by", "framework")

@@ -15,7 +15,7 @@ from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
 from loadeval.report.comparison import Comparison
 from loadeval.report.wording import printable
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import typer
 from loadeval.cli.console import errors_told
 from loadeval.export.formats import Format, default_path, export_run
 from loadeval.report.wording import printable
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.reader import read_run
 
 RUN = "A run log, or a file of save_metrics(); for csv and parquet also one of DALI's."
 FORMAT = (

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.errors import UsageError
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

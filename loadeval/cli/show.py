@@ -14,8 +14,8 @@ from loadeval.report.comparison import columns
 from loadeval.report.findings import diagnosis_as_dict, diagnosis_report
 from loadeval.report.readings import readings_as_dict
 from loadeval.report.text import RunsReport
-from loadeval.runlog.metrics import read_run
 from loadeval.runlog.model import ARMS
+from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
     from loadeval.runlog.model import Run

@@ -16,7 +16,7 @@ from loadeval.analysis.watched import Watched
 from loadeval.cli.console import errors_told, print_json
 from loadeval.errors import RunLogError
 from loadeval.report.watching import waiting_for, watch_line, watch_screen
-from loadeval.runlog.following import Follower
+from loadeval.runlog.reader import Follower
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -6,9 +6,9 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 from loadeval.errors import UsageError
-from loadeval.export.delimited import write_csv
 from loadeval.export.files import NewFiles, new_files
-from loadeval.export.timeline import write_timeline
+from loadeval.export.tables import write_csv, write_parquet
+from loadeval.export.trace import write_timeline
 from loadeval.runlog.model import UNKNOWN, Run
 
 if TYPE_CHECKING:
@@ -53,9 +53,17 @@ def export_run(run: Run, form: Format, path: Path, *, overwrite: bool = False) -
     """
     if form in TIMELINES:
         _check_times(run)
-    write = _writer(form)
-    with new_files(path, overwrite=overwrite) as files:
-        write(run, path, files)
+    try:
+        write = _writer(form)
+        with new_files(path, overwrite=overwrite) as files:
+            write(run, path, files)
+    except ModuleNotFoundError as error:
+        if error.name not in PACKAGES:
+            raise
+        raise UsageError(
+            f"the format {form.value} needs the package {error.name}, which is not installed; "
+            'install it with: pip install "loadeval[export]"'
+        ) from error
     return files.paths
 
 
@@ -70,21 +78,10 @@ def _check_times(run: Run) -> None:
 
 
 def _writer(form: Format) -> Writer:
-    # Each package is imported only for the format that needs it.
-    try:
-        if form is Format.PARQUET:
-            from loadeval.export.parquet import write_parquet  # noqa: PLC0415 - see above
+    if form is Format.TENSORBOARD:
+        from loadeval.export.tensorboard import write_scalars  # noqa: PLC0415 - imports tensorboard
 
-            return write_parquet
-        if form is Format.TENSORBOARD:
-            from loadeval.export.scalars import write_scalars  # noqa: PLC0415 - see above
-
-            return write_scalars
-    except ModuleNotFoundError as error:
-        if error.name not in PACKAGES:
-            raise
-        raise UsageError(
-            f"the format {form.value} needs the package {error.name}, which is not installed; "
-            'install it with: pip install "loadeval[export]"'
-        ) from error
+        return write_scalars
+    if form is Format.PARQUET:
+        return write_parquet
     return write_csv if form is Format.CSV else write_timeline

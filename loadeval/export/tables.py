@@ -1,27 +1,98 @@
-"""A run as two tables: its batches, and what was read of the machine."""
+"""A run as two tables, its batches and its readings, in CSV or Parquet."""
 
 from __future__ import annotations
 
+import csv
+import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.runlog.codec import encode
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from loadeval.runlog.model import Column, Run
-    from loadeval.runlog.readings import Values
-    from loadeval.runlog.steps import Steps
+    from loadeval.export.files import NewFiles
+    from loadeval.runlog.model import Column, Run, Steps, Values
 
-READINGS = ("probe", "subject", "quantity", "time_ns", "value")
+READING_COLUMNS = ("probe", "subject", "quantity", "time_ns", "value")
 """The columns of the second table."""
+CHUNK = 50_000
+"""Batches that are text in memory at a time."""
+
+
+def write_csv(run: Run, path: Path, files: NewFiles) -> None:
+    """The batches at `path`, and the readings at `readings_path(path)`; unknown is empty."""
+    batches, readings = files.part(path), files.part(readings_path(path))
+    _write_rows(batches, batch_columns(run.steps), _batch_rows(run.steps))
+    _write_rows(readings, READING_COLUMNS, _reading_rows(run))
+
+
+def _write_rows(path: Path, names: Iterable[str], rows: Iterable[Iterable[Any]]) -> None:
+    with path.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(rows)
+
+
+def _batch_rows(steps: Steps) -> Iterator[Iterable[Any]]:
+    columns = batch_columns(steps)
+    for start in range(0, len(steps), CHUNK):
+        part = {name: column[start : start + CHUNK] for name, column in columns.items()}
+        cells = {name: _cells(column) for name, column in part.items()}
+        cells["arm"] = [ARMS[code] for code in part["arm"]]
+        yield from zip(*cells.values(), strict=True)
+
+
+def _cells(column: Column) -> list[Any]:
+    values: list[Any] = column.tolist()
+    if np.any(column == UNKNOWN):
+        return ["" if value == UNKNOWN else value for value in values]
+    return values
+
+
+def _reading_rows(run: Run) -> Iterator[Iterable[Any]]:
+    for one in reading_series(run):
+        for time_ns, value in zip(one.time_ns.tolist(), one.values.tolist(), strict=True):
+            known = value if isfinite(value) else ""
+            yield one.probe, one.subject, one.quantity, time_ns, known
+
+
+def write_parquet(run: Run, path: Path, files: NewFiles) -> None:
+    """The batches at `path`, and the readings at `readings_path(path)`; unknown is null.
+
+    The metadata of both have the run log's header, as JSON, under the key `loadeval`.
+    """
+    import pyarrow as pa  # noqa: PLC0415 - only for this format
+    import pyarrow.parquet as pq  # noqa: PLC0415 - as above
+
+    parts = files.part(path), files.part(readings_path(path))
+    header = {"loadeval": json.dumps(encode(run.header), default=np.generic.item)}
+    columns = batch_columns(run.steps)
+    arrays = {name: pa.array(column, mask=column == UNKNOWN) for name, column in columns.items()}
+    arrays["arm"] = pa.array(ARMS).take(arrays["arm"])
+    with parts[0].open("wb") as file:
+        pq.write_table(pa.table(arrays).replace_schema_metadata(header), file)
+    types = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.float64())
+    schema = pa.schema(zip(READING_COLUMNS, types, strict=True)).with_metadata(header)
+    with parts[1].open("wb") as file, pq.ParquetWriter(file, schema) as writer:
+        for one in reading_series(run):
+            names = (one.probe, one.subject, one.quantity)
+            texts = [pa.repeat(name, len(one.time_ns)) for name in names]
+            values = pa.array(one.values, pa.float64(), mask=~np.isfinite(one.values))
+            writer.write_table(pa.table([*texts, pa.array(one.time_ns), values], schema=schema))
 
 
 def batch_columns(steps: Steps) -> dict[str, Column]:
     """The columns of the first table; `arm` is an index into ARMS, UNKNOWN is -1."""
     return {
         "epoch": steps.epoch,
-        "batch": numbers_in_epoch(steps),
+        "batch": steps.batch,
         "arm": steps.arm,
         "pair": steps.pair,
         "request_ns": steps.request_ns,
@@ -33,13 +104,8 @@ def batch_columns(steps: Steps) -> dict[str, Column]:
     }
 
 
-def numbers_in_epoch(steps: Steps) -> Column:
-    """Which batch of its epoch each one is, counted from 0."""
-    return steps.batch
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class Series:
+class ReadingSeries:
     """One quantity of one subject, read by one probe; a value that is not known is not finite."""
 
     probe: str
@@ -49,11 +115,11 @@ class Series:
     values: Values
 
 
-def series(run: Run) -> Iterator[Series]:
+def reading_series(run: Run) -> Iterator[ReadingSeries]:
     """All that was read of the machine, quantity by quantity."""
     for found in run.readings:
         for quantity, values in found.values.items():
-            yield Series(found.probe, found.subject, quantity, found.time_ns, values)
+            yield ReadingSeries(found.probe, found.subject, quantity, found.time_ns, values)
 
 
 def readings_path(path: Path) -> Path:

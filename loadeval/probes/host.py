@@ -1,19 +1,24 @@
-"""The host: CPU, memory and reading of the training process, of its workers and of the machine."""
+"""The host: CPU, memory and reading of the training process, of its workers and of the machine.
+
+What processes have used comes, on Linux, straight from /proc, where one file tells most of it for
+a few microseconds; elsewhere from psutil, which knows less.
+"""
 
 from __future__ import annotations
 
 import os
 import time
+from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-from loadeval.probes.machine_load import MachineLoad
-from loadeval.probes.processes import Family, memory_of, usage_of
+import psutil
+
+from loadeval.probes.cgroup import PROC, tightest_cpu, tightest_memory
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from loadeval.probes.processes import Usage
 
 T = TypeVar("T")
 Quantities = dict[str, "float | None"]
@@ -29,6 +34,18 @@ RATES = {
 MEMORY_EVERY_S = 5.0
 MOST_SHARE = 0.001
 """Of the time of one CPU that reading what is costly may take."""
+HAS_PROC = Path("/proc/self/stat").exists()
+MOST_BYTES = 65536
+"""Of one of the files that are read: none comes near."""
+ENDED = (b"Z", b"X")
+"""The states of a process that is over and was not waited for."""
+# What stands where in /proc/PID/stat, counted behind the name of the program: see proc(5).
+STATE, PARENT, MINOR, MAJOR, USER, SYSTEM, STARTED, RESIDENT = 0, 1, 7, 9, 11, 12, 19, 21
+CPUS = Path("/sys/devices/system/cpu")
+THERMAL = "cpu[0-9]*/thermal_throttle/*_count"
+IDLE = ("idle", "iowait")
+ELSEWHERE = ("steal", "guest", "guest_nice")
+"""Time that other machines had, and what is contained in the times of others."""
 
 
 class HostProbe:
@@ -56,7 +73,7 @@ class HostProbe:
         self._pid = os.getpid()
         self._family = Family(self._pid)
         self._family.look()
-        self._rates = {"process": Rates(), "workers": Rates()}
+        self._rates = {"process": UsageRates(), "workers": UsageRates()}
         self._machine = MachineLoad()
         self._family_pace = Paced(0.0)
         self._memory_pace = Paced(self._memory_every_s)
@@ -73,7 +90,7 @@ class HostProbe:
         }
         found = {name: self._rates[name].since(usages) for name, usages in processes.items()}
         found["workers"] |= self._count(processes["workers"])
-        memory = self._memory_pace.of(partial(_memory_of_each, processes)) or {}
+        memory = self._memory_pace.of(partial(_memory_by_subject, processes)) or {}
         for name, quantities in memory.items():
             found[name] |= quantities
         machine = self._machine_pace.of(self._machine.read)
@@ -88,7 +105,7 @@ class HostProbe:
         return {"alive_workers": len(workers), "started_workers": len(self._started)}
 
 
-class Rates:
+class UsageRates:
     """How fast the counters of processes grow."""
 
     def __init__(self) -> None:
@@ -104,6 +121,40 @@ class Rates:
         elapsed_s = self._before_s - before_s
         grown = {name: _grown(usages, before, counter) for name, counter in RATES.items()}
         return {name: None if one is None else one / elapsed_s for name, one in grown.items()}
+
+
+def _grown(now: dict[int, Usage], before: dict[int, Usage], counter: str) -> float | None:
+    """By how much the counters of those that live now have grown, all together.
+
+    One that was not there before has begun since, and its counter with it.
+    """
+    total = 0.0
+    for pid, usage in now.items():
+        value = getattr(usage, counter)
+        earlier = before.get(pid)
+        same = earlier is not None and earlier.started == usage.started
+        start = getattr(earlier, counter) if same else 0
+        if value is None or start is None:
+            return None
+        total += value - start
+    return total
+
+
+def _memory_by_subject(processes: dict[str, dict[int, Usage]]) -> dict[str, Quantities]:
+    return {name: _memory_sums(usages) for name, usages in processes.items()}
+
+
+def _memory_sums(usages: dict[int, Usage]) -> Quantities:
+    found = [memory for pid in usages if (memory := memory_of(pid)) is not None]
+    if len(found) < len(usages):
+        return {"rss_bytes": sum(usage.rss_bytes for usage in usages.values())}
+    names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes")
+    return dict(zip(names, map(_known_sum, zip(*found, strict=True)), strict=True)) if found else {}
+
+
+def _known_sum(parts: tuple[int | None, ...]) -> int | None:
+    known = [part for part in parts if part is not None]
+    return sum(known) if len(known) == len(parts) else None
 
 
 class Paced:
@@ -125,35 +176,232 @@ class Paced:
         return found
 
 
-def _grown(now: dict[int, Usage], before: dict[int, Usage], counter: str) -> float | None:
-    """By how much the counters of those that live now have grown, all together.
+class Usage(NamedTuple):
+    """What a process has used since it began; None is not known.
 
-    One that was not there before has begun since, and its counter with it.
+    `started` tells two processes apart that have had the same pid. `read_bytes` counts what was
+    read by calls, not through mapped memory; `disk_read_bytes` what was fetched from the disk for
+    it, either way.
     """
-    total = 0.0
-    for pid, usage in now.items():
-        value = getattr(usage, counter)
-        earlier = before.get(pid)
-        same = earlier is not None and earlier.started == usage.started
-        start = getattr(earlier, counter) if same else 0
-        if value is None or start is None:
+
+    parent: int
+    started: float
+    cpu_s: float
+    rss_bytes: int
+    minor_faults: int | None = None
+    major_faults: int | None = None
+    read_bytes: int | None = None
+    disk_read_bytes: int | None = None
+
+
+class Memory(NamedTuple):
+    """Memory of a process; None is not known.
+
+    In `pss_bytes` what it shares is divided among those who share it. `pss_file_bytes` of that
+    are of mapped files, which the system may drop. `anonymous_bytes` are of no file, those that
+    it shares with a process that it forked included in full.
+    """
+
+    pss_bytes: int
+    pss_file_bytes: int | None
+    anonymous_bytes: int | None
+
+
+def usage_of(pid: int) -> Usage | None:
+    """What process `pid` has used; None when it is over, or may not be asked."""
+    if not HAS_PROC:
+        return usage_by_psutil(pid)
+    fields = _stat(pid)
+    if fields is None:
+        return None
+    ticks_a_second = os.sysconf("SC_CLK_TCK")
+    io = _amounts(_content(f"/proc/{pid}/io"))
+    return Usage(
+        parent=int(fields[PARENT]),
+        started=float(fields[STARTED]),
+        cpu_s=(int(fields[USER]) + int(fields[SYSTEM])) / ticks_a_second,
+        rss_bytes=int(fields[RESIDENT]) * os.sysconf("SC_PAGE_SIZE"),
+        minor_faults=int(fields[MINOR]),
+        major_faults=int(fields[MAJOR]),
+        read_bytes=io.get(b"rchar"),
+        disk_read_bytes=io.get(b"read_bytes"),
+    )
+
+
+def usage_by_psutil(pid: int) -> Usage | None:
+    """The same, without what only Linux tells."""
+    try:
+        process = psutil.Process(pid)
+        if process.status() == psutil.STATUS_ZOMBIE:
             return None
-        total += value - start
-    return total
+        times = process.cpu_times()
+        return Usage(
+            parent=process.ppid(),
+            started=process.create_time(),
+            cpu_s=times.user + times.system,
+            rss_bytes=process.memory_info().rss,
+        )
+    except psutil.Error:
+        return None
 
 
-def _memory_of_each(processes: dict[str, dict[int, Usage]]) -> dict[str, Quantities]:
-    return {name: _memory_of(usages) for name, usages in processes.items()}
+def memory_of(pid: int) -> Memory | None:
+    """The memory of process `pid`; None where the system does not tell.
+
+    The system walks all of the process' memory for it: some 5 ms a GB.
+    """
+    found = _amounts(_content(f"/proc/{pid}/smaps_rollup"))
+    if b"Pss" not in found:
+        return None
+    of_files, anonymous = (
+        found[name] * 1024 if name in found else None for name in (b"Pss_File", b"Anonymous")
+    )
+    return Memory(found[b"Pss"] * 1024, of_files, anonymous)
 
 
-def _memory_of(usages: dict[int, Usage]) -> Quantities:
-    found = [memory for pid in usages if (memory := memory_of(pid)) is not None]
-    if len(found) < len(usages):
-        return {"rss_bytes": sum(usage.rss_bytes for usage in usages.values())}
-    names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes")
-    return dict(zip(names, map(_sum, zip(*found, strict=True)), strict=True)) if found else {}
+class Family:
+    """The processes that descend from process `pid`.
+
+    To look for new ones all pids of the machine are listed; only those that were not there the
+    time before are asked for their parents.
+    """
+
+    def __init__(self, pid: int) -> None:
+        self._pid = pid
+        self._asked: set[int] = set()
+        self._members: set[int] = set()
+
+    def look(self) -> None:
+        """Find those that have come since the time before."""
+        pids = set(psutil.pids())
+        parents = {pid: parent_of(pid) for pid in pids - self._asked}
+        self._asked = pids
+        self._members &= pids
+        while joining := self._children_among(parents):
+            self._members |= joining
+
+    def usages(self) -> dict[int, Usage]:
+        """What each of those that were found and still live has used, by pid."""
+        # One whose parent is over is nobody's here, and its pid may be another's by now.
+        found = {pid: usage for pid in self._members if (usage := usage_of(pid)) is not None}
+        self._members = {pid for pid in found if self._knows(found[pid].parent)}
+        return {pid: found[pid] for pid in sorted(self._members)}
+
+    def _children_among(self, parents: dict[int, int | None]) -> set[int]:
+        return {pid for pid, parent in parents.items() if self._knows(parent)} - self._members
+
+    def _knows(self, parent: int | None) -> bool:
+        return parent == self._pid or parent in self._members
 
 
-def _sum(parts: tuple[int | None, ...]) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+def parent_of(pid: int) -> int | None:
+    """The pid of the parent of process `pid`; None when it is over."""
+    if HAS_PROC:
+        fields = _stat(pid)
+        return None if fields is None else int(fields[PARENT])
+    found = usage_by_psutil(pid)
+    return None if found is None else found.parent
+
+
+def _stat(pid: int) -> list[bytes] | None:
+    # The name of the program stands in brackets, and may hold any character.
+    fields = _content(f"/proc/{pid}/stat").rpartition(b")")[2].split()
+    return None if not fields or fields[STATE] in ENDED else fields
+
+
+def _amounts(content: bytes) -> dict[bytes, int]:
+    """The whole numbers of lines like `rchar: 6976` or `Pss: 278 kB`, by name."""
+    found = {}
+    for line in content.splitlines():
+        name, _, amount = line.partition(b":")
+        number = amount.split()[:1]
+        if number and number[0].isdigit():
+            found[name] = int(number[0])
+    return found
+
+
+def _content(path: str) -> bytes:
+    """What stands in a file of /proc; nothing where it is gone, or may not be read."""
+    try:
+        file = os.open(path, os.O_RDONLY)
+        try:
+            return os.read(file, MOST_BYTES)
+        finally:
+            os.close(file)
+    except OSError:
+        return b""
+
+
+class MachineLoad:
+    """Reads how busy the machine is, how much memory there is, and what throttles its CPUs.
+
+    Memory and CPU time are those that the tightest control group leaves, where one limits them.
+    """
+
+    def __init__(self, proc: Path = PROC, cpus: Path = CPUS) -> None:
+        self._thermal = sorted(cpus.glob(THERMAL))
+        self._cpu_group = tightest_cpu(proc)
+        self._memory_group = tightest_memory(proc)
+        self._before: MachineCounters | None = None
+
+    def read(self) -> dict[str, float | None]:
+        """The quantities now, rates since the last time; None at the first, and of the unknown.
+
+        `cpu_cores` counts all processes of the machine. `cgroup_throttled_share` is of the
+        periods of the control group, `thermal_throttles_per_s` of all CPUs and packages.
+        """
+        before, now = self._before, self._counters()
+        self._before = now
+        return {**_machine_rates(before, now), **self._memory()}
+
+    def _counters(self) -> MachineCounters:
+        times = psutil.cpu_times()._asdict()
+        busy_s = sum(times[name] for name in times if name not in (*IDLE, *ELSEWHERE))
+        throttled = None if self._cpu_group is None else self._cpu_group.periods
+        return MachineCounters(busy_s, throttled, _throttles(self._thermal))
+
+    def _memory(self) -> dict[str, float | None]:
+        memory = psutil.virtual_memory()
+        limit, available = memory.total, memory.available
+        group = self._memory_group
+        allowed = None if group is None else group.memory_limit_bytes
+        if group is not None and allowed is not None and allowed < limit:
+            limit = allowed
+            available = min(available, max(allowed - (group.memory_used_bytes or 0), 0))
+        return {"memory_limit_bytes": limit, "memory_available_bytes": available}
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCounters:
+    """What has been counted since the machine began; None is not known."""
+
+    busy_s: float
+    throttled: tuple[int, int] | None
+    heated: int | None
+    time_s: float = field(default_factory=time.perf_counter)
+
+
+def _machine_rates(before: MachineCounters | None, now: MachineCounters) -> dict[str, float | None]:
+    cores = share = heating = None
+    if before is not None:
+        elapsed_s = now.time_s - before.time_s
+        cores = (now.busy_s - before.busy_s) / elapsed_s
+        if now.heated is not None and before.heated is not None:
+            heating = (now.heated - before.heated) / elapsed_s
+        if now.throttled is not None and before.throttled is not None:
+            held_back, periods = (
+                late - early for late, early in zip(now.throttled, before.throttled, strict=True)
+            )
+            share = held_back / periods if periods else None
+    return {
+        "cpu_cores": cores,
+        "cgroup_throttled_share": share,
+        "thermal_throttles_per_s": heating,
+    }
+
+
+def _throttles(paths: list[Path]) -> int | None:
+    try:
+        return sum(int(path.read_text()) for path in paths) if paths else None
+    except (OSError, ValueError):  # a CPU that was taken offline
+        return None

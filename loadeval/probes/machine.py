@@ -7,14 +7,14 @@ import os
 import sys
 import time
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadeval.errors import UsageError
 from loadeval.probes.cgroup import tightest_cpu
-from loadeval.probes.driver import Driver, driver
-from loadeval.probes.machine_load import MachineLoad
+from loadeval.probes.gpu import Driver, driver
+from loadeval.probes.host import MachineLoad
+from loadeval.runlog.environment import cpus_usable, installed_version
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -70,7 +70,7 @@ def read_machine() -> Machine:
     memory = MachineLoad().read()
     return Machine(
         cpus=os.cpu_count(),
-        cpus_usable=_cpus_usable(),
+        cpus_usable=cpus_usable() or 1,
         quota_cores=None if group is None else group.quota_cores,
         threads=threads,
         threads_from=threads_from,
@@ -121,12 +121,6 @@ def _threads(environment: Mapping[str, str]) -> tuple[str | None, int | None]:
     return None, None
 
 
-def _cpus_usable() -> int:
-    # macOS and Windows have no affinity call.
-    found = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-    return found or 1
-
-
 def _start_method() -> str:
     # What a process would use, without deciding it for this one.
     chosen = multiprocessing.get_start_method(allow_none=True)
@@ -157,12 +151,5 @@ def _open_files() -> tuple[int | None, int | None]:
 def _packages() -> dict[str, str]:
     """The installed versions of torch, of NVML's binding and of DALI, in all its builds."""
     names = ("torch", NVML, *(f"{DALI}{major}0" for major in (11, 12, 13)))
-    found = {name: _version(name) for name in names}
+    found = {name: installed_version(name) for name in names}
     return {name: version for name, version in found.items() if version is not None}
-
-
-def _version(package: str) -> str | None:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None

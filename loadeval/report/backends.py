@@ -18,7 +18,7 @@ from loadeval.report.backends_figure import backends_figure
 from loadeval.report.backends_text import backends_text
 from loadeval.report.plots import figure_path, save_figure
 from loadeval.report.readings import readings_as_dict
-from loadeval.runtime.turns import in_words
+from loadeval.runtime.backends import in_words
 
 if TYPE_CHECKING:
     import os
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.runlog.model import Run
-    from loadeval.runtime.contest import Measured
+    from loadeval.runtime.backends import Measured
 
 
 @final

@@ -11,8 +11,7 @@ from loadeval.analysis import headroom as analysis
 from loadeval.analysis.arms import paired
 from loadeval.analysis.caution import same_unit
 from loadeval.analysis.summary import Summary, summarise
-from loadeval.runlog.model import ARMS, UNKNOWN, Run
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import ARMS, UNKNOWN, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -16,8 +16,7 @@ from loadeval.runlog.model import ARMS, UNKNOWN
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from loadeval.runlog.model import Arm, Column, Run
-    from loadeval.runlog.steps import Steps
+    from loadeval.runlog.model import Arm, Column, Run, Steps
 
 COLORS: dict[Arm, str] = {"real": REAL, "ideal": IDEAL}
 SHORTEST = 0.5

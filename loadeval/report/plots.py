@@ -23,8 +23,8 @@ from loadeval.report.wording import (
     headline,
     shortened,
 )
-from loadeval.runlog.metrics import read_run
 from loadeval.runlog.model import ARMS
+from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
     import os

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.columns import unexpected
+from loadeval.runlog.codec import unexpected
 from loadeval.runlog.model import (
     NOT_RECORDED,
     UNKNOWN,
@@ -20,8 +20,8 @@ from loadeval.runlog.model import (
     Header,
     LoaderInfo,
     Run,
+    Steps,
 )
-from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from pathlib import Path

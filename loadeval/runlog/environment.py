@@ -28,13 +28,14 @@ def describe_environment() -> dict[str, Any]:
         "python": platform.python_version(),
         "pid": os.getpid(),
         "cpus": os.cpu_count(),
-        "cpus_usable": _cpus_usable(),
+        "cpus_usable": cpus_usable(),
         "memory_bytes": _memory_bytes(),
-        "packages": {name: version for name in PACKAGES if (version := _version(name))},
+        "packages": {name: version for name in PACKAGES if (version := _version_in_use(name))},
     }
 
 
-def _cpus_usable() -> int | None:
+def cpus_usable() -> int | None:
+    """How many CPUs this process may run on."""
     # macOS and Windows have no affinity call.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
@@ -45,9 +46,13 @@ def _memory_bytes() -> int:
     return int(psutil.virtual_memory().total)
 
 
-def _version(package: str) -> str | None:
-    if package != "loadeval" and MODULES.get(package, package) not in sys.modules:
-        return None
+def _version_in_use(package: str) -> str | None:
+    used = package == "loadeval" or MODULES.get(package, package) in sys.modules
+    return installed_version(package) if used else None
+
+
+def installed_version(package: str) -> str | None:
+    """The version of `package`; None where it is not installed."""
     try:
         return metadata.version(package)
     except metadata.PackageNotFoundError:

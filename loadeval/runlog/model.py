@@ -1,24 +1,23 @@
-"""A run as plain data: what was wrapped and where, blocks of batches, how each epoch ended."""
+"""A run as plain data: what was wrapped and where, its batches, epochs and readings."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - `lines` reads the annotations at run time
+from collections.abc import Mapping  # noqa: TC003 - `codec` reads the annotations at run time
 from dataclasses import dataclass, field, fields, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from typing_extensions import Self
 
-    from loadeval.runlog.readings import Readings
-    from loadeval.runlog.steps import Steps
-    from loadeval.runlog.tally import Tally
-
 Column = npt.NDArray[np.int64]
+Values = npt.NDArray[np.float64]
 Mode = Literal["log", "replay", "alternate"]
 Arm = Literal["real", "ideal"]
 Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
@@ -137,6 +136,153 @@ class Excerpt(Block):
         return self
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Steps:
+    """Every batch of a run, in columns of equal length; UNKNOWN is -1.
+
+    `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair. The last step of an
+    epoch that was broken off is UNKNOWN. `starved_ns` is how long the device had nothing to do
+    while the batch was waited for; UNKNOWN where there was no device whose clock could tell.
+    `batch` is each one's number in its epoch, from 0: by default they follow on one another.
+    """
+
+    epoch: Column
+    arm: Column
+    pair: Column
+    request_ns: Column
+    wait_ns: Column
+    step_ns: Column
+    samples: Column
+    nbytes: Column
+    starved_ns: Column
+    batch: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if not len(self.batch):
+            object.__setattr__(self, "batch", rank_in_epoch(self.epoch))
+
+    def __len__(self) -> int:
+        return len(self.request_ns)
+
+    @classmethod
+    def from_blocks(
+        cls,
+        blocks: Sequence[Block],
+        ends: Iterable[EpochEnd],
+        starvations: Iterable[Starvation] = (),
+    ) -> Steps:
+        """Join `blocks`, epoch by epoch, and close each step that the next request closes."""
+        blocks = sorted(blocks, key=lambda block: block.epoch)
+        lengths = [len(block) for block in blocks]
+        steps = cls(
+            epoch=np.repeat(_of_int64(block.epoch for block in blocks), lengths),
+            arm=np.repeat(_of_int64(ARMS.index(block.arm) for block in blocks), lengths),
+            pair=np.repeat(
+                _of_int64(UNKNOWN if block.pair is None else block.pair for block in blocks),
+                lengths,
+            ),
+            request_ns=_concatenated([block.request_ns for block in blocks]),
+            wait_ns=_concatenated([block.wait_ns for block in blocks]),
+            step_ns=_concatenated([block.step_ns for block in blocks]),
+            samples=_concatenated([block.samples for block in blocks]),
+            nbytes=_concatenated([block.nbytes for block in blocks]),
+            starved_ns=np.full(sum(lengths), UNKNOWN),
+        )
+        excerpts = np.repeat([isinstance(block, Excerpt) for block in blocks], lengths) == 1
+        steps.batch[excerpts] = _concatenated(
+            [one.batch for one in blocks if isinstance(one, Excerpt)]
+        )
+        steps._close(ends, ~excerpts)
+        steps._starve(starvations)
+        return steps
+
+    def blocks(self) -> list[Block]:
+        """The same batches in as few blocks as can be: one for each span of one arm and pair."""
+        return [self._block(rows) for rows in self._spans()]
+
+    def excerpts(self) -> list[Excerpt]:
+        """The same, each batch with its number: for a run in which not all were kept."""
+        return [self._block(rows).numbered(self.batch[rows]) for rows in self._spans()]
+
+    def starvations(self) -> Iterator[Starvation]:
+        """What is known of the device's starving, as a line for each epoch."""
+        for epoch in np.unique(self.epoch).tolist():
+            starved_ns = self.starved_ns[self.epoch == epoch]
+            if (starved_ns != UNKNOWN).any():
+                yield Starvation(epoch, 0, starved_ns)
+
+    def _spans(self) -> list[slice]:
+        differences = np.diff(self.epoch) | np.diff(self.arm) | np.diff(self.pair)
+        changes = np.flatnonzero(differences) + 1
+        bounds = pairwise([0, *changes.tolist(), len(self)])
+        return [slice(*bound) for bound in bounds] if len(self) else []
+
+    def _block(self, rows: slice) -> Block:
+        return Block(
+            epoch=int(self.epoch[rows][0]),
+            arm=ARMS[self.arm[rows][0]],
+            request_ns=self.request_ns[rows],
+            wait_ns=self.wait_ns[rows],
+            step_ns=self.step_ns[rows],
+            samples=self.samples[rows],
+            nbytes=self.nbytes[rows],
+            pair=None if self.pair[rows][0] == UNKNOWN else int(self.pair[rows][0]),
+        )
+
+    def _close(self, ends: Iterable[EpochEnd], rows: npt.NDArray[np.bool_]) -> None:
+        if not len(self):
+            return
+        next_ns = np.append(self.request_ns[1:], UNKNOWN)
+        (last,) = np.nonzero(np.append(self.epoch[1:] != self.epoch[:-1], True))
+        found = {end.epoch: end.request_ns for end in ends if end.request_ns is not None}
+        next_ns[last] = [found.get(epoch, UNKNOWN) for epoch in self.epoch[last].tolist()]
+        known = (next_ns != UNKNOWN) & (self.request_ns != UNKNOWN)
+        still_open = rows & (self.step_ns == UNKNOWN) & known
+        self.step_ns[still_open] = (next_ns - self.request_ns - self.wait_ns)[still_open]
+
+    def _starve(self, starvations: Iterable[Starvation]) -> None:
+        for found in starvations:
+            (rows,) = np.nonzero((self.epoch == found.epoch) & (self.batch >= found.first))
+            count = min(len(rows), len(found))  # of a killed process, batches may be missing
+            self.starved_ns[rows[:count]] = found.starved_ns[:count]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Tally:
+    """Totals over `batches` consecutive batches of one epoch, from number `first` on.
+
+    `request_ns`, since the run's start, is when the first of them was asked for. `wait_ns`,
+    `step_ns`, `samples` and `nbytes` are sums; None is "not known of each of them". One whose
+    step is not known is alone in its tally. `slowest_batch` is the number of the one with the
+    longest cycle, whose own times follow. The histograms have the bins of `runlog.histogram`
+    that are not empty, ascending, and how many waits or steps are in each.
+    """
+
+    epoch: int
+    first: int
+    batches: int
+    request_ns: int
+    wait_ns: int
+    step_ns: int | None
+    samples: int | None
+    nbytes: int | None
+    shortest_wait_ns: int
+    longest_wait_ns: int
+    slowest_batch: int
+    slowest_request_ns: int
+    slowest_wait_ns: int
+    slowest_step_ns: int | None
+    wait_bins: Column
+    wait_counts: Column
+    step_bins: Column
+    step_counts: Column
+
+    @property
+    def end_ns(self) -> int:
+        """When the last of its steps ended, as far as that is known."""
+        return self.request_ns + self.wait_ns + (self.step_ns or 0)
+
+
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
     """How an epoch ended.
@@ -186,6 +332,40 @@ class Window:
     workers_cpu_ns: int | None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Readings:
+    """What one probe read of one subject, a device or a process, in columns of equal length.
+
+    `time_ns` counts from the run's start. The name of each quantity ends in its unit, and its
+    value is of that moment, or a mean since the reading before; NaN is "not known". `missing`
+    says why there are none, or from some time on no more.
+    """
+
+    probe: str
+    subject: str
+    time_ns: Column
+    values: Mapping[str, Values]
+    missing: str | None = None
+
+    def __len__(self) -> int:
+        return len(self.time_ns)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Starvation:
+    """How long the device had nothing to do before batches of an epoch, by its own clock.
+
+    `starved_ns` has a value for each batch from number `first` of the epoch on; UNKNOWN is -1.
+    """
+
+    epoch: int
+    first: int
+    starved_ns: Column
+
+    def __len__(self) -> int:
+        return len(self.starved_ns)
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """Something that happened during a run and bears on what its numbers mean."""
@@ -226,3 +406,41 @@ class Run:
     def __repr__(self) -> str:
         name, mode = self.header.name, self.header.mode
         return f"Run({name!r}, mode={mode!r}, {self.batches} batches)"
+
+
+def rank_in_epoch(epoch: Column) -> Column:
+    """Each batch's number within its epoch, from 0; `epoch` is the steps' column, sorted."""
+    _, first, lengths = np.unique(epoch, return_index=True, return_counts=True)
+    return np.arange(len(epoch)) - np.repeat(first, lengths)
+
+
+def join_readings(parts: Iterable[Readings]) -> tuple[Readings, ...]:
+    """One Readings for each probe and subject, in the order in which they came first."""
+    found: dict[tuple[str, str], list[Readings]] = {}
+    for part in parts:
+        found.setdefault((part.probe, part.subject), []).append(part)
+    return tuple(map(_joined, found.values()))
+
+
+def _joined(parts: list[Readings]) -> Readings:
+    names = list(dict.fromkeys(name for part in parts for name in part.values))
+    return Readings(
+        parts[0].probe,
+        parts[0].subject,
+        np.concatenate([part.time_ns for part in parts]),
+        {name: np.concatenate([_quantity(part, name) for part in parts]) for name in names},
+        parts[-1].missing,
+    )
+
+
+def _quantity(part: Readings, name: str) -> Values:
+    found = part.values.get(name)
+    return np.full(len(part), np.nan) if found is None else found
+
+
+def _of_int64(values: Iterable[int]) -> Column:
+    return np.fromiter(values, dtype=np.int64)
+
+
+def _concatenated(columns: list[Column]) -> Column:
+    return np.concatenate(columns) if columns else np.empty(0, dtype=np.int64)

@@ -1,22 +1,34 @@
-"""A run log on disk: written line by line while the run goes on, read back whole."""
+"""Reading runs: a run log, whole or while it is written, a metrics file, DALI's JSON."""
 
 from __future__ import annotations
 
 import json
+import os
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.lines import Line, RunEnd, decode, encode, to_text
-from loadeval.runlog.model import Block, EpochEnd, Event, Header, Pull, Run, Window
-from loadeval.runlog.order import Order
-from loadeval.runlog.readings import Readings, Starvation, joined
-from loadeval.runlog.steps import Steps
-from loadeval.runlog.tally import Tally, said_of
+from loadeval.runlog.codec import Line, LineValidator, decode
+from loadeval.runlog.dali import is_dali, run_from_dali
+from loadeval.runlog.histogram import PARTS
+from loadeval.runlog.model import (
+    Block,
+    EpochEnd,
+    Event,
+    Header,
+    Pull,
+    Readings,
+    Run,
+    Starvation,
+    Steps,
+    Tally,
+    Window,
+    join_readings,
+)
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
 ASK_FOR_A_LOG = (
@@ -24,62 +36,45 @@ ASK_FOR_A_LOG = (
 )
 NO_END = "there is no end line: the run was still going on, or its process was killed"
 DAMAGED = "the file is damaged there; cut off before this line, it can still be read"
+LOG_START = b'{"type":'
+"""How a run log begins; looking for it spares parsing all of one as something else."""
+MOST_BYTES = 4_000_000
+"""After so many bytes one reading ends, so that a long log is not held in memory whole."""
 
 
-class RunLog:
-    """Appends lines to a new file; each line is handed to the system whole and at once.
+def read_run(path: str | os.PathLike[str]) -> Run:
+    """The run in `path`: a run log, a metrics file, or the JSON of DALI's LoaderEvaluator.
 
-    Nothing is buffered in the process, so a killed process loses nothing that was written.
-    `broken` is for the writer's owner to set, once the system takes no more. `written_bytes` is
-    what it has taken.
-    Raises RunLogError when the file exists already or cannot be written.
+    Raises RunLogError, with the line number where there is one, when it is none of them.
     """
+    path = Path(path)
+    content = _object_in(path)
+    if content is None:
+        return Assembly.of_file(path).run()
+    if "run" in content:
+        return _from_metrics(content["run"], path)
+    return run_from_dali(content, path)
 
-    def __init__(
-        self, path: str | os.PathLike[str], header: Header, *, overwrite: bool = False
-    ) -> None:
-        self.path = Path(path)
-        self.written_bytes = 0
-        self.broken = False
+
+def _object_in(path: Path) -> dict[str, Any] | None:
+    """What a metrics file holds; None for any other file, which may yet be a run log."""
+    with opened(path) as file:
+        if file.read(len(LOG_START)) == LOG_START:
+            return None
+        file.seek(0)
         try:
-            self._file = self.path.open("wb" if overwrite else "xb", buffering=0)
-            self._begin(header)
-        except FileExistsError:
-            what = "is a folder" if self.path.is_dir() else "already exists"
-            raise RunLogError(
-                f"{self.path} {what}, and a measurement is not overwritten unasked; "
-                "give log_file another name, or pass overwrite=True to replace a file"
-            ) from None
-        except OSError as error:
-            raise RunLogError(
-                f"cannot write the run log {self.path}: {error.strerror or error}; expected a "
-                "path in a folder that exists and can be written, with space left; give log_file "
-                "such a path"
-            ) from error
+            content = json.load(file)
+        except (ValueError, RecursionError):
+            return None
+    known = isinstance(content, dict) and ("run" in content or is_dali(content))
+    return content if known else None
 
-    def _begin(self, header: Header) -> None:
-        try:
-            self.write(header)
-        except BaseException:
-            self.close()
-            raise
 
-    def write(self, line: Line) -> None:
-        """Append `line`. Raises OSError when the system does not take it."""
-        rest = to_text(encode(line)).encode()
-        while rest:
-            taken = self._file.write(rest)
-            self.written_bytes += taken
-            rest = rest[taken:]
-
-    def end(self, batches: int) -> None:
-        """Append the line that says the run ended by itself, and close the file."""
-        with self._file:
-            self.write(RunEnd(batches))
-
-    def close(self) -> None:
-        """Close the file without saying that the run ended: it did not, or not here."""
-        self._file.close()
+def _from_metrics(lines: Any, path: Path) -> Run:
+    assembly = Assembly(path, unit="item of 'run'")
+    for number, fields in enumerate(lines if isinstance(lines, list) else [lines], start=1):
+        assembly.add(number, fields)
+    return assembly.run()
 
 
 @contextmanager
@@ -112,7 +107,7 @@ class Assembly:
         self.events: list[Event] = []
         self.notes: list[str] = []
         self.closed = False
-        self._order = Order()
+        self._validator = LineValidator()
 
     @classmethod
     def of_file(cls, path: Path, size_bytes: int | None = None) -> Assembly:
@@ -152,7 +147,7 @@ class Assembly:
         """Take line `number`, parsed. Raises RunLogError when it is wrong, or not in order."""
         try:
             line = decode(fields)
-            self._order.check(line)
+            self._validator.check(line)
         except RunLogError as error:
             raise self._error(number, str(error)) from None
         self.take(line)
@@ -187,7 +182,7 @@ class Assembly:
                 1, "is missing, where the header of a run log was expected: nothing was written"
             )
         every = self.header.every
-        thinned = [said_of(every)] if every > 1 else []
+        thinned = [thinned_note(every)] if every > 1 else []
         stopped = [NO_END] if self._stopped_short() else []
         return Run(
             header=self.header,
@@ -195,7 +190,7 @@ class Assembly:
             ends=tuple(self.ends),
             pulls=tuple(self.pulls),
             windows=tuple(self.windows),
-            readings=joined(self.readings),
+            readings=join_readings(self.readings),
             events=tuple(self.events),
             closed=self.closed,
             notes=(*thinned, *self.notes, *stopped),
@@ -211,3 +206,96 @@ class Assembly:
     def _error(self, number: int, what: str) -> RunLogError:
         advice = ASK_FOR_A_LOG if number == 1 else DAMAGED
         return RunLogError(f"{self.path}, {self.unit} {number} {what}; {advice}")
+
+
+def thinned_note(every: int) -> str:
+    """What a reader should know of a run that keeps one batch in `every`."""
+    return (
+        f"the detail of one batch in {every} is kept: totals, means, the shortest and the longest "
+        f"are of all batches, and quantiles are right to 1/{PARTS} of their value"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """The lines that came since the last reading.
+
+    `anew` tells that they are the first ones, of a log that was not read before, or that has
+    another one's place; `more` that there are more already. `written_s` is when the file was last
+    written to, in seconds since the epoch.
+    """
+
+    lines: list[Line]
+    anew: bool
+    more: bool
+    written_s: float
+
+
+class Follower:
+    """Reads the log at `path` bit by bit. An incomplete last line waits for its end."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: tuple[int, int] | None = None
+        self._lines = _AppendedLines(path)
+        self._head = b""
+        self._number = 0
+        self._offset = 0
+
+    def read(self) -> Appended | None:
+        """What was appended since the last time; None when there is no such file.
+
+        A log that was cut off, or replaced by another one, is read from its beginning. Raises
+        RunLogError, with the number of the line, when one is wrong, or the file cannot be read.
+        """
+        try:
+            with opened(self.path) as file:
+                return self._appended(file)
+        except RunLogError as error:
+            if not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            self._begin_anew()
+            return None
+
+    def _appended(self, file: BinaryIO) -> Appended:
+        found = os.fstat(file.fileno())
+        identity = (found.st_dev, found.st_ino)
+        same = identity == self._file and found.st_size >= self._offset
+        if not same or file.read(len(self._head)) != self._head:
+            self._begin_anew()
+        self._file = identity
+        anew, start = self._offset == 0, self._offset
+        file.seek(start)
+        for text in file:
+            if not text.endswith(b"\n"):
+                break
+            self._take(text)
+            if self._offset - start > MOST_BYTES:
+                break
+        more = self._offset - start > MOST_BYTES
+        lines, self._lines.taken = self._lines.taken, []
+        return Appended(lines, anew, more, found.st_mtime)
+
+    def _take(self, text: bytes) -> None:
+        self._number += 1
+        self._lines.add_text(self._number, text)
+        self._head = self._head or text
+        self._offset += len(text)
+
+    def _begin_anew(self) -> None:
+        self._lines = _AppendedLines(self.path)
+        self._head = b""
+        self._number = 0
+        self._offset = 0
+
+
+class _AppendedLines(Assembly):
+    """Checks lines as when a log is read whole, and hands them on instead of keeping them."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.taken: list[Line] = []
+
+    def take(self, line: Line) -> None:
+        """See Assembly."""
+        self.taken.append(line)

@@ -6,19 +6,18 @@ import sys
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from loadeval.errors import UsageError
-from loadeval.runtime.stage import going_on
+from loadeval.runtime.loop import going_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from loadeval.runlog.model import Arm
-    from loadeval.runtime.stage import Plan, Stage
-
-Tool = Literal["nvtx", "torch"]
+    from loadeval.runtime.loop import Plan, Stage
+    from loadeval.runtime.settings import Tool
 
 
 class Range(Protocol):

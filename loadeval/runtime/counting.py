@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from itertools import accumulate
+from operator import attrgetter, itemgetter
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from loadeval.errors import LoadevalWarning
 from loadeval.runlog.model import UNKNOWN
 from loadeval.runtime.adapter import IterableAdapter
-from loadeval.runtime.outline import Outline
-from loadeval.runtime.survey import survey
+from loadeval.runtime.batch import first_dimension, route_to, survey
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.runtime.adapter import Adapter
+    from loadeval.runtime.batch import Step
+
 
 Count = tuple[int, int]
 """Samples and bytes; UNKNOWN is -1."""
 NOTHING: Count = (UNKNOWN, UNKNOWN)
 PLAIN_VALUES = (int, float, complex, str, type(None))
 PLAIN_RULES = {IterableAdapter.samples, IterableAdapter.nbytes}
-MOST_OUTLINES = 4
+MOST_STRUCTURES = 4
 
 
 class Counter:
@@ -46,7 +50,7 @@ class Counter:
         """
         if self.plain and issubclass(type(batch), PLAIN_VALUES):
             return None
-        return Outlines(self).learn(batch).count
+        return StructureCounters(self).learn(batch).count
 
     def count(self, batch: Any, samples: int | None = None) -> Count:
         """Samples and bytes of `batch`, the slow and exact way.
@@ -76,24 +80,24 @@ class Counter:
             return _say_unknown("nbytes", error)
 
 
-class Outlines:
-    """The structures that the batches of an epoch have: one, or a few that alternate."""
+class StructureCounters:
+    """Counters for the structures that an epoch's batches have: one, or a few that alternate."""
 
     def __init__(self, counter: Counter) -> None:
         self.counter = counter
-        self._known: list[Outline] = []
+        self._known: list[StructureCounter] = []
 
-    def learn(self, batch: Any) -> Outline:
-        """The outline of `batch`; of many, those learned first are forgotten."""
-        outline = Outline(self, batch)
-        self._known = [outline, *self._known][:MOST_OUTLINES]
-        return outline
+    def learn(self, batch: Any) -> StructureCounter:
+        """What counts batches like `batch`; of many, those learned first are forgotten."""
+        counter = StructureCounter(self, batch)
+        self._known = [counter, *self._known][:MOST_STRUCTURES]
+        return counter
 
-    def count(self, batch: Any, asker: Outline) -> Count:
-        """The Count of a batch that `asker` is not the outline of."""
-        for outline in self._known:
-            if outline is not asker:
-                counted = outline.attempt(batch)
+    def count(self, batch: Any, asker: StructureCounter) -> Count:
+        """The Count of a batch of another structure than those of `asker`."""
+        for counter in self._known:
+            if counter is not asker:
+                counted = counter.attempt(batch)
                 if counted is not None:
                     return counted
         counted = self.learn(batch).attempt(batch)
@@ -112,3 +116,314 @@ def _say_unknown(what: str, error: Exception) -> int:
 
 def _unknown(_batch: Any) -> None:
     return None
+
+
+SELDOM = 32
+OFTEN = 4
+SPARE = 32
+"""Bytes are added up in one batch of SELDOM for each leaf of it, or in more. Where batches differ
+they are in one of OFTEN for each leaf, and in the first SPARE that do."""
+BESIDES = 8
+"""What adding up takes besides, in leaves."""
+
+
+class StructureCounter:
+    """Counts batches of one structure, and keeps what the last one of them counted.
+
+    The mark of a batch is what its samples follow from: the shape of its first array, or what an
+    adapter or the user count by themselves. Its extent is how many items it has, or its type. Both
+    are looked at in every batch. While they stay so do the bytes, which are added up now and then
+    to be sure. Bytes are UNKNOWN from when the mark changes until they are added up again; once
+    they were found to change by themselves, they are wherever they are not added up.
+
+    `count` is a function from a batch to its Count, the same object while nothing changes.
+    """
+
+    __slots__ = (
+        "_counted",
+        "_counter",
+        "_extent",
+        "_extent_of",
+        "_getters",
+        "_grows",
+        "_inner",
+        "_key",
+        "_kinds",
+        "_left",
+        "_loose",
+        "_mark",
+        "_often",
+        "_others",
+        "_period",
+        "_samples_of",
+        "_seldom",
+        "_spare",
+        "_waits",
+        "count",
+    )
+
+    def __init__(self, others: StructureCounters, batch: Any) -> None:
+        self._others = others
+        self._counter = others.counter
+        lookup = by_structure(batch) if self._counter.plain else None
+        lookup = lookup or by_rule(self._counter.samples)
+        self.count: Callable[[Any], Count] = getattr(self, lookup.method)
+        self._getters, self._kinds = lookup.getters, lookup.kinds
+        self._samples_of, self._extent_of = lookup.samples_of, lookup.extent_of
+        self._inner, self._key = lookup.inner, lookup.key
+        self._extent = lookup.extent_of(batch)
+        self._grows = type(batch) is list
+        self._mark: Any = None
+        self._counted: Count = (UNKNOWN, UNKNOWN)
+        self._loose = False
+        leaves = survey(batch)[2] + BESIDES
+        self._often, self._seldom, self._spare = OFTEN * leaves, SELDOM * leaves, SPARE
+        self._waits = False
+        self._period = self._left = 1
+
+    def attempt(self, batch: Any) -> Count | None:
+        """The Count of `batch`, or None where it is of another structure."""
+        try:
+            mark = self._getters[-1](self._leaf_of(batch))
+            if mark == self._mark and self._extent_of(batch) == self._extent and self._left > 1:
+                self._left -= 1
+                return self._counted
+            return self._look(batch, mark)
+        except Exception:  # noqa: BLE001 - each kind of batch fails in its own way
+            return None
+
+    def by_inner(self, batch: Any) -> Count:
+        """Of an array by itself, or in an attribute; and by the rules of an adapter or a user."""
+        try:
+            mark = self._inner(batch)
+            if mark == self._mark:
+                left = self._left = self._left - 1
+                if left:
+                    return self._counted
+            return self._look(batch, mark)
+        except Exception:  # noqa: BLE001 - a batch of another structure fails in its own way
+            return self._others.count(batch, self)
+
+    def by_item(self, batch: Any) -> Count:
+        """Of an array in a dict, list or tuple."""
+        try:
+            if len(batch) != self._extent:
+                return self._look_at_size(batch)
+            mark = batch[self._key].shape
+            if mark == self._mark:
+                left = self._left = self._left - 1
+                if left:
+                    return self._counted
+            return self._look(batch, mark)
+        except Exception:  # noqa: BLE001 - as above
+            return self._others.count(batch, self)
+
+    def by_two_items(self, batch: Any) -> Count:
+        """Of an array in a dict, list or tuple inside another one."""
+        try:
+            if len(batch) != self._extent:
+                return self._look_at_size(batch)
+            mark = batch[self._inner][self._key].shape
+            if mark == self._mark:
+                left = self._left = self._left - 1
+                if left:
+                    return self._counted
+            return self._look(batch, mark)
+        except Exception:  # noqa: BLE001 - as above
+            return self._others.count(batch, self)
+
+    def by_item_of_data(self, batch: Any) -> Count:
+        """Of a UserDict, such as a tokeniser's BatchEncoding."""
+        try:
+            data = batch.data
+            if len(data) != self._extent:
+                return self._look_at_size(batch)
+            mark = data[self._key].shape
+            if mark == self._mark:
+                left = self._left = self._left - 1
+                if left:
+                    return self._counted
+            return self._look(batch, mark)
+        except Exception:  # noqa: BLE001 - as above
+            return self._others.count(batch, self)
+
+    def by_getters(self, batch: Any) -> Count:
+        """Of an array anywhere; and of the first leaf where there is no array."""
+        try:
+            mark = batch
+            for get in self._getters:
+                mark = get(mark)
+            if mark == self._mark and self._extent_of(batch) == self._extent:
+                left = self._left = self._left - 1
+                if left:
+                    return self._counted
+            return self._look(batch, mark)
+        except Exception:  # noqa: BLE001 - as above
+            return self._others.count(batch, self)
+
+    def _leaf_of(self, batch: Any) -> Any:
+        """The leaf that is looked at; LookupError where the way to it is another one.
+
+        A tensor can be asked for items too, so without an error it does not say that it is none.
+        """
+        for kind, get in zip(self._kinds, self._getters, strict=False):
+            if type(batch) is not kind:
+                raise LookupError
+            batch = get(batch)
+        return batch
+
+    def _look_at_size(self, batch: Any) -> Count:
+        """Count a batch of another extent: a list that grew or shrank, or another structure."""
+        if self._grows:
+            return self._look(batch, self._getters[-1](self._leaf_of(batch)))
+        return self._others.count(batch, self)
+
+    def _look(self, batch: Any, mark: Any) -> Count:
+        """Count a batch that differs from the one before, or whose turn it is to be added up.
+
+        Raises LookupError where it is of another structure.
+        """
+        samples = self._samples_of(mark)
+        if self._waits and self._left > 1 and (not self._kinds or type(batch) is self._kinds[0]):
+            self._left -= 1
+            self._mark = mark
+            if samples != self._counted[0]:
+                self._counted = samples, UNKNOWN
+            return self._counted
+        extent = self._extent_of(batch)
+        if extent != self._extent and not self._grows:
+            raise LookupError
+        self._leaf_of(batch)
+        alike = mark == self._mark and extent == self._extent
+        if not alike and not self._may_add_up():
+            self._mark, self._extent = mark, extent
+            return self._keep(samples, UNKNOWN)
+        found = self._counter.count(batch, samples)
+        if found[0] != samples:  # the first array was not the one that is looked at
+            self._mark, self._samples_of = None, _none_of_any
+            raise LookupError
+        self._settle(found, alike=alike)
+        self._mark, self._extent = mark, extent
+        counted = self._keep(samples, UNKNOWN if self._loose else found[1])
+        return found if self._loose else counted
+
+    def _may_add_up(self) -> bool:
+        """Whether a batch that differs may be added up now; else one will soon be."""
+        self._left -= 1
+        since = self._period - self._left
+        if not self._left or since >= self._often:
+            return True
+        if self._spare:
+            self._spare -= 1
+            return True
+        self._period, self._left = self._often, self._often - since
+        self._waits = True
+        return False
+
+    def _settle(self, found: Count, *, alike: bool) -> None:
+        """Settle when bytes will be added up again, now that they were."""
+        before = self._counted
+        if alike and UNKNOWN != before[1] != found[1]:
+            self._loose = True
+        if self._mark is None:
+            self._period = 1
+        elif self._loose and self._spare:
+            self._spare -= 1
+            self._period = 1
+        else:
+            self._period = min(2 * self._period, self._seldom) if found == before else self._often
+        self._left = self._period
+        self._waits = self._loose
+
+    def _keep(self, samples: int, nbytes: int) -> Count:
+        if samples != self._counted[0] or nbytes != self._counted[1]:
+            self._counted = samples, nbytes
+        return self._counted
+
+
+def _none_of_any(_mark: Any) -> int:
+    raise LookupError
+
+
+Method = Literal["by_getters", "by_inner", "by_item", "by_two_items", "by_item_of_data"]
+
+
+class Lookup(NamedTuple):
+    """How to look at batches of one structure.
+
+    `getters` lead from a batch to its mark, one after the other, through nodes of `kinds`, the
+    leaf itself excepted. `samples_of` makes the samples of a mark; it raises where a mark is of
+    another structure. `extent_of` tells how many items a batch has, or else its type. `method` is
+    how StructureCounter does the same without a loop, with `inner` and `key`.
+    """
+
+    getters: tuple[Callable[[Any], Any], ...]
+    kinds: tuple[type, ...]
+    samples_of: Callable[[Any], int]
+    extent_of: Callable[[Any], Any]
+    method: Method
+    inner: Any = None
+    key: Any = None
+
+
+def by_rule(samples: Callable[[Any], int]) -> Lookup:
+    """By what an adapter or the user count: that is the mark."""
+    return Lookup((samples,), (), int, type, "by_inner", samples)
+
+
+def by_structure(batch: Any) -> Lookup | None:
+    """By the shape of the first array, or the type of the first leaf where there is no array.
+
+    None where `batch` is an odd container, which does not give what it holds.
+    """
+    try:
+        route = route_to(batch, _has_dimensions)
+        steps, leaf = route or route_to(batch, _any) or ([], batch)
+        last = attrgetter("shape") if route else type
+        getters = (*(make(key) for make, key in steps), last)
+        nodes = list(accumulate(getters, _got, initial=batch))
+        if nodes[-1] != last(leaf) or not isinstance(nodes[-1], (tuple, type)):
+            return None
+        extent_of = len if isinstance(batch, (dict, list, tuple)) else type
+        extent_of(batch)
+    except Exception:  # noqa: BLE001 - each container that is odd raises its own error
+        return None
+    samples_of = itemgetter(0) if route else partial(_none_of, type(leaf))
+    lookup = Lookup(getters, tuple(map(type, nodes[:-2])), samples_of, extent_of, "by_getters")
+    return _quicker(lookup, steps) if route else lookup
+
+
+def _quicker(lookup: Lookup, steps: list[Step]) -> Lookup:
+    """Without a loop where the way is short, and it mostly is."""
+    makes, keys = [make for make, _ in steps], [key for _, key in steps]
+    if itemgetter not in makes:
+        return lookup._replace(method="by_inner", inner=attrgetter(".".join([*keys, "shape"])))
+    if makes == [itemgetter]:
+        return lookup._replace(method="by_item", key=keys[0])
+    if makes == [itemgetter, itemgetter]:
+        return lookup._replace(method="by_two_items", inner=keys[0], key=keys[1])
+    if makes == [attrgetter, itemgetter] and keys[0] == "data":
+        return lookup._replace(method="by_item_of_data", key=keys[1], extent_of=_length_of_data)
+    return lookup
+
+
+def _length_of_data(batch: Any) -> int:
+    return len(batch.data)
+
+
+def _got(node: Any, get: Callable[[Any], Any]) -> Any:
+    return get(node)
+
+
+def _any(_leaf: Any) -> bool:
+    return True
+
+
+def _has_dimensions(leaf: Any) -> bool:
+    return first_dimension(leaf) is not None
+
+
+def _none_of(kind: type, found: type) -> int:
+    if found is not kind:
+        raise LookupError
+    return UNKNOWN

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import os
+import sys
 import uuid
 import warnings
 from datetime import datetime, timezone
@@ -12,36 +14,38 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
 from loadeval.runlog.environment import describe_environment
-from loadeval.runlog.metrics import write_metrics
 from loadeval.runlog.model import CacheInfo, Header
-from loadeval.runlog.reader import RunLog
+from loadeval.runlog.writer import RunLog, write_metrics
 from loadeval.runtime.adapter import IterableAdapter, check_is_loader
-from loadeval.runtime.alternation import AlternatingEpoch, Alternation, tell_changes
+from loadeval.runtime.alternate import (
+    AlternatingEpoch,
+    Alternation,
+    Prefetcher,
+    Progress,
+    WorkerActivity,
+    block_for,
+    planned_blocks,
+    tell_changes,
+)
 from loadeval.runtime.annotate import annotation_for
-from loadeval.runtime.cache import fill
 from loadeval.runtime.counting import Counter
-from loadeval.runtime.distributed import is_distributed, place_among_ranks
-from loadeval.runtime.progress import Progress
-from loadeval.runtime.pull import Puller
-from loadeval.runtime.quiet import Background
-from loadeval.runtime.recording import Recording
+from loadeval.runtime.loop import WholeEpoch, served
+from loadeval.runtime.metrics_thread import NO_PROBES
+from loadeval.runtime.recorder import Recorder
 from loadeval.runtime.registry import adapter_for
-from loadeval.runtime.sampler import NO_PROBES
-from loadeval.runtime.schedule import block_for, segments
-from loadeval.runtime.stage import WholeEpoch
-from loadeval.runtime.timing import replayed, served
+from loadeval.runtime.replay import fill, replayed
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Iterator
 
     from loadeval.runlog.model import LoaderInfo
     from loadeval.runtime.adapter import Adapter
-    from loadeval.runtime.cache import BatchCache
-    from loadeval.runtime.progress import Enough
-    from loadeval.runtime.sampler import Probes
+    from loadeval.runtime.alternate import Enough
+    from loadeval.runtime.loop import Plan
+    from loadeval.runtime.metrics_thread import Probes
+    from loadeval.runtime.replay import BatchCache
     from loadeval.runtime.settings import Settings
-    from loadeval.runtime.stage import Plan
+
 
 NOT_STOPPED_EARLY = (
     "precision= does not end this run early: in distributed training every rank has to switch "
@@ -85,7 +89,7 @@ class Measurement:
         log = None
         if settings.log_file is not None:
             log = RunLog(settings.log_file, header, overwrite=settings.overwrite)
-        self.recording = Recording(header, log, settings.clock, probes)
+        self.recorder = Recorder(header, log, settings.clock, probes)
         self.alternation = None
         if settings.mode == "alternate":
             self.alternation = self._alternation(info, enough)
@@ -96,7 +100,7 @@ class Measurement:
         Give the `adapter` for `loader` if it is not the loader that is measured.
         """
         adapter = self.adapter if adapter is None else adapter
-        if self.recording.closed:
+        if self.recorder.closed:
             warnings.warn(
                 "this LoaderEvaluator is closed: the loader is served unmeasured. Make another "
                 "one, or close it later, to measure this epoch",
@@ -104,10 +108,10 @@ class Measurement:
                 stacklevel=3,
             )
             return adapter.epoch(loader)
-        if self.alternation is not None and self.alternation.progress.segment is None:
+        if self.alternation is not None and self.alternation.progress.block is None:
             return adapter.epoch(loader)
-        clock, recording = self.settings.clock, self.recording
-        begin = recording.begin_epoch
+        clock, recorder = self.settings.clock, self.recorder
+        begin = recorder.begin_epoch
         if self.cache is not None and not self._left_real():
             return self._replayed(self.cache, self._batches_of(adapter, loader), owner)
         began = clock()
@@ -122,7 +126,7 @@ class Measurement:
             self._stop_with_all_ranks(self.alternation.progress)
             if not self._has_told:
                 self._has_told = True
-                tell_changes(recording.header.loader)
+                tell_changes(recorder.header.loader)
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
         if self.annotation is not None:
             plan = self.annotation.plan(plan, alternates=self.alternation is not None)
@@ -141,8 +145,8 @@ class Measurement:
         return int(batches)
 
     def _replayed(self, cache: BatchCache, batches: float, owner: object) -> Iterator[Any]:
-        recording, clock = self.recording, self.settings.clock
-        epoch = replayed(cache, batches, recording.begin_epoch, clock, recording.note, owner)
+        recorder, clock = self.recorder, self.settings.clock
+        epoch = replayed(cache, batches, recorder.begin_epoch, clock, recorder.note, owner)
         return epoch if self.annotation is None else self.annotation.epoch(epoch, "ideal")
 
     def _real_first(
@@ -174,34 +178,34 @@ class Measurement:
     def _alternation(self, info: LoaderInfo, enough: Enough | None) -> Alternation:
         settings = self.settings
         depth = info.prefetch_depth or 0
-        schedule = segments(settings.seed, settings.pairs, depth, block_for(depth))
+        schedule = planned_blocks(settings.seed, settings.pairs, depth, block_for(depth))
         clock = settings.clock
         return Alternation(
             Progress(schedule, settings.batches, enough),
-            Puller(self.adapter, self.counter, clock, info, settings.max_cache_bytes),
-            None if info.workers == 0 else Background(),
+            Prefetcher(self.adapter, self.counter, clock, info, settings.max_cache_bytes),
+            None if info.workers == 0 else WorkerActivity(),
             self.adapter.fence,
             clock,
-            self.recording,
+            self.recorder,
         )
 
     def _stop_with_all_ranks(self, progress: Progress) -> None:
         # Asked for each epoch: a framework may join the ranks after this was made.
         if progress.enough is not None and is_distributed():
             progress.enough = None
-            self.recording.note(NOT_STOPPED_EARLY)
+            self.recorder.note(NOT_STOPPED_EARLY)
 
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet."""
-        self.recording.close()
+        self.recorder.close()
         if self.annotation is not None:
             self.annotation.close()
         path = self.settings.metrics_file
-        if path is None or not self.recording.closed or not self.recording.batches:
+        if path is None or not self.recorder.closed or not self.recorder.batches:
             return
         if not Path(path).exists():
             try:
-                write_metrics(self.recording.run(), path)
+                write_metrics(self.recorder.run(), path)
             except OSError as error:
                 warnings.warn(
                     f"the metrics could not be saved to {path}: {error}",
@@ -264,3 +268,23 @@ def free_name(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     numbered = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
     return path if not path.exists() else next(p for p in numbered if not p.exists())
+
+
+def is_distributed() -> bool:
+    """Whether a launcher said so, or torch.distributed runs with other ranks."""
+    return bool(place_among_ranks())
+
+
+def place_among_ranks() -> dict[str, int]:
+    """`rank` and `world_size` of this process; nothing where it trains alone.
+
+    As torch.distributed knows them, or a launcher that sets RANK and WORLD_SIZE; the rank is left
+    out where only the size was told.
+    """
+    distributed = sys.modules.get("torch.distributed")
+    if distributed is not None and distributed.is_available() and distributed.is_initialized():
+        found = {"rank": distributed.get_rank(), "world_size": distributed.get_world_size()}
+    else:
+        told = {"rank": os.environ.get("RANK"), "world_size": os.environ.get("WORLD_SIZE")}
+        found = {name: int(text) for name, text in told.items() if text and text.isdigit()}
+    return found if found.get("world_size", 1) > 1 else {}

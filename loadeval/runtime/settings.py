@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, cast, get_args
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from loadeval.errors import UsageError
 from loadeval.runlog.model import Mode
-from loadeval.runtime.annotate import Tool
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable
 
+Tool = Literal["nvtx", "torch"]
+"""What shows ranges, see annotate.py."""
 DEFAULT_PROBE_INTERVAL_S = 0.1
 DEFAULT_CACHE_BYTES = 4 * 2**30
 """Twenty batches of 256 images of 224 x 224 in float32 take 3.1 GB."""

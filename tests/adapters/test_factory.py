@@ -11,7 +11,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import LoaderEvaluator, LoadevalError, UsageError
-from loadeval.runtime.factory import FactoryAdapter
+from loadeval.runtime.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract
 
 if TYPE_CHECKING:

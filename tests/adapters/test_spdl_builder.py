@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.runtime.factory import FactoryAdapter
+from loadeval.runtime.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
 from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
 from tests.adapters.photographs import FILES, decode

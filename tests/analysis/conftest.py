@@ -9,8 +9,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.runlog.model import UNKNOWN, Arm, Block, EpochEnd, Header, LoaderInfo, Mode, Run
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import (
+    UNKNOWN,
+    Arm,
+    Block,
+    EpochEnd,
+    Header,
+    LoaderInfo,
+    Mode,
+    Run,
+    Steps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

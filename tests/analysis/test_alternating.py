@@ -21,9 +21,9 @@ from loadeval.runlog.model import (
     LoaderInfo,
     Pull,
     Run,
+    Steps,
     Window,
 )
-from loadeval.runlog.steps import Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -175,8 +175,16 @@ def test_the_loader_alone_is_per_batch_of_the_real_arm() -> None:
     """16 ms a sample are 64 ms a batch of four, and 1.28 ideal cycles."""
     found = headroom(alternating(pairs(), pulls=pulls(32, samples=16)))
     assert found.loader_only_ns == 64 * MS
-    assert found.required == pytest.approx(1.28)
     assert found.not_measured == ()
+    ahead = headroom(alternating(pairs(), QUEUED, pulls=pulls(32, samples=16)))
+    assert ahead.required == pytest.approx(1.28)
+
+
+def test_no_speed_is_required_of_a_loader_that_works_in_turn() -> None:
+    """Without workers its time is added to the step's, however short it is."""
+    found = headroom(alternating(pairs(), IN_PROCESS, pulls=pulls(32)))
+    assert found.loader_only_ns == 32 * MS
+    assert found.required is None
 
 
 @pytest.mark.parametrize("samples", [None, 0])
@@ -278,6 +286,15 @@ def test_an_interval_may_span_a_threshold(wait: float, noise: float, verdict: st
     assert ("More pairs would settle it" in found.advice) is (" to " in verdict)
 
 
+def test_no_loss_has_no_place() -> None:
+    """Where free loading was no faster there is nothing of which most could be in waiting."""
+    found = headroom(alternating(pairs(wait=0, real=49.8, noise=3.5)))
+    assert found.verdict == "not to moderately input-bound"
+    assert found.reason.startswith("no loss is seen")
+    assert "most of it" not in found.reason
+    assert "More pairs would settle it" in found.advice
+
+
 @pytest.mark.parametrize(
     ("loader", "alone", "wait", "real", "said"),
     [
@@ -286,6 +303,7 @@ def test_an_interval_may_span_a_threshold(wait: float, noise: float, verdict: st
         (QUEUED, 25, 50, 50, "Some batches take far longer"),
         (QUEUED, 25, 10, 90, "try fewer workers or threads"),
         (IN_PROCESS, 25, 50, 50, "It loads nothing while a step runs"),
+        (IN_PROCESS, 100, 50, 50, "It loads nothing while a step runs"),
     ],
 )
 def test_advice_goes_by_capacity(
@@ -294,7 +312,7 @@ def test_advice_goes_by_capacity(
     """A loader too slow on its own, or fast enough and late all the same, or in the way."""
     found = headroom(alternating(pairs(wait=wait, real=real), loader, pulls=pulls(alone)))
     assert said in found.advice
-    assert ("capacity is not the problem" in found.advice) is (alone < 50)
+    assert ("capacity is not the problem" in found.advice) is (loader is QUEUED and alone < 50)
 
 
 def test_whole_epochs_have_start_up_and_end() -> None:

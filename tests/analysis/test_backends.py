@@ -34,9 +34,9 @@ from loadeval.runlog.model import (
     LoaderInfo,
     Pull,
     Run,
+    Steps,
 )
-from loadeval.runlog.steps import Steps
-from loadeval.runtime.turns import FAILURE
+from loadeval.runtime.backends import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import pytest
 
 from loadeval.analysis.doctor import CHECKS, checkup
 from loadeval.analysis.doctor_check import Plan, size
-from loadeval.probes.driver import Driver
+from loadeval.probes.gpu import Driver
 from loadeval.probes.machine import WITHOUT_LIMIT, DataSize, Machine
 
 GB = 10**9

@@ -9,7 +9,7 @@ import pytest
 
 from loadeval.analysis.doctor import checkup
 from loadeval.analysis.doctor_check import Plan
-from loadeval.probes.driver import Driver
+from loadeval.probes.gpu import Driver
 from loadeval.probes.machine import Machine
 
 H100 = Driver("550.54.15", (12, 4), ("NVIDIA H100",) * 2, (True, True))

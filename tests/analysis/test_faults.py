@@ -10,9 +10,7 @@ import pytest
 
 from loadeval.analysis.caution import more_faults
 from loadeval.analysis.figures import Figures
-from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Run
-from loadeval.runlog.readings import Readings
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Readings, Run, Steps
 
 MS = 1_000_000
 FIGURES = Figures(100.0 * MS, 100.0 * MS, 10, 10, None, None)

@@ -16,9 +16,7 @@ from loadeval.analysis.growth import (
     growth,
     growths,
 )
-from loadeval.runlog.model import Header, LoaderInfo, Run
-from loadeval.runlog.readings import Readings
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import Header, LoaderInfo, Readings, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

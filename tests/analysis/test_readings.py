@@ -8,9 +8,7 @@ import numpy as np
 
 from loadeval.analysis.readings import Level, missing, quantities
 from loadeval.analysis.starving import hidden_waits, starved_ns
-from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Run
-from loadeval.runlog.readings import Readings, Starvation
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Readings, Run, Starvation, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

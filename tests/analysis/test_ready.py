@@ -5,8 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadeval.analysis.summary import startups
-from loadeval.runlog.model import Block, Header, LoaderInfo, Run
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import Block, Header, LoaderInfo, Run, Steps
 
 
 def test_it_has_no_start_up_to_tell() -> None:

@@ -17,8 +17,7 @@ from loadeval.analysis.rounds import (
     throughput,
     throughput_ratio,
 )
-from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo, Pull, Run
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo, Pull, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

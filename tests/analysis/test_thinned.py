@@ -22,7 +22,7 @@ from loadeval.analysis.starving import starved_ns
 from loadeval.analysis.summary import steady, summarise
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.runlog.histogram import counted
-from loadeval.runlog.readings import Readings
+from loadeval.runlog.model import Readings
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

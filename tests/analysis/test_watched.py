@@ -13,11 +13,9 @@ from loadeval.analysis.standing import Stretch, Watch, added, standing
 from loadeval.analysis.summary import summarise
 from loadeval.analysis.watched import Watched
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.following import Follower
-from loadeval.runlog.lines import Line, RunEnd
-from loadeval.runlog.metrics import read_run
-from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Header, LoaderInfo
-from loadeval.runlog.readings import Readings
+from loadeval.runlog.codec import Line, RunEnd
+from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Header, LoaderInfo, Readings
+from loadeval.runlog.reader import Follower, read_run
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

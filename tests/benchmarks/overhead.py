@@ -27,8 +27,8 @@ from rich.progress import track
 from rich.table import Table
 
 from loadeval import LoaderEvaluator
-from loadeval.runtime.device import Starving
-from loadeval.runtime.stage import CHUNK
+from loadeval.runtime.cuda import GpuIdleTimer
+from loadeval.runtime.loop import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -101,7 +101,7 @@ class NoEvent:
 def starving(loader: Batches) -> Iterator[Any]:
     """The loader, watched for the device's starving: two events for each batch."""
     event = partial(torch.cuda.Event, enable_timing=True) if CUDA else NoEvent
-    found = Starving(0, event, deque())
+    found = GpuIdleTimer(0, event, deque())
     batches = found.watched(iter(loader))
     for _ in range(0, BATCHES, CHUNK):
         yield from islice(batches, CHUNK)

@@ -17,9 +17,7 @@ from playwright.sync_api import sync_playwright
 
 from loadeval.report.html.page import page_of, write_page
 from loadeval.report.html.subject import Subject
-from loadeval.runlog.model import UNKNOWN, EpochEnd, Header, LoaderInfo, Run
-from loadeval.runlog.readings import Readings
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import UNKNOWN, EpochEnd, Header, LoaderInfo, Readings, Run, Steps
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

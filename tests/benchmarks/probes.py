@@ -25,14 +25,14 @@ from loadeval.analysis.intervals import Pace, over_pairs, ratio
 from loadeval.demo.photographs import make_photographs
 from loadeval.demo.training import Training
 from loadeval.probes import host
-from loadeval.probes.nvml import GPUProbe
+from loadeval.probes.gpu import GPUProbe
 from loadeval.runlog.model import UNKNOWN
 from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loadeval.runlog.steps import Steps
+    from loadeval.runlog.model import Steps
 
 PHOTOGRAPHS = 1024
 BLOCK = 16
@@ -67,7 +67,7 @@ def often() -> list[Timed]:
 
 def switch_of(evaluator: LoaderEvaluator, on: list[bool]) -> Callable[[], None]:
     """What to call after each step: it starts or stops the readings when a block begins."""
-    sampler: Any = evaluator._measurement.recording._sampler
+    sampler: Any = evaluator._measurement.recorder._metrics
     start = sampler.start_when_due
     done = 0
 

@@ -15,9 +15,9 @@ from pathlib import Path
 
 import numpy as np
 
-from loadeval.runlog.metrics import read_run
 from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Header, LoaderInfo
-from loadeval.runlog.reader import RunLog
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import RunLog
 
 ROWS = (1024, 50, 5, 1)
 EPOCHS = 10

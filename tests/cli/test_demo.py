@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from loadeval.analysis.headroom import headroom
 from loadeval.cli.main import app
 from loadeval.demo.run import run_demo
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
     from pathlib import Path

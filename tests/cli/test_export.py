@@ -111,7 +111,7 @@ def test_a_missing_package_is_told(
 def without(package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let the modules of `package` not be found, as when it is not installed."""
     loaded = [name for name in sys.modules if name.split(".")[0] == package]
-    for name in [*loaded, "loadeval.export.parquet", "loadeval.export.scalars"]:
+    for name in [*loaded, "loadeval.export.tensorboard"]:
         monkeypatch.delitem(sys.modules, name, raising=False)
     monkeypatch.setattr(sys, "meta_path", [Absent(package), *sys.meta_path])
 

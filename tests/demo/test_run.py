@@ -13,9 +13,9 @@ from loadeval.analysis.headroom import headroom
 from loadeval.demo.run import EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
 from loadeval.demo.training import BATCH_SIZE
 from loadeval.errors import UsageError
-from loadeval.runlog.metrics import read_run
 from loadeval.runlog.model import UNKNOWN
-from loadeval.runtime.schedule import block_for
+from loadeval.runlog.reader import read_run
+from loadeval.runtime.alternate import block_for
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,9 +11,8 @@ import numpy as np
 import pytest
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo, read_run
-from loadeval.runlog.model import Block, EpochEnd, Event, Header
-from loadeval.runlog.reader import RunLog
-from loadeval.runlog.readings import Readings, Starvation
+from loadeval.runlog.model import Block, EpochEnd, Event, Header, Readings, Starvation
+from loadeval.runlog.writer import RunLog
 from loadeval.runtime import registry
 from loadeval.testing import FakeClock, ScriptedLoader
 

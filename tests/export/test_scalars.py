@@ -9,7 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from loadeval import UsageError, read_run
-from loadeval.export import scalars
+from loadeval.export import tensorboard
 from loadeval.export.formats import Format, export_run
 from loadeval.runlog.model import ARMS
 
@@ -63,7 +63,7 @@ def test_the_arms_of_an_alternating_run_are_runs(
     alternating: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """TensorBoard lays `real` and `ideal` over each other, by the number of the batch."""
-    monkeypatch.setattr(scalars, "CHUNK", 7)
+    monkeypatch.setattr(tensorboard, "CHUNK", 7)
     export(alternating, tmp_path / "board")
     steps: list[int] = []
     for code, arm in enumerate(ARMS):

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from loadeval import read_run
-from loadeval.export import delimited
+from loadeval.export import tables as module
 from loadeval.export.formats import Format, export_run
 from loadeval.runlog.model import ARMS, UNKNOWN
 
@@ -78,7 +78,7 @@ def test_every_batch_of_an_alternating_run_is_there(
     form: Format, chunk: int, alternating: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With its arm and its pair, in the order of the run, in however many pieces it is written."""
-    monkeypatch.setattr(delimited, "CHUNK", chunk)
+    monkeypatch.setattr(module, "CHUNK", chunk)
     batches, readings = tables(alternating, form, tmp_path)
     steps = alternating.steps
     assert batches["arm"].tolist() == [ARMS[code] for code in steps.arm]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import UsageError, read_run
-from loadeval.export import timeline
+from loadeval.export import trace
 from loadeval.export.formats import Format, export_run
 from loadeval.runlog.model import UNKNOWN
 
@@ -198,7 +198,7 @@ def test_pieces_are_joined(
 ) -> None:
     """However many batches are written at a time."""
     whole = exported(alternating, tmp_path)
-    monkeypatch.setattr(timeline, "CHUNK", 7)
+    monkeypatch.setattr(trace, "CHUNK", 7)
     (tmp_path / "exported.json").unlink()
     assert exported(alternating, tmp_path) == whole
 

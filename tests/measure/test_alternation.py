@@ -23,8 +23,7 @@ from loadeval.testing import FakeClock, ScriptedLoader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.steps import Steps
+    from loadeval.runlog.model import Run, Steps
 
 LOAD_NS, STEP_NS = 15, 10
 
@@ -97,7 +96,7 @@ def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
     evaluator, _, clock = alternating(300, pairs=5, seed=3)
     train(evaluator, clock)
     windows = evaluator.recorded().windows
-    expected = [(segment.pair, segment.arm) for segment in segments(3, 5, 0, 8)]
+    expected = [(segment.pair, segment.arm) for segment in planned_blocks(3, 5, 0, 8)]
     assert [(window.pair, window.arm) for window in windows] == expected
     sizes = {"real": 8 * (LOAD_NS + STEP_NS), "ideal": 8 * STEP_NS}
     assert all(window.elapsed_ns == sizes[window.arm] for window in windows)
@@ -199,12 +198,12 @@ def test_a_framework_may_join_the_ranks_after_wrapping(monkeypatch: pytest.Monke
 def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several ranks of torch.distributed are seen, and which this is, without a launcher's word."""
     torch_distributed = pytest.importorskip("torch.distributed")
-    assert not distributed.is_distributed()
+    assert not measurement.is_distributed()
     monkeypatch.setattr(torch_distributed, "is_initialized", lambda: True)
     monkeypatch.setattr(torch_distributed, "get_world_size", lambda: 2)
     monkeypatch.setattr(torch_distributed, "get_rank", lambda: 1)
-    assert distributed.is_distributed()
-    assert distributed.place_among_ranks() == {"rank": 1, "world_size": 2}
+    assert measurement.is_distributed()
+    assert measurement.place_among_ranks() == {"rank": 1, "world_size": 2}
 
 
 def test_a_launcher_tells_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -313,8 +312,8 @@ def test_a_batch_is_the_consumers_to_free() -> None:
 
 def test_children_are_seen_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """CPU time of this process while it naps is background work; the wait for it has an end."""
-    monkeypatch.setattr(quiet, "NAP_S", 0.001)
-    background = quiet.Background()
+    monkeypatch.setattr(alternate, "NAP_S", 0.001)
+    background = alternate.WorkerActivity()
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE):
         assert background.workers_cpu_ns() is not None
     assert background._busy_s() >= 0
@@ -326,7 +325,7 @@ def test_children_are_seen_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_process_that_ends_meanwhile_has_no_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children that end while they are read count 0, and an unreadable process is unknown."""
-    background = quiet.Background()
+    background = alternate.WorkerActivity()
     error = background._psutil.NoSuchProcess(1)
 
     class Gone:

@@ -13,7 +13,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import Backend, IterableAdapter, LoaderInfo, LoadevalWarning, UsageError
 from loadeval.runtime import registry
-from loadeval.runtime.backend import Source
+from loadeval.runtime.backends import Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

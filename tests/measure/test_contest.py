@@ -11,14 +11,14 @@ import pytest
 
 from loadeval import Backend, IterableAdapter, LoaderInfo, UsageError
 from loadeval.runtime import registry
-from loadeval.runtime.contest import Contest
+from loadeval.runtime.backends import BackendRunner
 from loadeval.runtime.settings import Settings
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from loadeval.runtime.contest import Measured
+    from loadeval.runtime.backends import Measured
 
 
 class Idle(ScriptedLoader):
@@ -79,9 +79,9 @@ class Arena:
         assert [loader.open for loader in self.loaders if loader.open] in ([1], [])
         self.clock.advance(5)
 
-    def contest(self) -> Contest:
+    def contest(self) -> BackendRunner:
         backends = {"abcdef"[one]: Backend(loader) for one, loader in enumerate(self.loaders)}
-        return Contest(backends, self.settings)
+        return BackendRunner(backends, self.settings)
 
     def fight(self, step: Callable[[Any], object] | None = None) -> list[Measured]:
         return self.contest().run(step or self.step, {})

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from loadeval import map_leaves
-from loadeval.runtime.fresh import refresher
+from loadeval.runtime.replay import refresher
 
 
 class Pair(NamedTuple):

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from loadeval.runtime.layout import Layout, differences, layout_of
+from loadeval.runtime.backends import Layout, differences, layout_of
 
 
 def words(batch: Any) -> str:

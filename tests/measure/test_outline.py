@@ -13,9 +13,8 @@ import torch
 
 from loadeval import IterableAdapter, LoaderEvaluator
 from loadeval.runtime import counting
-from loadeval.runtime.counting import Counter
-from loadeval.runtime.outline import BESIDES, OFTEN, SELDOM, SPARE
-from loadeval.runtime.survey import survey
+from loadeval.runtime.batch import survey
+from loadeval.runtime.counting import BESIDES, OFTEN, SELDOM, SPARE, Counter
 
 if TYPE_CHECKING:
     from collections.abc import Callable

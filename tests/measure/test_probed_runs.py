@@ -13,8 +13,7 @@ import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from loadeval.errors import ProbeError, UsageError
-from loadeval.runtime.sampler import Probes, Sampler
-from loadeval.runtime.threads import BackgroundThreads
+from loadeval.runtime.metrics_thread import BackgroundThreads, MetricsReader, Probes
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -60,8 +59,8 @@ def evaluator_with(probe: Counting, **options: Any) -> tuple[LoaderEvaluator, Fa
     return LoaderEvaluator(loader, clock=clock, probes=(probe,), **options), clock
 
 
-def sampler_of(evaluator: LoaderEvaluator) -> Sampler:
-    return evaluator._measurement.recording._sampler
+def sampler_of(evaluator: LoaderEvaluator) -> MetricsReader:
+    return evaluator._measurement.recorder._metrics
 
 
 def read(run: Run) -> tuple[list[int], list[float]]:
@@ -173,7 +172,7 @@ def test_a_sampler_reads_until_it_is_stopped() -> None:
     """It begins once an interval has passed, with one thread; after stop() there is none."""
     probe, clock = Counting(), FakeClock()
     threads = BackgroundThreads()
-    sampler = Sampler(Probes((probe,), 0.001), clock, 0, threads)
+    sampler = MetricsReader(Probes((probe,), 0.001), clock, 0, threads)
     sampler.start_when_due()
     assert not reading()
     for _ in range(2):
@@ -194,7 +193,7 @@ def test_with_nothing_to_read_there_is_no_thread() -> None:
     clock = FakeClock()
     threads = BackgroundThreads()
     empty, ended = (
-        Sampler(Probes(probes, 1), clock, 0, threads) for probes in ((), (Counting(0),))
+        MetricsReader(Probes(probes, 1), clock, 0, threads) for probes in ((), (Counting(0),))
     )
     ended.tick()
     for sampler in (empty, ended):

@@ -21,7 +21,7 @@ from torch.utils.data import (
 )
 
 from loadeval import evaluate_in_place
-from loadeval.runtime.rebuilt import Original
+from loadeval.in_place import Original
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

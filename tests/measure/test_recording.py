@@ -18,8 +18,8 @@ import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.runlog.reader import Assembly
-from loadeval.runtime import recording, threads
-from loadeval.runtime.stage import CHUNK
+from loadeval.runtime import metrics_thread, recorder
+from loadeval.runtime.loop import CHUNK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -108,19 +108,19 @@ def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What waits in memory is bounded, also without any help of the thread."""
-    monkeypatch.setattr(recording, "FLUSH_INTERVAL_S", 1000)
+    monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 1000)
     path = tmp_path / "run.jsonl"
     epoch = iter(LoaderEvaluator(range(8 * CHUNK), log_file=path))
     for _ in range(8 * CHUNK):
         next(epoch)
-    assert len(read_run(path).steps) >= (8 - recording.MAX_WAITING_CHUNKS - 1) * CHUNK
+    assert len(read_run(path).steps) >= (8 - recorder.MAX_WAITING_CHUNKS - 1) * CHUNK
 
 
 def test_a_full_disk_does_not_end_the_training_run(tmp_path: Path) -> None:
     """When the log takes no more, it is said once, and measuring goes on in memory."""
     evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")
     list(evaluator)
-    log = evaluator._measurement.recording._log
+    log = evaluator._measurement.recorder._log
     assert log is not None
     with Path("/dev/full").open("wb", buffering=0) as full:
         log._file.close()
@@ -224,15 +224,15 @@ def test_history_in_a_log_takes_no_memory(tmp_path: Path) -> None:
 def _on_a_thread_of_ours(evaluator: LoaderEvaluator, work: Callable[[], None]) -> None:
     """Do `work` on the thread that writes the log, in the middle of that."""
     done = threading.Event()
-    kept = evaluator._measurement.recording._drain_beside
+    kept = evaluator._measurement.recorder._drain_beside
 
     def drain_beside() -> None:
         kept()
-        if isinstance(threading.current_thread(), threads._Repeating) and not done.is_set():
+        if isinstance(threading.current_thread(), metrics_thread._Repeating) and not done.is_set():
             work()
             done.set()
 
-    evaluator._measurement.recording._drain_beside = drain_beside  # type: ignore[method-assign]
+    evaluator._measurement.recorder._drain_beside = drain_beside  # type: ignore[method-assign]
     assert done.wait(20)
 
 

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.runtime import registrations as module
 from loadeval.runtime import registry
-from loadeval.runtime.registrations import Registration, registrations
+from loadeval.runtime.registry import Registration, registrations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -88,7 +87,7 @@ def test_nothing_is_imported() -> None:
     """Neither frameworks, nor the packages around their modules, nor adapters."""
     script = (
         "import sys\n"
-        "from loadeval.runtime.registrations import registrations\n"
+        "from loadeval.runtime.registry import registrations\n"
         "names = {one.module.split('.')[0] for one in registrations()} | {'loadeval_adapters'}\n"
         "assert len(names) > 1\n"
         "assert not names & set(sys.modules), names & set(sys.modules)\n"
@@ -176,7 +175,7 @@ def test_a_module_made_by_hand(site: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_an_entry_point_of_no_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
     """One that was made by hand names nobody who registered it."""
     point = EntryPoint("builtins", "nowhere:Never", registry.GROUP)
-    monkeypatch.setattr(module, "registered", lambda: {"builtins": point})
+    monkeypatch.setattr(registry, "registered", lambda: {"builtins": point})
     assert registrations() == [
         Registration("builtins", "nowhere:Never", None, None, True, None, None)
     ]

@@ -8,10 +8,8 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from loadeval.errors import ProbeError
-from loadeval.runlog.model import Event
-from loadeval.runlog.readings import Readings
-from loadeval.runtime.sampler import Probes, Sampler
-from loadeval.runtime.threads import BackgroundThreads
+from loadeval.runlog.model import Event, Readings
+from loadeval.runtime.metrics_thread import BackgroundThreads, MetricsReader, Probes
 from loadeval.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -51,10 +49,10 @@ class Script:
             raise self.fails_to_close
 
 
-def sampler(*probes: Script) -> tuple[Sampler, FakeClock]:
+def sampler(*probes: Script) -> tuple[MetricsReader, FakeClock]:
     """A sampler that is ticked by hand, and its clock."""
     clock = FakeClock(ORIGIN_NS)
-    return Sampler(Probes(probes, 1000), clock, clock.now_ns, BackgroundThreads()), clock
+    return MetricsReader(Probes(probes, 1000), clock, clock.now_ns, BackgroundThreads()), clock
 
 
 def told(taken: list[Readings | Event]) -> list[Any]:

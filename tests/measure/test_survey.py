@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from loadeval import IterableAdapter, is_array
-from loadeval.runtime.survey import survey
+from loadeval.runtime.batch import survey
 
 DENSE = torch.tensor([[0.0, 1.0, 0.0, 2.0], [0.0] * 4, [3.0, 0.0, 0.0, 0.0], [0.0] * 4])
 

@@ -14,11 +14,9 @@ import pytest
 from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.runlog.histogram import bin_of
-from loadeval.runlog.metrics import metrics_of
-from loadeval.runlog.model import UNKNOWN, Block
-from loadeval.runlog.readings import Starvation
-from loadeval.runlog.tally import Tally
-from loadeval.runtime.stage import CHUNK
+from loadeval.runlog.model import UNKNOWN, Block, Starvation, Tally
+from loadeval.runlog.writer import metrics_of
+from loadeval.runtime.loop import CHUNK
 from loadeval.runtime.thinning import Thinning, longest_ns, starvation_of
 from loadeval.testing import FakeClock, ScriptedLoader
 
@@ -232,7 +230,7 @@ def test_without_a_log_memory_is_thinned_too() -> None:
     evaluator = LoaderEvaluator(range(20 * CHUNK), every=1_000, probes=())
     for _ in evaluator:
         pass
-    kept = evaluator._measurement.recording._kept
+    kept = evaluator._measurement.recorder._kept
     rows = [len(line) for line in kept if isinstance(line, Block)]
     assert sum(rows) == math.ceil(20 * CHUNK / 1_000)
     assert sum(isinstance(line, Tally) for line in kept) < 20

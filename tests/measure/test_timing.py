@@ -9,7 +9,7 @@ import pytest
 
 from loadeval import LoaderEvaluator
 from loadeval.runlog.model import UNKNOWN
-from loadeval.runtime.stage import CHUNK
+from loadeval.runtime.loop import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from loadeval import leaves, map_leaves
-from loadeval.runtime.fresh import refresher
-from loadeval.runtime.tree import route_to
+from loadeval.runtime.batch import route_to
+from loadeval.runtime.replay import refresher
 
 
 class Pair(NamedTuple):

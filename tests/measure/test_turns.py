@@ -12,9 +12,8 @@ import pytest
 from loadeval import Backend, IterableAdapter, LoaderInfo, RunLogError, read_run
 from loadeval.runlog.model import ARMS, UNKNOWN
 from loadeval.runtime import registry
-from loadeval.runtime.backend import Source
+from loadeval.runtime.backends import FAILURE, BackendRun, Source, in_words, split_into_blocks
 from loadeval.runtime.settings import Settings
-from loadeval.runtime.turns import FAILURE, Turns, in_words, portions
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -83,11 +82,11 @@ class Stand:
         self.source = source = Source(Backend(self.loader))
         settings = replace(settings_of(self.clock, rounds, counted), log_file=log_file)
         info = IdleAdapter().describe(self.loader)
-        self.turns = Turns(source, info, settings, "comparison")
+        self.turns = BackendRun(source, info, settings, "comparison")
 
     def train(self, number: int) -> list[Any]:
         served = []
-        for batch in self.turns.turn(number):
+        for batch in self.turns.serve_round(number):
             served.append(batch)
             self.clock.advance(STEP_NS)
         return served
@@ -113,7 +112,7 @@ def test_a_round_is_served_in_blocks(
     batches: float, smallest: int, expected: tuple[int, int]
 ) -> None:
     """As many as there can be, none of which is too small."""
-    assert portions(batches, smallest) == expected
+    assert split_into_blocks(batches, smallest) == expected
 
 
 def test_each_round_counts_as_many_batches() -> None:
@@ -157,7 +156,7 @@ def test_after_its_turn_a_loader_is_at_rest() -> None:
 def test_a_turn_that_is_left_early_is_broken_off() -> None:
     """The loader is at rest then too."""
     stand = Stand(list(range(200)))
-    turn = stand.turns.turn(0)
+    turn = stand.turns.serve_round(0)
     next(turn)
     turn.close()
     assert stand.loader.closed == 1

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.probes.cgroup import Group, groups, tightest_cpu, tightest_memory
-from loadeval.probes.machine_load import MachineLoad
+from loadeval.probes.host import MachineLoad
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.probes.driver import MISMATCH, NO_DRIVER, Driver, driver
+from loadeval.probes.gpu import MISMATCH, NO_DRIVER, Driver, driver
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 COMPILER = shutil.which("cc")
 ASK = """
 import dataclasses
-from loadeval.probes.driver import driver
+from loadeval.probes.gpu import driver
 print(dataclasses.astuple(driver()))
 """
 LIBRARY = """

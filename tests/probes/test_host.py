@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval.probes.host import RATES, HostProbe, Paced, _grown
-from loadeval.probes.processes import Memory, Usage
+from loadeval.probes.host import RATES, HostProbe, Memory, Paced, Usage, _grown
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.probes import processes
-from loadeval.probes.processes import Family, Usage, memory_of, usage_by_psutil, usage_of
+from loadeval.probes import host
+from loadeval.probes.host import Family, Usage, memory_of, usage_by_psutil, usage_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,7 @@ HIGHEST_PID = 2**22
 @pytest.fixture(params=[True, False], ids=["proc", "psutil"])
 def family(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Family:
     """Our own, as Linux tells it, and as psutil does."""
-    monkeypatch.setattr(processes, "HAS_PROC", request.param and processes.HAS_PROC)
+    monkeypatch.setattr(host, "HAS_PROC", request.param and host.HAS_PROC)
     return Family(os.getpid())
 
 

@@ -56,7 +56,7 @@ def logged(path: Path, **options: Any) -> Path:
     with LoaderEvaluator(loader, log_file=path, clock=clock, **options) as evaluator:
         for _ in evaluator:
             clock.advance(5)
-        evaluator._measurement.recording.note("the step changes its batch")
+        evaluator._measurement.recorder.note("the step changes its batch")
         for _ in evaluator:
             break
     return path

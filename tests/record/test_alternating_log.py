@@ -9,17 +9,16 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.lines import decode, encode, to_text
-from loadeval.runlog.metrics import metrics_of, read_run, write_metrics
-from loadeval.runlog.model import UNKNOWN, Arm, Block, EpochEnd, Header, Pull, Run, Window
-from loadeval.runlog.reader import RunLog
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.codec import decode, encode, to_text
+from loadeval.runlog.model import UNKNOWN, Arm, Block, EpochEnd, Header, Pull, Run, Steps, Window
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import RunLog, metrics_of, write_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from loadeval.runlog.lines import Line
+    from loadeval.runlog.codec import Line
 
 PULL: dict[str, Any] = {
     "type": "pull",

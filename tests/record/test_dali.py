@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.metrics import metrics_of, read_run, write_metrics
 from loadeval.runlog.model import NOT_RECORDED, UNKNOWN
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import metrics_of, write_metrics
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -10,7 +10,8 @@ import pytest
 
 from loadeval.analysis.summary import summarise
 from loadeval.errors import RunLogError
-from loadeval.runlog.metrics import metrics_of, read_run, write_metrics
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import metrics_of, write_metrics
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadeval.runlog.columns import LARGEST
+from loadeval.runlog.codec import LARGEST
 from loadeval.runlog.histogram import BINS, PARTS, bin_of, counted, dense, greatest_of, least_of
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from loadeval.errors import RunLogError
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.metrics import metrics_of, read_run, summary_of, write_metrics
-from loadeval.runlog.model import UNKNOWN, Arm, Block, CacheInfo, Header, LoaderInfo, Run
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import UNKNOWN, Arm, Block, CacheInfo, Header, LoaderInfo, Run, Steps
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import metrics_of, summary_of, write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

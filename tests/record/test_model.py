@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadeval.runlog.model import UNKNOWN, Arm, Block, EpochEnd, Header, LoaderInfo, Run
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import UNKNOWN, Arm, Block, EpochEnd, Header, LoaderInfo, Run, Steps
 
 
 def block(

@@ -9,19 +9,24 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.columns import LARGEST
-from loadeval.runlog.lines import decode, encode, to_text
-from loadeval.runlog.metrics import read_run, write_metrics
-from loadeval.runlog.model import UNKNOWN, Block, Header
-from loadeval.runlog.reader import RunLog
-from loadeval.runlog.readings import Readings, Starvation, joined, starvations
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.codec import LARGEST, decode, encode, to_text
+from loadeval.runlog.model import (
+    UNKNOWN,
+    Block,
+    Header,
+    Readings,
+    Starvation,
+    Steps,
+    join_readings,
+)
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import RunLog, write_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from loadeval.runlog.lines import Line
+    from loadeval.runlog.codec import Line
 
 NAN = float("nan")
 READINGS: dict[str, Any] = {
@@ -154,7 +159,7 @@ def test_readings_are_joined_by_probe_and_subject() -> None:
         readings(3, sm_clock_hz=[7]),
         readings(missing="GPU is lost"),
     ]
-    assert [plain(one) for one in joined(parts)] == [
+    assert [plain(one) for one in join_readings(parts)] == [
         (
             "gpu",
             "GPU 0",
@@ -164,7 +169,7 @@ def test_readings_are_joined_by_probe_and_subject() -> None:
         ),
         ("gpu", "GPU 1", [2], {"power_watts": [5]}, None),
     ]
-    assert joined([]) == ()
+    assert join_readings([]) == ()
 
 
 def test_a_log_keeps_readings_and_starving(
@@ -212,5 +217,5 @@ def test_steps_tell_their_starving_epoch_by_epoch() -> None:
     """An epoch of which nothing is known has no line."""
     told = [starvation(0, 1, 5), starvation(2, 0, 6, 7)]
     steps = Steps.from_blocks([block(n, 100 * n, 2) for n in range(3)], (), told)
-    lines = [(one.epoch, one.first, one.starved_ns.tolist()) for one in starvations(steps)]
+    lines = [(one.epoch, one.first, one.starved_ns.tolist()) for one in steps.starvations()]
     assert lines == [(0, 0, [UNKNOWN, 5]), (2, 0, [6, 7])]

@@ -11,16 +11,15 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.metrics import read_run
-from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Header, Run
-from loadeval.runlog.reader import Assembly, RunLog
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Header, Run, Steps
+from loadeval.runlog.reader import Assembly, read_run
+from loadeval.runlog.writer import RunLog
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from loadeval.runlog.lines import Line
+    from loadeval.runlog.codec import Line
 
 
 def column(*values: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:

@@ -8,8 +8,17 @@ import numpy as np
 import pytest
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.model import ARMS, UNKNOWN, EpochEnd, Header, LoaderInfo, Pull, Run, Window
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import (
+    ARMS,
+    UNKNOWN,
+    EpochEnd,
+    Header,
+    LoaderInfo,
+    Pull,
+    Run,
+    Steps,
+    Window,
+)
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

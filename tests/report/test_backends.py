@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import BackendComparison, UsageError
-from loadeval.runtime.contest import Measured
+from loadeval.runtime.backends import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable

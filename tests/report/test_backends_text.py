@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval import BackendComparison
-from loadeval.runtime.contest import Measured
+from loadeval.runtime.backends import Measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -17,7 +17,6 @@ from loadeval.analysis.headroom import compare, headroom
 from loadeval.errors import RunLogError, UsageError
 from loadeval.report.plots import plot_comparison
 from loadeval.report.wording import duration, estimated, headline
-from loadeval.runlog.metrics import write_metrics
 from loadeval.runlog.model import Event
 from tests.report.drawn import figure_of
 

@@ -17,9 +17,7 @@ from loadeval.report.readings import (
     readings_rows,
     value_of,
 )
-from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Run
-from loadeval.runlog.readings import Readings, Starvation
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Readings, Run, Starvation, Steps
 
 HOUR_NS = 3_600 * 10**9
 

@@ -11,9 +11,7 @@ from rich.console import Console
 
 from loadeval.analysis.readings import Level, Quantity
 from loadeval.report.readings_table import difference_in_words, level_in_words, readings_report
-from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Run
-from loadeval.runlog.readings import Readings
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Readings, Run, Steps
 
 TIMES = [1000, 2000, 3000, 4000]
 

@@ -65,7 +65,7 @@ def left_for_workers(case: Case) -> float | None:
     """CPUs that training may use, less those of its steps and of others; None: not known."""
     own = case.reading("process", "cpu_cores")
     level = None if own is None else own.ideal or own.real
-    if case.cpus is None or level is None:
+    if case.cpus is None or level is None or by_others(case) is None:
         return None
     return max(case.cpus - level.mean - by_others_here(case), 0.0)
 

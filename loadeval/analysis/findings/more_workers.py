@@ -15,6 +15,8 @@ if TYPE_CHECKING:
 
 COMPUTING = 0.75
 """Of a CPU for each worker, from which on it is taken that workers compute and little else."""
+IDLE = 0.25
+"""Of a CPU for each worker, under which it is not CPU time, or not that alone, that they lack."""
 LEAST_COMPUTING = 0.01
 """Of a CPU for each worker: less is within what CPU times are rounded to."""
 TAKING = 0.5
@@ -41,6 +43,10 @@ class Need(NamedTuple):
 def more_workers(case: Case, found: Headroom, required: float) -> Advice:
     """For a loader that must become `required` times as fast."""
     workers, none_left = case.loader.workers, cpus.why_none_left(case)
+    computing = cpus.by_workers(case)
+    if none_left and workers and computing is not None and computing < IDLE * workers:
+        tried = min(math.ceil(workers * required), 2 * workers)
+        return _waiting(case, tried, computing, f"for a CPU, since {none_left}, ")
     if none_left:
         shared = cpus.by_others_here(case) >= cpus.MUCH
         again = " Or measure again while nothing else runs." if shared else ""
@@ -58,7 +64,7 @@ def more_workers(case: Case, found: Headroom, required: float) -> Advice:
     if taking_ns is not None and taking_ns >= TAKING * alone_ns:
         return _taking(taking_ns, alone_ns)
     wanted = math.ceil(workers * required)
-    computing, left = cpus.by_workers(case), cpus.left_for_workers(case)
+    left = cpus.left_for_workers(case)
     if computing is None or left is None:
         return _not_read(case, workers, wanted)
     to_keep_up = computing * (found.speedup.value if found.speedup else required)
@@ -136,11 +142,11 @@ def _not_read(case: Case, workers: int, wanted: int) -> Advice:
     )
 
 
-def _waiting(case: Case, tried: int, computing: float) -> Advice:
+def _waiting(case: Case, tried: int, computing: float, for_cpus: str = "") -> Advice:
     return Advice(
         f"Not known why: the {case.loader.workers} workers compute on {_cpus(computing)} all "
-        "together, and wait otherwise: for storage or a network, for a lock, for their batches to "
-        "be passed on, for a slow sampler, or for shards that are missing. Try "
+        f"together, and wait otherwise: {for_cpus}for storage or a network, for a lock, or for "
+        "their batches to be passed on. Try "
         f"{workers_setting(case.loader)}={tried} and measure: storage and networks may gain from "
         "it, the others do not.",
         "possible",

@@ -22,6 +22,14 @@ FEWEST = 40
 PARTS = 20
 """Stretches of as many batches each, by whose medians a trend is found."""
 
+FASTER_LATER = (
+    "A page cache that fills makes reading faster: run an epoch before the one that is measured. "
+    "Or other work on the machine ended meanwhile."
+)
+SLOWER_LATER = (
+    "Look for other work on the machine, for CPUs that became too hot, and for memory that grows."
+)
+
 
 def falling(case: Case) -> Answer:
     """Throughput falls all the time."""
@@ -76,11 +84,7 @@ def drift(case: Case) -> Answer:
             Fact("cycle, first half", first_ns, "ns"),
             Fact("cycle, second half", second_ns, "ns"),
         ),
-        advice=(
-            "A page cache that fills makes the second half faster: run an epoch before the one "
-            "that is measured. Else look for other work on the machine, and for CPUs that "
-            "became too hot."
-        ),
+        advice=FASTER_LATER if second_ns < first_ns else SLOWER_LATER,
         confidence="measured",
         source="difference of the halves' mean cycles, beyond their 95% interval",
     )

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.html.subject import Subject, Track
-    from loadeval.runlog.model import Column, Run
-    from loadeval.runlog.readings import Values
+    from loadeval.runlog.model import Column, Run, Values
 
 ROW, BETWEEN, AROUND = 96, 34, 54
 """Pixels: a quantity's panel, the gap above it for its title, and the axis."""

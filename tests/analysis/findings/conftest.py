@@ -9,9 +9,18 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.findings.diagnosis import diagnose
-from loadeval.runlog.model import UNKNOWN, Arm, Block, EpochEnd, Header, LoaderInfo, Pull, Run
-from loadeval.runlog.readings import Readings
-from loadeval.runlog.steps import Steps
+from loadeval.runlog.model import (
+    UNKNOWN,
+    Arm,
+    Block,
+    EpochEnd,
+    Header,
+    LoaderInfo,
+    Pull,
+    Readings,
+    Run,
+    Steps,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -119,9 +128,14 @@ def level() -> Callable[..., Readings]:
 
 @pytest.fixture
 def with_cores() -> Callable[..., Run]:
-    """A run with the CPUs in use, each the same in both arms, or a pair: real and ideal."""
+    """A run with the CPUs in use, each the same in both arms, or a pair: real and ideal.
+
+    The machine's are those of the others, unless they are given: nobody else is at work.
+    """
 
     def make(run: Run, **subjects: float | tuple[float, float]) -> Run:
+        pairs = [one if isinstance(one, tuple) else (one, one) for one in subjects.values()]
+        subjects.setdefault("machine", (sum(one for one, _ in pairs), sum(one for _, one in pairs)))
         steps, time_ns = run.steps, np.arange(2000, dtype=np.int64) * 10 * MS
         rows = np.searchsorted(steps.request_ns, time_ns) - 1
         ideal = steps.arm[rows.clip(min=0)] == 1

@@ -14,8 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.findings.finding import Finding
-    from loadeval.runlog.model import Run
-    from loadeval.runlog.readings import Readings
+    from loadeval.runlog.model import Readings, Run
 
     MakeRun = Callable[..., Run]
     Find = Callable[..., Finding]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.runlog.readings import Readings
+from loadeval.runlog.model import Readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable

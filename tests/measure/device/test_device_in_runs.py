@@ -10,7 +10,7 @@ import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from loadeval.runlog.model import UNKNOWN
-from loadeval.runtime.device import synchronize, timing_events
+from loadeval.runtime.cuda import synchronize, timing_events
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def test_what_an_epoch_leaves_is_forgotten_once_it_is_read(
         list(evaluator)
         clock.advance(1)
     evaluator.recorded()
-    assert evaluator._measurement.recording._starving == []
+    assert evaluator._measurement.recorder._gpu_idle_timers == []
     assert len(device.events) <= 4
 
 

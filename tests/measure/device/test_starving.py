@@ -8,19 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.runtime.device import Starving
+from loadeval.runtime.cuda import GpuIdleTimer
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.runlog.readings import Starvation
+    from loadeval.runlog.model import Starvation
     from tests.measure.device.conftest import Device
 
 
-def starving_on(device: Device, epoch: int = 0) -> Starving:
+def starving_on(device: Device, epoch: int = 0) -> GpuIdleTimer:
     """Watches one epoch."""
-    return Starving(epoch, lambda: device.event(enable_timing=True), deque())
+    return GpuIdleTimer(epoch, lambda: device.event(enable_timing=True), deque())
 
 
 def batches(waits_ns: list[int], clock: FakeClock) -> Iterator[Any]:
@@ -87,7 +87,7 @@ def test_events_that_were_read_are_used_again(device: Device, clock: FakeClock) 
     """Two events are enough for a device that keeps up, in this epoch and the next."""
     spare: deque[Any] = deque()
     for epoch in range(2):
-        starving = Starving(epoch, lambda: device.event(enable_timing=True), spare)
+        starving = GpuIdleTimer(epoch, lambda: device.event(enable_timing=True), spare)
         for _ in starving.watched(batches([5] * 10, clock)):
             assert starved(starving.take()) == [5]
     assert len(device.events) == 2
@@ -108,7 +108,7 @@ def test_the_request_that_finds_the_end_counts_for_nothing(
 ) -> None:
     """An exhausted source leaves its event for others, and no figure."""
     spare: deque[Any] = deque()
-    starving = Starving(0, lambda: device.event(enable_timing=True), spare)
+    starving = GpuIdleTimer(0, lambda: device.event(enable_timing=True), spare)
     assert list(starving.watched(iter(()))) == []
     assert starving.take() is None
     assert len(spare) == 1

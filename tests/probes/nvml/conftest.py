@@ -10,7 +10,7 @@ from typing import Any
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
-from loadeval.probes.nvml import GPUProbe
+from loadeval.probes.gpu import GPUProbe
 from loadeval.testing import FakeClock
 
 

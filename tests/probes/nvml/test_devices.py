@@ -9,10 +9,10 @@ import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
 from loadeval.errors import ProbeError
-from loadeval.probes.gpm import BETWEEN_SAMPLES_NS
+from loadeval.probes.gpu import BETWEEN_SAMPLES_NS
 
 if TYPE_CHECKING:
-    from loadeval.probes.nvml import GPUProbe
+    from loadeval.probes.gpu import GPUProbe
     from loadeval.testing import FakeClock
     from tests.probes.nvml.conftest import Driver
 

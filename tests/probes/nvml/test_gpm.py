@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Any
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
-from loadeval.probes.gpm import BETWEEN_SAMPLES_NS, METRICS
+from loadeval.probes.gpu import BETWEEN_SAMPLES_NS, METRICS
 
 if TYPE_CHECKING:
-    from loadeval.probes.nvml import GPUProbe
+    from loadeval.probes.gpu import GPUProbe
     from loadeval.testing import FakeClock
     from tests.probes.nvml.conftest import Driver
 

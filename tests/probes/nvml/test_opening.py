@@ -16,7 +16,7 @@ from loadeval.errors import ProbeError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from loadeval.probes.nvml import GPUProbe
+    from loadeval.probes.gpu import GPUProbe
     from tests.probes.nvml.conftest import Driver
 
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST

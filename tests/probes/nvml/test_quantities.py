@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import pynvml  # type: ignore[import-untyped]  # it ships no type information
 import pytest
 
-from loadeval.probes.gpm import METRICS
+from loadeval.probes.gpu import METRICS
 
 if TYPE_CHECKING:
-    from loadeval.probes.nvml import GPUProbe
+    from loadeval.probes.gpu import GPUProbe
     from loadeval.testing import FakeClock
     from tests.probes.nvml.conftest import Driver
 

@@ -13,7 +13,7 @@ import pytest
 
 from loadeval.report.html.page import page_of, write_page
 from loadeval.report.html.subject import Subject
-from loadeval.runlog.readings import Readings
+from loadeval.runlog.model import Readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.runlog.metrics import read_run, write_metrics
 from loadeval.runlog.model import EpochEnd, Event, LoaderInfo
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import write_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

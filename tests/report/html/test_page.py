@@ -18,9 +18,9 @@ from loadeval.report.html.scripts import Plotly
 from loadeval.report.html.subject import Subject
 from loadeval.report.html.verdict import verdict
 from loadeval.report.wording import headline
-from loadeval.runlog.metrics import read_run
 from loadeval.runlog.model import Event
-from loadeval.runtime.turns import FAILURE
+from loadeval.runlog.reader import read_run
+from loadeval.runtime.backends import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable

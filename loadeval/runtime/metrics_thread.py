@@ -1,4 +1,4 @@
-"""Probes of the machine, read beside the batches by a thread of their own."""
+"""Reading probes of the machine beside the batches, and the threads that work meanwhile."""
 
 from __future__ import annotations
 
@@ -10,13 +10,10 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 import numpy as np
 
 from loadeval.errors import ProbeError
-from loadeval.runlog.model import Event
-from loadeval.runlog.readings import Readings
+from loadeval.runlog.model import Event, Readings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-
-    from loadeval.runtime.threads import BackgroundThreads
 
 Row = tuple[int, "Mapping[str, float]"]
 """When it was read, and the value of each quantity, NaN for what is not known."""
@@ -28,7 +25,7 @@ class Probe(Protocol):
     """Reads one kind of thing about the machine. Called by one thread at a time.
 
     `name` is what its readings are called by, and `every` says that it is read at every so
-    manieth tick of the sampler.
+    manieth tick of the MetricsReader.
     """
 
     name: str
@@ -58,7 +55,7 @@ class Probes(NamedTuple):
 NO_PROBES = Probes((), 1.0)
 
 
-class Sampler:
+class MetricsReader:
     """Reads `probes` at their interval while epochs are served, first after one interval.
 
     The thread that does is one of `threads`, and started when a reading is due, not with the
@@ -195,3 +192,49 @@ def _columns(probe: str, subject: str, rows: list[Row]) -> Readings:
 
 def _known(value: float | None) -> float:
     return np.nan if value is None else float(value)
+
+
+class BackgroundThreads:
+    """Daemon threads that each call something at an interval, until all of them are stopped.
+
+    Python's garbage collector may free an abandoned epoch on one of them, which ends the epoch
+    and then stops the threads from there: a thread of ours never waits for one of ours.
+    """
+
+    def __init__(self) -> None:
+        self._running: list[_Repeating] = []
+
+    def start(
+        self, name: str, work: Callable[[], None], interval_s: float, *, at_once: bool = False
+    ) -> None:
+        """Call `work` every `interval_s` from now on, unless a thread of that name does."""
+        if not any(thread.name == name for thread in self._running):
+            thread = _Repeating(name, work, interval_s, at_once)
+            self._running.append(thread)
+            thread.start()
+
+    def stop(self) -> None:
+        """Stop, once what is under way is done."""
+        running, self._running = self._running, []
+        for thread in running:
+            thread.stopping.set()
+        if not isinstance(threading.current_thread(), _Repeating):
+            for thread in running:
+                thread.join()
+
+
+class _Repeating(threading.Thread):
+    def __init__(
+        self, name: str, work: Callable[[], None], interval_s: float, at_once: bool
+    ) -> None:
+        super().__init__(name=name, daemon=True)
+        self.stopping = threading.Event()
+        self._work = work
+        self._interval_s = interval_s
+        self._at_once = at_once
+
+    def run(self) -> None:
+        if self._at_once:
+            self._work()
+        while not self.stopping.wait(self._interval_s):
+            self._work()

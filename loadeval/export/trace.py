@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
+from itertools import pairwise
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.export.stretches import pull_times, stretches_of
-from loadeval.export.tables import numbers_in_epoch, series
-from loadeval.export.trace_events import PROCESS, enclosing, event, length, moment
-from loadeval.runlog.model import UNKNOWN
+from loadeval.export.tables import reading_series
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
-    from loadeval.export.stretches import Stretch
-    from loadeval.runlog.model import Column, EpochEnd, Pull, Run, Window
+    from loadeval.runlog.model import Arm, Column, EpochEnd, Pull, Run, Steps, Window
 
 Fields = dict[str, Any]
 
 CHUNK = 20_000
 """Batches that are text in memory at a time."""
 OPTIONAL = ("samples", "nbytes", "starved_ns")
+PROCESS = 1
+MARGIN = "2"
+"""A fifth of a nanosecond, behind the three digits that count.
+
+Some readers take microseconds times 1,000 and cut off what is behind the point. They would read
+1.001, which as a binary fraction is a little less, as 1,000 ns, and see overlaps.
+"""
 
 
 def write_timeline(run: Run, path: Path, files: NewFiles) -> None:
@@ -47,7 +52,6 @@ class Timeline:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.numbers = numbers_in_epoch(run.steps)
         self.ends = {end.epoch: end for end in run.ends}
         self.windows = {(one.epoch, one.pair, one.arm): one for one in run.windows}
         self.pulls: dict[int, list[Pull]] = defaultdict(list)
@@ -70,15 +74,15 @@ class Timeline:
     def _epoch(self, epoch: int, rows: Column) -> Iterator[str]:
         arms, batches = 2 * epoch + 2, 2 * epoch + 3
         end = self.ends.get(epoch)
-        stretches = stretches_of(self.run.steps, rows)
-        span = _span(stretches, end)
+        spans = block_spans(self.run.steps, rows)
+        span = _epoch_span(spans, end)
         if span is None:
             return
-        yield from _named(arms, f"epoch {epoch}: arms")
-        yield from _named(batches, f"epoch {epoch}: batches")
-        for one in stretches:
-            yield self._stretch(arms, epoch, one)
-        for pull, time_ns in pull_times(self.pulls[epoch], stretches, span[1]):
+        yield from _track_names(arms, f"epoch {epoch}: arms")
+        yield from _track_names(batches, f"epoch {epoch}: batches")
+        for one in spans:
+            yield self._block(arms, epoch, one)
+        for pull, time_ns in pull_times(self.pulls[epoch], spans, span[1]):
             yield event("i", "pull", arms, moment(time_ns), s="t", args=_known(pull))
         args = {"batches": len(rows), **({} if end is None else _known(end))}
         dur = enclosing(span[1] - span[0])
@@ -88,7 +92,7 @@ class Timeline:
             dur = length(end.wait_ns or 0)
             yield event("X", f"wait, {end.cause}", batches, moment(end.request_ns), dur)
 
-    def _stretch(self, track: int, epoch: int, one: Stretch) -> str:
+    def _block(self, track: int, epoch: int, one: BlockSpan) -> str:
         args: Fields = {"batches": one.batches}
         name: str = one.arm
         if one.pair is not None:
@@ -109,7 +113,7 @@ class Timeline:
         request_ns, wait_ns = steps.request_ns[rows], steps.wait_ns[rows]
         start = f'{{"ph":"X","pid":{PROCESS},"tid":{track},"name":'
         columns = zip(
-            self.numbers[rows].tolist(),
+            steps.batch[rows].tolist(),
             request_ns.tolist(),
             wait_ns.tolist(),
             (request_ns + wait_ns).tolist(),
@@ -141,21 +145,21 @@ class Timeline:
 
 
 def _counters(run: Run) -> Iterator[str]:
-    for one in series(run):
+    for one in reading_series(run):
         name = f"{one.probe} {one.subject}: {one.quantity}"
         for time_ns, value in zip(one.time_ns.tolist(), one.values.tolist(), strict=True):
             if isfinite(value):
                 yield event("C", name, ts=moment(time_ns), args={"value": value})
 
 
-def _named(track: int, name: str) -> Iterator[str]:
+def _track_names(track: int, name: str) -> Iterator[str]:
     yield event("M", "thread_name", track, args={"name": name})
     yield event("M", "thread_sort_index", track, args={"sort_index": track})
 
 
-def _span(stretches: Sequence[Stretch], end: EpochEnd | None) -> tuple[int, int] | None:
+def _epoch_span(spans: Sequence[BlockSpan], end: EpochEnd | None) -> tuple[int, int] | None:
     """From the first request of an epoch to the last that is known of it; None: nothing is."""
-    times = [time for one in stretches for time in (one.start_ns, one.end_ns)]
+    times = [time for one in spans for time in (one.start_ns, one.end_ns)]
     if end is not None and end.request_ns is not None:
         times += [end.request_ns, end.request_ns + (end.wait_ns or 0)]
     return (min(times), max(times)) if times else None
@@ -173,3 +177,98 @@ def _missing(run: Run) -> dict[str, str]:
 
 def _known(fact: EpochEnd | Pull | Window) -> Fields:
     return {name: value for name, value in asdict(fact).items() if value is not None}
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSpan:
+    """Consecutive batches of one epoch, arm and pair: first request to the last step's end.
+
+    A step that is not known ends with its delivery.
+    """
+
+    arm: Arm
+    pair: int | None
+    batches: int
+    start_ns: int
+    end_ns: int
+
+
+def block_spans(steps: Steps, rows: Column) -> list[BlockSpan]:
+    """Those of `rows`, batches of one epoch whose requests are known."""
+    if not len(rows):
+        return []
+    arm, pair = steps.arm[rows], steps.pair[rows]
+    changes = np.flatnonzero(np.diff(arm) | np.diff(pair)) + 1
+    found = []
+    for start, stop in pairwise([0, *changes.tolist(), len(rows)]):
+        last = rows[stop - 1]
+        end_ns = steps.request_ns[last] + steps.wait_ns[last] + max(steps.step_ns[last], 0)
+        found.append(
+            BlockSpan(
+                ARMS[arm[start]],
+                None if pair[start] == UNKNOWN else int(pair[start]),
+                stop - start,
+                int(steps.request_ns[rows[start]]),
+                int(end_ns),
+            )
+        )
+    return found
+
+
+def pull_times(
+    pulls: Iterable[Pull], spans: Sequence[BlockSpan], end_ns: int
+) -> list[tuple[Pull, int]]:
+    """When training was held up for each of an epoch's `pulls`: at the request that waited.
+
+    That is the first one of the warm-up before the pair's batches; `end_ns` where there are
+    none, since the epoch ended before.
+    """
+    places: dict[int, list[tuple[Arm, int]]] = {}
+    before: BlockSpan | None = None
+    for one in spans:
+        if one.pair is not None:
+            warmed_up = before is not None and (before.pair, before.arm) == (None, one.arm)
+            start_ns = before.start_ns if before is not None and warmed_up else one.start_ns
+            places.setdefault(one.pair, []).append((one.arm, start_ns))
+        before = one
+    of_pair: dict[int, list[Pull]] = {}
+    for pull in pulls:
+        of_pair.setdefault(pull.pair, []).append(pull)
+    found: list[tuple[Pull, int]] = []
+    for pair, its_pulls in of_pair.items():
+        there = places.get(pair, [])
+        if len(its_pulls) < len(there):  # where the queue was not full, nothing was taken from it
+            there = [(arm, start_ns) for arm, start_ns in there if arm == "ideal"]
+        times = [start_ns for _, start_ns in there] + [end_ns] * len(its_pulls)
+        found += zip(its_pulls, times, strict=False)
+    return found
+
+
+def event(
+    kind: str,
+    name: str,
+    track: int = PROCESS,
+    ts: str | None = None,
+    dur: str | None = None,
+    **fields: Any,
+) -> str:
+    """One event as JSON in ASCII, `ts` and `dur` as above, other fields as they are."""
+    text = json.dumps({"ph": kind, "pid": PROCESS, "tid": track, "name": name, **fields})
+    times = (("ts", ts), ("dur", dur))
+    timed = "".join(f', "{key}": {value}' for key, value in times if value is not None)
+    return f"{text[:-1]}{timed}}}"
+
+
+def moment(ns: int) -> str:
+    """`ns` nanoseconds as the microseconds of `ts`."""
+    return f"{ns // 1000}.{ns % 1000:03d}{MARGIN}"
+
+
+def length(ns: int) -> str:
+    """`ns` nanoseconds as the microseconds of `dur`."""
+    return f"{ns // 1000}.{ns % 1000:03d}"
+
+
+def enclosing(ns: int) -> str:
+    """As `length`, for what others end with: it must not be read as shorter than they are."""
+    return length(ns) + MARGIN

@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
-    from loadeval.runlog.model import Column, Run
-    from loadeval.runlog.readings import Readings, Values
-    from loadeval.runlog.steps import Steps
+    from loadeval.runlog.model import Column, Readings, Run, Steps, Values
 
 Moment = tuple[float, int, list[tuple[str, float]]]
 """When, in seconds since 1970; at which step; what is known then, by tag."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.runlog.readings import Starvation
+from loadeval.runlog.model import Starvation
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,12 +30,12 @@ def timing_events() -> Callable[[], Any] | None:
     return None if cuda is None else partial(cuda.Event, enable_timing=True)
 
 
-class Starving:
+class GpuIdleTimer:
     """How long the device has nothing to do in each wait of one epoch, by its own clock.
 
     An event is queued behind all work when the consumer asks for a batch, and another one when
     it is delivered. The device reaches the first when it has done its work, and the second then
-    or at the delivery, whichever is later: the time between them is what it starved. Events are
+    or at the delivery, whichever is later: between them it had nothing to do. Events are
     read later, once the device has passed them, so nothing waits for it.
     """
 

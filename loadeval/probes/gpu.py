@@ -1,0 +1,510 @@
+"""NVIDIA GPUs, through NVML: readings of those that this process computes on, and the driver."""
+
+from __future__ import annotations
+
+import math
+import os
+import time
+from collections import deque
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pynvml  # type: ignore[import-untyped]  # it ships no type information
+from pynvml import NVMLError
+
+from loadeval.errors import ProbeError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+EACH_PCIE_NS = 1_000_000_000
+"""Asking for PCIe throughput takes 20 ms, so each direction of each GPU is asked this seldom."""
+BETWEEN_SAMPLES_NS = 150_000_000
+"""NVML asks for more than 100 ms, at which the counters are brought up to date."""
+MIB = 2**20
+METRICS = {
+    "sm_busy_percent": (pynvml.NVML_GPM_METRIC_SM_UTIL, 1),
+    "sm_occupancy_percent": (pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, 1),
+    "dram_bandwidth_percent": (pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL, 1),
+    "pcie_receive_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, MIB),
+    "pcie_transmit_bytes_per_s": (pynvml.NVML_GPM_METRIC_PCIE_TX_PER_SEC, MIB),
+}
+"""Each quantity's number, and what NVML's value of it is multiplied by."""
+UNSUPPORTED = (
+    pynvml.NVMLError_NotSupported,
+    pynvml.NVMLError_NoPermission,
+    pynvml.NVMLError_InvalidArgument,  # of a handle of MIG's
+    pynvml.NVMLError_FunctionNotFound,  # in an older driver
+    AttributeError,  # in an older nvidia-ml-py
+)
+"""It will not be known later either."""
+GONE = (
+    pynvml.NVMLError_GpuIsLost,
+    pynvml.NVMLError_GpuNotFound,
+    pynvml.NVMLError_ResetRequired,
+    pynvml.NVMLError_DriverNotLoaded,
+    pynvml.NVMLError_Uninitialized,
+)
+"""The device answers no more."""
+HEAT = pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonHwThermalSlowdown
+POWER = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
+NUMBERED_BY_SPEED = (
+    "it is not known which GPUs CUDA_VISIBLE_DEVICES={visible!r} stands for: the GPUs here differ, "
+    "and CUDA numbers them by their speed; set CUDA_DEVICE_ORDER=PCI_BUS_ID, or give their UUIDs"
+)
+NO_DRIVER = "no NVIDIA driver found"
+MISMATCH = (
+    "the driver in the kernel and its library are of different versions, as after an update: "
+    "restart the machine, or load the driver anew"
+)
+
+Query = Callable[[Any], dict[str, float]]
+"""Asks about a handle of NVML's."""
+
+
+class GPUProbe:
+    """Reads the GPUs that this process computes on.
+
+    Of each: `kernel_busy_percent` (the time in which any kernel ran, however small, over the last
+    1/6 to 1 s: coarse), `memory_used_bytes`, `power_watts`, `sm_clock_hz`, `temperature_celsius`;
+    `power_slowdown_flag`, `thermal_slowdown_flag` and `hardware_slowdown_flag` are 1 where the
+    clock is held down for that reason. `pcie_receive_bytes_per_s` and
+    `pcie_transmit_bytes_per_s` are of 20 ms, about once a second.
+    Hopper and later count `sm_busy_percent`, `sm_occupancy_percent` and `dram_bandwidth_percent`,
+    and PCIe too: means since the one before, at least 150 ms. What a device does not support is
+    not among its quantities. `clock` is in nanoseconds.
+    """
+
+    name = "gpu"
+    every = 1
+
+    def __init__(self, clock: Callable[[], int] = time.perf_counter_ns) -> None:
+        self._clock = clock
+        self._watched: dict[str, WatchedDevice] = {}
+        self._pcie: deque[tuple[str, Queries]] = deque()
+        self._pcie_due_ns = 0
+
+    def open(self) -> None:
+        """Find the GPUs. Raises ProbeError when there is no driver, or no GPU to be used."""
+        try:
+            pynvml.nvmlInit()
+        except pynvml.NVMLError_LibraryNotFound:
+            raise ProbeError(NO_DRIVER) from None
+        except NVMLError as error:
+            raise ProbeError(f"the NVIDIA driver cannot be asked: {error}") from None
+        try:
+            devices = used_devices()
+        except ProbeError:
+            self.close()
+            raise
+        self._pcie_due_ns = now_ns = self._clock()
+        for device in devices:
+            watched = self._watched[device.subject] = WatchedDevice(device, now_ns)
+            self._pcie += [(device.subject, query) for query in watched.pcie]
+
+    def read(self) -> Mapping[str, Mapping[str, float] | str]:
+        """The quantities of each GPU now; of one that is lost since the last time, the reason.
+
+        Raises ProbeError once all are lost.
+        """
+        now_ns = self._clock()
+        found = {subject: one.read(now_ns) for subject, one in self._watched.items()}
+        lost = {subject: why for subject, why in found.items() if isinstance(why, str)}
+        for subject in lost:
+            self._watched.pop(subject).close()
+        if not self._watched:
+            raise ProbeError("; ".join(f"{subject}: {why}" for subject, why in lost.items()))
+        self._read_pcie(found, now_ns)
+        return found
+
+    def close(self) -> None:
+        """Let go of NVML."""
+        for one in self._watched.values():
+            one.close()
+        self._watched = {}
+        self._pcie.clear()
+        with suppress(NVMLError):  # the driver may be gone
+            pynvml.nvmlShutdown()
+
+    def _read_pcie(self, found: dict[str, dict[str, float] | str], now_ns: int) -> None:
+        """One direction of one GPU, when it is due: never longer than 20 ms."""
+        if not self._pcie or now_ns < self._pcie_due_ns:
+            return
+        self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
+        subject, query = self._pcie[0]
+        self._pcie.rotate(-1)
+        quantities = found.get(subject)
+        if isinstance(quantities, dict):
+            with suppress(*GONE):  # the next reading will find so, and say it
+                quantities.update(query.read())
+
+
+class WatchedDevice:
+    """One device, and what is asked of it."""
+
+    def __init__(self, device: Device, now_ns: int) -> None:
+        self._at_once = Queries(device.handle, AT_ONCE)
+        self._counters: GPMCounters | None = None
+        if _has_gpm(device.gpu.handle):
+            with suppress(NVMLError):
+                self._counters = GPMCounters(device, now_ns)
+        self.pcie: list[Queries] = []
+        if self._counters is None:
+            both = (PCIE_RECEIVE, PCIE_TRANSMIT)
+            self.pcie = [Queries(device.handle, direction) for direction in both]
+
+    def read(self, now_ns: int) -> dict[str, float] | str:
+        """What is known of it now; the reason once it answers no more."""
+        try:
+            found = self._at_once.read()
+            if self._counters is not None:
+                found |= self._counters.read(now_ns)
+        except GONE as error:
+            return str(error)
+        return found
+
+    def close(self) -> None:
+        """Give back what reading it took."""
+        if self._counters is not None:
+            self._counters.close()
+
+
+class Queries:
+    """What is asked of one device; what it does not support is asked once."""
+
+    def __init__(self, handle: Any, queries: Iterable[Sequence[Query]]) -> None:
+        self._handle = handle
+        self._left = [list(alternatives) for alternatives in queries]
+
+    def read(self) -> dict[str, float]:
+        """The quantities that are known now. Raises one of GONE once the device is."""
+        found: dict[str, float] = {}
+        for alternatives in self._left:
+            found |= self._ask(alternatives)
+        return found
+
+    def _ask(self, alternatives: list[Query]) -> dict[str, float]:
+        if not alternatives:
+            return {}
+        try:
+            return alternatives[0](self._handle)
+        except UNSUPPORTED:
+            del alternatives[0]
+            return self._ask(alternatives)
+        except GONE:
+            raise
+        except NVMLError:  # as when it times out: it may know the next time
+            return {}
+
+
+def _query_busy(handle: Any) -> dict[str, float]:
+    return {"kernel_busy_percent": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu}
+
+
+def _query_memory(handle: Any) -> dict[str, float]:
+    found = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
+    return {"memory_used_bytes": found.used}
+
+
+def _query_memory_and_reserve(handle: Any) -> dict[str, float]:
+    return {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).used}
+
+
+def _query_power(handle: Any) -> dict[str, float]:
+    return {"power_watts": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000}
+
+
+def _query_clock(handle: Any) -> dict[str, float]:
+    mhz = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
+    return {"sm_clock_hz": mhz * 1e6}
+
+
+def _query_temperature(handle: Any) -> dict[str, float]:
+    celsius = pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
+    return {"temperature_celsius": celsius}
+
+
+def _query_temperature_v(handle: Any) -> dict[str, float]:
+    celsius = pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU)
+    return {"temperature_celsius": celsius}
+
+
+def _query_event_reasons(handle: Any) -> dict[str, float]:
+    return _slowdowns(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+
+
+def _query_throttle_reasons(handle: Any) -> dict[str, float]:
+    return _slowdowns(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+
+def _slowdowns(reasons: int) -> dict[str, float]:
+    return {
+        "power_slowdown_flag": bool(reasons & POWER),
+        "thermal_slowdown_flag": bool(reasons & HEAT),
+        "hardware_slowdown_flag": bool(reasons & pynvml.nvmlClocksEventReasonHwSlowdown),
+    }
+
+
+def _query_pcie_receive(handle: Any) -> dict[str, float]:
+    counter = pynvml.NVML_PCIE_UTIL_RX_BYTES
+    return {"pcie_receive_bytes_per_s": pynvml.nvmlDeviceGetPcieThroughput(handle, counter) * 1e3}
+
+
+def _query_pcie_transmit(handle: Any) -> dict[str, float]:
+    counter = pynvml.NVML_PCIE_UTIL_TX_BYTES
+    return {"pcie_transmit_bytes_per_s": pynvml.nvmlDeviceGetPcieThroughput(handle, counter) * 1e3}
+
+
+AT_ONCE: tuple[tuple[Query, ...], ...] = (
+    (_query_busy,),
+    (_query_memory, _query_memory_and_reserve),
+    (_query_power,),
+    (_query_clock,),
+    # The first goes with CUDA 14, older drivers lack the second.
+    (_query_temperature, _query_temperature_v),
+    (_query_event_reasons, _query_throttle_reasons),
+)
+"""Each with what to ask instead where a driver does not know it."""
+PCIE_RECEIVE: tuple[tuple[Query, ...], ...] = ((_query_pcie_receive,),)
+PCIE_TRANSMIT: tuple[tuple[Query, ...], ...] = ((_query_pcie_transmit,),)
+"""Each watches the bus for 20 ms, and so takes as long to answer."""
+
+
+class GPMCounters:
+    """What a device counts while it runs, if it is Hopper or later: means between two samples.
+
+    Raises NVMLError where it cannot be sampled.
+    """
+
+    def __init__(self, device: Device, now_ns: int) -> None:
+        self._device = device
+        self._samples: list[Any] = []
+        self._asked = pynvml.c_nvmlGpmMetricsGet_t()
+        self._asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
+        self._asked.numMetrics = len(METRICS)
+        for place, (number, _) in enumerate(METRICS.values()):
+            self._asked.metrics[place].metricId = number
+        try:
+            for _ in range(2):
+                self._samples.append(pynvml.nvmlGpmSampleAlloc())
+            self._sample(0, now_ns)
+        except NVMLError:
+            self.close()
+            raise
+
+    def read(self, now_ns: int) -> dict[str, float]:
+        """The means since the last time, once it was long enough ago.
+
+        Raises one of GONE once the device is.
+        """
+        if not self._samples or now_ns - self._sampled_ns < BETWEEN_SAMPLES_NS:
+            return {}
+        try:
+            self._sample(1, now_ns)
+            self._asked.sample1, self._asked.sample2 = self._samples
+            pynvml.nvmlGpmMetricsGet(self._asked)
+        except UNSUPPORTED:
+            self.close()
+            return {}
+        except GONE:
+            raise
+        except NVMLError:  # it may work the next time
+            return {}
+        self._samples.reverse()
+        return dict(self._found())
+
+    def close(self) -> None:
+        """Give the samples back."""
+        for sample in self._samples:
+            with suppress(NVMLError):  # the driver may be gone, and they with it
+                pynvml.nvmlGpmSampleFree(sample)
+        self._samples = []
+
+    def _sample(self, which: int, now_ns: int) -> None:
+        device, sample = self._device, self._samples[which]
+        if device.gpu_instance is None:
+            pynvml.nvmlGpmSampleGet(device.handle, sample)
+        else:
+            pynvml.nvmlGpmMigSampleGet(device.gpu.handle, device.gpu_instance, sample)
+        self._sampled_ns = now_ns
+
+    def _found(self) -> Any:
+        for place, (name, (_, factor)) in enumerate(METRICS.items()):
+            metric = self._asked.metrics[place]
+            if metric.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(metric.value):
+                yield name, metric.value * factor
+
+
+def _has_gpm(handle: object) -> bool | None:
+    """Whether a GPU has performance counters; None is not known."""
+    try:
+        return bool(pynvml.nvmlGpmQueryDeviceSupport(handle).isSupportedDevice)
+    except pynvml.NVMLError as error:
+        absent = (pynvml.NVML_ERROR_NOT_SUPPORTED, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
+        return False if error.value in absent else None
+
+
+@dataclass(frozen=True, slots=True)
+class GPU:
+    """A whole GPU; `index` is NVML's, which counts in the order of the PCI bus."""
+
+    index: int
+    handle: Any
+    name: str
+    uuid: str
+
+
+@dataclass(frozen=True, slots=True)
+class Device:
+    """What CUDA computes on: a GPU, or one of the instances into which MIG has divided it."""
+
+    subject: str
+    handle: Any
+    uuid: str
+    gpu: GPU
+    gpu_instance: int | None = None
+
+
+def used_devices() -> list[Device]:
+    """The devices on which this process has a context; all that it may use where none is known.
+
+    None is known before CUDA begins, and in a container whose process ids are its own.
+    Raises ProbeError when there is no device, or it is not known which ones may be used.
+    """
+    devices = _all_devices()
+    used = [device for device in devices if _has_our_context(device)]
+    return used or _visible_devices(devices, os.environ.get("CUDA_VISIBLE_DEVICES"))
+
+
+def _all_devices() -> list[Device]:
+    try:
+        count = pynvml.nvmlDeviceGetCount()
+    except NVMLError as error:
+        raise ProbeError(f"the GPUs cannot be counted: {error}") from None
+    refusals: list[str] = []
+    devices = [device for index in range(count) for device in _devices_at(index, refusals)]
+    if not devices:
+        raise ProbeError("; ".join(refusals) or "no NVIDIA GPU found")
+    return devices
+
+
+def _devices_at(index: int, refusals: list[str]) -> list[Device]:
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+        name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
+        return list(_devices_of(GPU(index, handle, name, uuid)))
+    except NVMLError as error:  # lost, or of another container; the others may be ours
+        refusals.append(f"GPU {index} cannot be asked: {error}")
+        return []
+
+
+def _devices_of(gpu: GPU) -> Iterator[Device]:
+    if not _is_divided(gpu):
+        yield Device(f"GPU {gpu.index} ({gpu.name})", gpu.handle, gpu.uuid, gpu)
+        return
+    for number in range(pynvml.nvmlDeviceGetMaxMigDeviceCount(gpu.handle)):
+        try:
+            handle = pynvml.nvmlDeviceGetMigDeviceHandleByIndex(gpu.handle, number)
+        except pynvml.NVMLError_NotFound:
+            continue
+        yield Device(
+            f"GPU {gpu.index} MIG {number} ({pynvml.nvmlDeviceGetName(handle)})",
+            handle,
+            pynvml.nvmlDeviceGetUUID(handle),
+            gpu,
+            pynvml.nvmlDeviceGetGpuInstanceId(handle),
+        )
+
+
+def _is_divided(gpu: GPU) -> bool:
+    try:
+        mode, _ = pynvml.nvmlDeviceGetMigMode(gpu.handle)
+    except pynvml.NVMLError_NotSupported:
+        return False
+    return bool(mode == pynvml.NVML_DEVICE_MIG_ENABLE)
+
+
+def _has_our_context(device: Device) -> bool:
+    try:
+        processes = pynvml.nvmlDeviceGetComputeRunningProcesses_v3(device.handle)
+    except NVMLError:
+        return False
+    return any(process.pid == os.getpid() for process in processes)
+
+
+def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]:
+    """Those that CUDA_VISIBLE_DEVICES names; as CUDA does, up to an entry that names none."""
+    if visible is None:
+        return devices
+    found: dict[str, Device] = {}
+    for entry in visible.split(","):
+        named = _devices_named(devices, entry.strip(), visible)
+        if not named:
+            break
+        found |= {device.uuid: device for device in named}
+    if not found:
+        value = repr(visible) if visible else "empty"
+        raise ProbeError(f"no GPU is visible: CUDA_VISIBLE_DEVICES is {value}")
+    return list(found.values())
+
+
+def _devices_named(devices: list[Device], entry: str, visible: str) -> list[Device]:
+    if entry.isdecimal():
+        by_bus = os.environ.get("CUDA_DEVICE_ORDER") == "PCI_BUS_ID"
+        if not by_bus and len({device.gpu.name for device in devices}) > 1:
+            raise ProbeError(NUMBERED_BY_SPEED.format(visible=visible))
+        return [device for device in devices if device.gpu.index == int(entry)]
+    uuids = {uuid for device in devices for uuid in (device.uuid, device.gpu.uuid)}
+    matching = [uuid for uuid in uuids if uuid.startswith(entry)]
+    if len(matching) != 1:
+        return []
+    return [device for device in devices if matching[0] in (device.uuid, device.gpu.uuid)]
+
+
+@dataclass(frozen=True, slots=True)
+class Driver:
+    """What the driver says of itself and its GPUs.
+
+    `missing` says why there is nothing, and `broken` that something must be done about it.
+    `cuda` is the newest CUDA that it runs, as (major, minor); `gpm` tells of each GPU whether
+    its performance counters can be read. None is not known.
+    """
+
+    version: str | None = None
+    cuda: tuple[int, int] | None = None
+    gpus: tuple[str, ...] = ()
+    gpm: tuple[bool | None, ...] = ()
+    missing: str | None = None
+    broken: bool = False
+
+
+def driver() -> Driver:
+    """The driver of this machine, if there is one; never raises."""
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError as error:
+        if error.value == pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH:
+            return Driver(missing=MISMATCH, broken=True)
+        absent = (pynvml.NVML_ERROR_LIBRARY_NOT_FOUND, pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
+        return Driver(missing=NO_DRIVER if error.value in absent else str(error))
+    try:
+        return _describe()
+    except pynvml.NVMLError as error:
+        return Driver(missing=str(error))
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def _describe() -> Driver:
+    handles = [
+        pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
+    ]
+    number = pynvml.nvmlSystemGetCudaDriverVersion()  # 12040 is 12.4
+    return Driver(
+        version=pynvml.nvmlSystemGetDriverVersion(),
+        cuda=(number // 1000, number % 1000 // 10),
+        gpus=tuple(map(pynvml.nvmlDeviceGetName, handles)),
+        gpm=tuple(map(_has_gpm, handles)),
+    )

@@ -1,0 +1,184 @@
+"""Writing runs: the run log, line by line, and the metrics file, whose keys are DALI's."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from loadeval.errors import RunLogError
+from loadeval.runlog.codec import Line, RunEnd, encode, to_text
+from loadeval.runlog.model import UNKNOWN, Header, Run
+
+if TYPE_CHECKING:
+    import os
+
+SECOND_NS = 1_000_000_000
+
+
+class RunLog:
+    """Appends lines to a new file; each line is handed to the system whole and at once.
+
+    Nothing is buffered in the process, so a killed process loses nothing that was written.
+    `broken` is for the writer's owner to set, once the system takes no more. `written_bytes` is
+    what it has taken.
+    Raises RunLogError when the file exists already or cannot be written.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], header: Header, *, overwrite: bool = False
+    ) -> None:
+        self.path = Path(path)
+        self.written_bytes = 0
+        self.broken = False
+        try:
+            self._file = self.path.open("wb" if overwrite else "xb", buffering=0)
+            self._begin(header)
+        except FileExistsError:
+            what = "is a folder" if self.path.is_dir() else "already exists"
+            raise RunLogError(
+                f"{self.path} {what}, and a measurement is not overwritten unasked; "
+                "give log_file another name, or pass overwrite=True to replace a file"
+            ) from None
+        except OSError as error:
+            raise RunLogError(
+                f"cannot write the run log {self.path}: {error.strerror or error}; expected a "
+                "path in a folder that exists and can be written, with space left; give log_file "
+                "such a path"
+            ) from error
+
+    def _begin(self, header: Header) -> None:
+        try:
+            self.write(header)
+        except BaseException:
+            self.close()
+            raise
+
+    def write(self, line: Line) -> None:
+        """Append `line`. Raises OSError when the system does not take it."""
+        rest = to_text(encode(line)).encode()
+        while rest:
+            taken = self._file.write(rest)
+            self.written_bytes += taken
+            rest = rest[taken:]
+
+    def end(self, batches: int) -> None:
+        """Append the line that says the run ended by itself, and close the file."""
+        with self._file:
+            self.write(RunEnd(batches))
+
+    def close(self) -> None:
+        """Close the file without saying that the run ended: it did not, or not here."""
+        self._file.close()
+
+
+def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
+    """Write the metrics of `run`, and under the key `run` the whole of it, as JSON."""
+    lines: list[Line] = [
+        run.header,
+        *(run.steps.blocks() if run.header.every == 1 else run.steps.excerpts()),
+        *run.tallies,
+        *run.pulls,
+        *run.windows,
+        *run.steps.starvations(),
+        *run.ends,
+        *run.readings,
+        *run.events,
+    ]
+    if run.closed:
+        lines.append(RunEnd(run.batches))
+    fields = {**metrics_of(run), "run": [encode(line) for line in lines]}
+    Path(path).write_text(to_text(fields), encoding="utf-8")
+
+
+def metrics_of(run: Run) -> dict[str, Any]:
+    """The figures of `run` under the keys of DALI's class, times in seconds; {} before any batch.
+
+    `batch_times` are the waits of every epoch, of a run that keeps one batch in N those of the
+    ones that it kept; `total_time` goes from each epoch's first request to its last delivery, or
+    to the request that found the epoch exhausted.
+    """
+    found = _total(run)
+    if not found.batches:
+        return {}
+    return {
+        "mode": run.header.mode,
+        "total_batches": found.batches,
+        "total_time": (found.wait_ns + found.step_ns) / SECOND_NS,
+        "avg_batch_time": found.wait_ns / found.batches / SECOND_NS,
+        "min_batch_time": found.shortest_ns / SECOND_NS,
+        "max_batch_time": found.longest_ns / SECOND_NS,
+        "batch_times": (run.steps.wait_ns / SECOND_NS).tolist(),
+        "cached_batches": run.header.cache.batches if run.header.cache else 0,
+        "cache_ready": run.header.cache is not None,
+    }
+
+
+class _Total(NamedTuple):
+    """What all batches of a run add up to; steps that are not known add nothing."""
+
+    batches: int
+    wait_ns: int
+    step_ns: int
+    shortest_ns: int
+    longest_ns: int
+
+
+def _total(run: Run) -> _Total:
+    wait_ns, step_ns, tallies = run.steps.wait_ns, run.steps.step_ns, run.tallies
+    if run.header.every == 1:
+        known = step_ns != UNKNOWN
+        sums = (len(wait_ns), int(wait_ns.sum()), int(step_ns[known].sum()))
+        extremes = (wait_ns.min(), wait_ns.max()) if len(wait_ns) else (0, 0)
+        return _Total(*sums, *map(int, extremes))
+    return _Total(
+        run.batches,
+        sum(tally.wait_ns for tally in tallies),
+        sum(tally.step_ns or 0 for tally in tallies),
+        min((tally.shortest_wait_ns for tally in tallies), default=0),
+        max((tally.longest_wait_ns for tally in tallies), default=0),
+    )
+
+
+def span_of(run: Run) -> tuple[float | None, float | None]:
+    """When the first batch was asked for, and when the last epoch was read to its end.
+
+    In seconds since 1970; None before the first batch, and while or after an epoch goes on that
+    was not read to its end.
+    """
+    steps = run.steps
+    if not len(steps):
+        return None, None
+    created_s = datetime.fromisoformat(run.header.created).timestamp()
+    last = next((end for end in run.ends if end.epoch == steps.epoch[-1]), None)
+    if last is None or last.cause != "exhausted" or last.request_ns is None:
+        return created_s + int(steps.request_ns[0]) / SECOND_NS, None
+    ended_ns = last.request_ns + (last.wait_ns or 0)
+    return created_s + int(steps.request_ns[0]) / SECOND_NS, created_s + ended_ns / SECOND_NS
+
+
+def summary_of(run: Run, dataset_size: int | None) -> str:
+    """What `print_summary` prints: the lines of DALI's class, unknown where it would fail."""
+    header, metrics = run.header, metrics_of(run)
+    kept = header.cache.batches if header.cache else 0
+    lines = [
+        "Loader Evaluator Summary:",
+        f"  Mode: {header.mode}",
+        f"  Dataset size: {_known(dataset_size)}",
+        f"  Number of batches: {_known(header.loader.length)}",
+        f"  Cache size: {kept}/{_known(header.settings.get('num_cached_batches'))}",
+        f"  Cache ready: {header.cache is not None}",
+    ]
+    if metrics:
+        lines += [
+            f"  Total batches processed: {metrics['total_batches']}",
+            f"  Total time: {metrics['total_time']:.2f}s",
+            f"  Average batch time: {metrics['avg_batch_time']:.4f}s",
+            f"  Min batch time: {metrics['min_batch_time']:.4f}s",
+            f"  Max batch time: {metrics['max_batch_time']:.4f}s",
+        ]
+    return "\n".join(lines)
+
+
+def _known(number: int | None) -> str:
+    return "unknown" if number is None else str(number)

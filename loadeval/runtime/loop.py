@@ -1,0 +1,323 @@
+"""The hot loop, and the stages that it serves: for each batch two clock readings and its count."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from itertools import chain, islice
+from typing import TYPE_CHECKING, Any, Protocol, cast
+
+from loadeval.runtime.counting import NOTHING, Count
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterator, Sized
+
+    from loadeval.runlog.model import Arm
+    from loadeval.runtime.recorder import OpenEpoch
+
+CHUNK = 4096
+"""Batches between two looks at anything but the clock, at most."""
+CHUNK_GROWTH = 8
+"""By how much the first chunks of an epoch grow."""
+
+
+@dataclass(slots=True)
+class Stage:
+    """At most `size` batches of `source`.
+
+    `since_ns` is when the first of them was asked for; None is now, or when the stage before was
+    asked for a batch that it did not have. `marks` and `counts` are those of its Chunk, where the
+    hot loop notes its batches; `asked_ns`, once it was served, is when the next one was asked for.
+    """
+
+    source: Iterator[Any]
+    size: int
+    arm: Arm = "real"
+    pair: int | None = None
+    since_ns: int | None = None
+    marks: list[int] = field(default_factory=list)
+    counts: list[tuple[int, Count]] = field(default_factory=list)
+    asked_ns: int = 0
+
+    @property
+    def served(self) -> int:
+        """How many batches were served."""
+        return len(self.marks) // 2
+
+    @property
+    def fell_short(self) -> bool:
+        """Whether `source` had fewer batches."""
+        return self.served < self.size
+
+
+def chunk_sizes() -> Iterator[int]:
+    """Batches in each chunk of an epoch: one, and then more and more, CHUNK at most.
+
+    What waits for a chunk's end then waits no longer than a few times what the epoch has lasted,
+    be its batches quick or slow.
+    """
+    size = 1
+    while True:
+        yield size
+        size = min(size * CHUNK_GROWTH, CHUNK)
+
+
+def going_on(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """The batches of the generator that `batches` makes, and after an exception of another one.
+
+    A generator is over once it has raised. A chain of them goes on, where the loader does.
+    """
+    return chain.from_iterable(_until_one_ends(batches))
+
+
+def _until_one_ends(batches: Callable[[], Iterator[Any]]) -> Iterator[Iterator[Any]]:
+    has_ended: list[bool] = []
+    while not has_ended:
+        yield _noting_its_end(batches(), has_ended)
+
+
+def _noting_its_end(batches: Iterator[Any], has_ended: list[bool]) -> Iterator[Any]:
+    yield from batches
+    has_ended.append(True)
+
+
+class Plan(Protocol):
+    """How an epoch is served: in stages, and what is left of it afterwards unmeasured.
+
+    `rest` is None when the stages end with the epoch. `asked_ns` is when the batch was asked for
+    that no stage has; None if the hot loop knows best.
+    """
+
+    rest: Iterator[Any] | None
+    asked_ns: int | None
+
+    def stages(self, epoch: int) -> Generator[Stage, None, None]:
+        """The stages of epoch number `epoch`; each was served when the next one is asked for."""
+
+    def remainder(self) -> Iterator[Any]:
+        """What is left to serve if the stages themselves were broken off by an exception."""
+
+
+class WholeEpoch:
+    """All of `source`: its first batch, by which counting is chosen, and chunks of the others.
+
+    `opened_ns`, the time that opening the source took, counts as part of the first wait. Where
+    `source` has more than `most` batches, what `then` returns follows those; None is nothing.
+    """
+
+    asked_ns: int | None = None
+
+    def __init__(
+        self,
+        source: Iterator[Any],
+        clock: Callable[[], int],
+        opened_ns: int,
+        most: float = math.inf,
+        then: Callable[[], Iterator[Any] | None] | None = None,
+    ) -> None:
+        self.rest: Iterator[Any] | None = None
+        self._source = source
+        self._clock = clock
+        self._opened_ns = opened_ns
+        self._most = most
+        self._then = then
+        self._stages: list[Stage] = []
+
+    @property
+    def served(self) -> int:
+        """How many batches of `source` were served so far."""
+        return sum(stage.served for stage in self._stages)
+
+    def stages(self, epoch: int) -> Generator[Stage, None, None]:  # noqa: ARG002 - see Plan
+        """See Plan."""
+        since_ns: int | None = self._clock() - self._opened_ns
+        left = self._most
+        for size in chunk_sizes():
+            stage = Stage(self._source, int(min(size, left)), since_ns=since_ns)
+            self._stages += [stage] if self._then is not None else []
+            yield stage
+            since_ns = None
+            left -= stage.served
+            if stage.fell_short or not left:
+                break
+        if self._then is not None and not left:
+            self.rest = self._then()
+
+    def remainder(self) -> Iterator[Any]:
+        """See Plan."""
+        return self._source
+
+
+class MeasuredEpoch(chain[Any]):
+    """What a training loop iterates: an epoch that is measured while it is served.
+
+    It goes on after an exception as the loader's own iterator does: a generator is over once it
+    has raised, but a chain of generators takes the next one, at no cost for each batch. What is
+    read of it besides is read of the loader's iterator.
+    """
+
+    _source: Iterator[Any]
+
+    @classmethod
+    def of(cls, parts: Iterator[Iterator[Any]], source: Iterator[Any]) -> MeasuredEpoch:
+        """The batches of `parts`, which read them from `source`."""
+        epoch = cast("MeasuredEpoch", cls.from_iterable(parts))
+        epoch._source = source  # noqa: SLF001 - its own class
+        return epoch
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_source":  # not there yet
+            raise AttributeError(name)
+        return getattr(self._source, name)
+
+    def __len__(self) -> int:
+        return len(cast("Sized", self._source))
+
+    def __bool__(self) -> bool:
+        return bool(self._source)
+
+
+def served(
+    plan: Plan,
+    source: Iterator[Any],
+    begin: Callable[[], OpenEpoch],
+    counter_for: Callable[[Any], Callable[[Any], Count] | None],
+    clock: Callable[[], int],
+    owner: object,
+) -> MeasuredEpoch:
+    """Serve an epoch by `plan`, and note when each batch was requested and delivered.
+
+    `source` is the loader's iterator. `begin` gives the OpenEpoch to note it in, once the first
+    batch is asked for. `counter_for` makes the counting function from the first batch.
+    """
+    return MeasuredEpoch.of(_parts(plan, begin, counter_for, clock, owner), source)
+
+
+def _parts(
+    plan: Plan,
+    begin: Callable[[], OpenEpoch],
+    counter_for: Callable[[Any], Callable[[Any], Count] | None],
+    clock: Callable[[], int],
+    owner: object,  # noqa: ARG001 - held, so that its log stays open while an epoch is served
+) -> Iterator[Iterator[Any]]:
+    """The parts of an epoch: a new one follows each exception, and in the end what is unmeasured.
+
+    This ends when the MeasuredEpoch is dropped, at the latest: an exception after which nobody
+    asked for another batch has then ended the epoch.
+    """
+    epoch = begin()
+    serving = Serving(plan, epoch, counter_for, clock)
+    try:
+        while not serving.over:
+            yield serving.part()
+    finally:
+        if epoch.failure is not None:
+            epoch.end_failed()
+    if plan.rest is not None:
+        yield plan.rest
+
+
+class Serving:
+    """One epoch being served, and where an exception of the loader has interrupted it."""
+
+    def __init__(
+        self,
+        plan: Plan,
+        epoch: OpenEpoch,
+        counter_for: Callable[[Any], Callable[[Any], Count] | None],
+        clock: Callable[[], int],
+    ) -> None:
+        self.over = False
+        self._plan = plan
+        self._epoch = epoch
+        self._clock = clock
+        self._stages = plan.stages(epoch.number)
+        self._stage: Stage | None = None
+        self._first = FirstBatchCounter(epoch, counter_for)
+        self._count: Callable[[Any], Count] | None = self._first
+        self._request = clock()
+        self._waiting = False
+
+    def part(self) -> Generator[Any, None, None]:
+        """The batches up to the next exception, which passes through, or to the end."""
+        epoch, clock, count = self._epoch, self._clock, self._count
+        request, waiting, resumed = self._request, self._waiting, epoch.failure is not None
+        epoch.resume()
+        try:
+            while (stage := self._stage or self._begun()) is not None:
+                if resumed:  # what is asked for was asked for before the exception
+                    resumed = False
+                elif stage.since_ns is not None:
+                    request = stage.since_ns
+                elif not waiting:
+                    request = clock()
+                marks, counts = stage.marks, stage.counts
+                current = counts[-1][1]
+                for batch in islice(epoch.watched(stage.source), stage.size - stage.served):
+                    deliver = clock()
+                    if count is not None:
+                        counted = count(batch)
+                        if counted is not current:
+                            current = counted
+                            counts.append((len(marks) // 2, counted))
+                    marks.append(request)
+                    marks.append(deliver)
+                    yield batch
+                    request = clock()
+                count = self._first.count
+                stage.asked_ns = request
+                waiting = stage.fell_short or not stage.served  # for what this stage did not have
+                self._stage = None
+        except GeneratorExit:
+            self.over = True
+            self._stages.close()
+            epoch.end("broken off")
+            raise
+        except BaseException as error:
+            self._count, self._request, self._waiting = count, request, waiting
+            self._interrupted(error)
+            raise
+        self._finish(request)
+
+    def _interrupted(self, error: BaseException) -> None:
+        if self._stage is not None:
+            del self._stage.marks[2 * self._stage.served :]  # of a batch that Ctrl-C caught
+        self._epoch.failed(self._request, self._clock(), error)
+
+    def _finish(self, request: int) -> None:
+        self.over = True
+        asked = request if self._plan.asked_ns is None else self._plan.asked_ns
+        if self._plan.rest is None:
+            self._epoch.end("exhausted", asked, self._clock())
+        else:
+            self._epoch.end("unmeasured", asked, asked)
+
+    def _begun(self) -> Stage | None:
+        """The next stage, with a chunk of its own to be noted in."""
+        try:
+            stage = next(self._stages, None)
+        except BaseException:
+            self._plan.rest = self._plan.remainder()
+            raise
+        if stage is not None:
+            stage.marks, stage.counts = self._epoch.next_chunk(stage.arm, stage.pair)
+            stage.counts.append((0, NOTHING))
+            self._stage = stage
+        return stage
+
+
+class FirstBatchCounter:
+    """Counts an epoch's first batch, and finds in `count` how to count those after it."""
+
+    def __init__(
+        self, epoch: OpenEpoch, counter_for: Callable[[Any], Callable[[Any], Count] | None]
+    ) -> None:
+        self.epoch = epoch
+        self.counter_for = counter_for
+        self.count: Callable[[Any], Count] | None = None
+
+    def __call__(self, batch: Any) -> Count:
+        """The Count of `batch`."""
+        self.epoch.started()
+        self.count = self.counter_for(batch)
+        return NOTHING if self.count is None else self.count(batch)

@@ -1,0 +1,426 @@
+"""What a run has measured so far, of open epochs too, kept in its log, or in memory without one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import warnings
+from collections import deque
+from contextlib import contextmanager
+from functools import partial
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.errors import LoadevalWarning
+from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event
+from loadeval.runlog.reader import Assembly
+from loadeval.runtime.cuda import GpuIdleTimer, timing_events
+from loadeval.runtime.metrics_thread import NO_PROBES, BackgroundThreads, MetricsReader
+from loadeval.runtime.thinning import Thinning, starvation_of
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from loadeval.runlog.codec import Line
+    from loadeval.runlog.model import Arm, Cause, Column, Header, Pull, Run, Tally, Window
+    from loadeval.runlog.writer import RunLog
+    from loadeval.runtime.counting import Count
+    from loadeval.runtime.metrics_thread import Probes
+
+FLUSH_INTERVAL_S = 0.5
+"""Half of the second that a killed process may lose."""
+MAX_WAITING_CHUNKS = 8
+"""Chunks that may wait for the log's thread before the hot loop writes them itself."""
+UNSEEN = (
+    "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
+    "framework may have put another loader in its place; evaluate_in_place(dataloader) measures "
+    "those too"
+)
+EMPTY = (
+    "the loader gave no batch in this epoch; if it can be iterated only once, as a generator, "
+    "wrap a callable that returns a new one"
+)
+
+
+class Recorder:
+    """Collects the epochs of a run, in its log or in memory; owns the threads that do so.
+
+    A log is brought up to date by a thread that lives only between an epoch's first batch and
+    its end, and so does the one that reads the probes: a loader that forks its workers when an
+    epoch begins forks with no thread of ours.
+    """
+
+    def __init__(
+        self,
+        header: Header,
+        log: RunLog | None,
+        clock: Callable[[], int],
+        probes: Probes = NO_PROBES,
+    ) -> None:
+        self.header = header
+        self.origin_ns = clock()
+        self.closed = False
+        self.batches = 0
+        self.expects_batches = True
+        self._log = log
+        self._clock = clock
+        self._epochs = 0
+        self._live: list[OpenEpoch] = []
+        self._kept: list[Line] = []
+        self._to_do: deque[Callable[[], None]] = deque()
+        self._lock = threading.Lock()
+        self._locked_by: int | None = None
+        self._threads = BackgroundThreads()
+        self._metrics = MetricsReader(probes, clock, self.origin_ns, self._threads)
+        self._gpu_idle_timers: list[GpuIdleTimer] = []
+        self._spare_events: deque[Any] = deque()
+        self._process = os.getpid()
+
+    def begin_epoch(self) -> OpenEpoch:
+        """The next epoch, to be noted in."""
+        self._stay_out_of_the_parents_log()
+        event = timing_events()
+        gpu_idle = None if event is None else GpuIdleTimer(self._epochs, event, self._spare_events)
+        if gpu_idle is not None:
+            self._gpu_idle_timers.append(gpu_idle)
+        every, thinning = self.header.every, None
+        if every > 1:
+            thinning = Thinning(self._epochs, every, self.header.warmup)
+        epoch = OpenEpoch(self, self._epochs, gpu_idle, thinning)
+        self._epochs += 1
+        self._live.append(epoch)
+        return epoch
+
+    def started(self) -> None:
+        """From now on there is something to write."""
+        if self._log is not None:
+            self._threads.start("loadeval-log", self.drain, FLUSH_INTERVAL_S)
+        self._metrics.start_when_due()
+
+    def chunk_filled(self, epoch: OpenEpoch) -> None:
+        """Keep what waits in memory small."""
+        if self.closed:
+            epoch.chunks.clear()
+            return
+        if self._log is None or len(epoch.chunks) > MAX_WAITING_CHUNKS:
+            self.drain()
+        if epoch.has_batches:
+            self.started()
+
+    def epoch_ended(self, epoch: OpenEpoch, end: EpochEnd) -> None:
+        """Bring all of the epoch to where it is kept."""
+        if end.cause == "exhausted" and not epoch.has_batches and not self.closed:
+            warnings.warn(EMPTY, LoadevalWarning, stacklevel=4)  # where a batch was asked for
+        self._do(partial(self._end, epoch, end))
+
+    def mark(self) -> None:
+        """Have the probes read now, at the edge of a block."""
+        self._metrics.mark()
+
+    def keep(self, fact: Pull | Window | Event) -> None:
+        """Record what happened at the edge of a block."""
+        with self._locked():
+            if not self.closed:
+                self._keep(fact)
+
+    def note(self, message: str) -> None:
+        """Record an event, now."""
+        self.keep(self._event(message))
+
+    def drain(self) -> None:
+        """Take what the live epochs have measured to where it is kept."""
+        with self._locked():
+            self._drain()
+
+    def run(self) -> Run:
+        """Everything measured so far; from the log where there is one."""
+        with self._locked():
+            self._drain()
+            log, header = self._log, [self.header]
+            written = 0 if log is None else log.written_bytes
+            lines = [*self._kept, *self._rest()]
+            closed = self.closed
+        # Reading a long log takes seconds, in which the training goes on.
+        assembly = Assembly(None) if log is None else Assembly.of_file(log.path, written)
+        for line in ([] if assembly.header else header) + lines:
+            assembly.take(line)
+        assembly.closed = closed
+        return assembly.run()
+
+    def close(self) -> None:
+        """Bring the log up to date and end it, once. What is served later is not measured.
+
+        In a forked child, whose log it is not, nothing happens.
+        """
+        if os.getpid() != self._process:
+            return
+        unseen = self.expects_batches and not self._epochs and not self.closed
+        self._threads.stop()
+        self._metrics.close()
+        self._do(partial(self._close, unseen))
+        if unseen:
+            warnings.warn(UNSEEN, LoadevalWarning, stacklevel=2)
+
+    def _close(self, unseen: bool) -> None:
+        if self.closed:
+            return
+        for gpu_idle in self._gpu_idle_timers:
+            gpu_idle.wait()
+        self._drain()
+        for line in self._rest():
+            self._keep(line)
+        self.closed = True
+        self._live.clear()
+        if unseen:
+            self._keep(self._event(UNSEEN))
+        if self._log is not None and not self._log.broken:
+            self._attempt(self._log, partial(self._log.end, self.batches))
+
+    def _do(self, work: Callable[[], None]) -> None:
+        """Do `work` alone with the recorder: now, or when what this thread is doing is done.
+
+        The garbage collector may end an abandoned epoch, or a whole recorder, in the middle of
+        anything, on any thread.
+        """
+        self._to_do.append(work)
+        if self._locked_by != threading.get_ident():
+            with self._locked():
+                pass
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        with self._lock:
+            self._locked_by = threading.get_ident()
+            live = len(self._live)
+            try:
+                yield
+                while self._to_do:
+                    self._to_do.popleft()()
+            finally:
+                self._locked_by = None
+        if live and not self._live:  # not before the lock is free, for which a thread may wait
+            self._threads.stop()
+
+    def _end(self, epoch: OpenEpoch, end: EpochEnd) -> None:
+        if self.closed or epoch not in self._live:
+            return
+        self._drain()
+        self._live.remove(epoch)
+        for line in (*epoch.rest(end.request_ns), end):
+            self._keep(line)
+        if epoch.gpu_idle is not None:
+            epoch.gpu_idle.ended = True
+
+    def _drain(self) -> None:
+        for epoch in list(self._live):
+            for block in epoch.take():
+                self.batches += len(block)
+                for line in epoch.kept_of(block):
+                    self._keep(line)
+        self._drain_beside()
+
+    def _rest(self) -> list[Line]:
+        """What the live epochs would keep besides if they ended now."""
+        lines: list[Line] = []
+        for epoch in self._live:
+            failure = epoch.failure
+            lines += epoch.rest(None if failure is None else failure.request_ns)
+            lines += [] if failure is None else [failure]
+        return lines
+
+    def _event(self, message: str) -> Event:
+        return Event(self._clock() - self.origin_ns, message)
+
+    def _keep(self, line: Line) -> None:
+        log = self._log
+        if log is not None and not log.broken:
+            written = line.with_steps() if isinstance(line, Block) else line
+            self._attempt(log, partial(log.write, written))
+        if log is None or log.broken:
+            self._kept.append(line)
+
+    def _attempt(self, log: RunLog, write: Callable[[], None]) -> None:
+        try:
+            write()
+        except OSError as error:
+            log.broken = True
+            log.close()
+            warnings.warn(
+                f"the run log {log.path} cannot be written any more ({error}); measuring goes on "
+                "in memory, and save_metrics() can save it",
+                LoadevalWarning,
+                stacklevel=2,
+            )
+
+    def _drain_beside(self) -> None:
+        """What the probes have read, and the device has told."""
+        for line in self._metrics.take():
+            self._keep(line)
+        for gpu_idle in list(self._gpu_idle_timers):
+            found = gpu_idle.take()
+            if found is not None:
+                found = starvation_of(found, self.header.every)
+            if found is not None:
+                self._keep(found)
+            if gpu_idle.done:
+                self._gpu_idle_timers.remove(gpu_idle)
+
+    def _stay_out_of_the_parents_log(self) -> None:
+        if os.getpid() == self._process:
+            return
+        self._process = os.getpid()
+        if self._log is not None:
+            self._log.close()
+        self._log = None
+        self._threads = BackgroundThreads()
+        self._metrics = MetricsReader(NO_PROBES, self._clock, self.origin_ns, self._threads)
+        self._gpu_idle_timers = []
+        self._live, self._kept = [], []
+        self._to_do.clear()
+        self._lock = threading.Lock()
+        self._locked_by = None
+
+
+class Chunk:
+    """Consecutive batches; the hot loop appends, another thread may read, nothing is removed.
+
+    `marks` alternates request and delivery. `counts` holds (row, Count) where a count changed,
+    and is appended to before the marks of that row: what the marks show is complete.
+    """
+
+    __slots__ = ("arm", "counts", "marks", "pair", "taken")
+
+    def __init__(self, arm: Arm, pair: int | None) -> None:
+        self.arm = arm
+        self.pair = pair
+        self.marks: list[int] = []
+        self.counts: list[tuple[int, Count]] = []
+        self.taken = 0
+
+    @property
+    def rows(self) -> int:
+        """How many batches are complete in it."""
+        return len(self.marks) // 2
+
+    def take(self, epoch: OpenEpoch) -> Block | None:
+        """The rows that were not taken before, their steps left open; None when there are none."""
+        start, stop = self.taken, self.rows
+        if start == stop:
+            return None
+        self.taken = stop
+        marks = np.fromiter(islice(self.marks, 2 * start, 2 * stop), np.int64, 2 * (stop - start))
+        samples, nbytes = self._counted(start, stop)
+        return Block(
+            epoch=epoch.number,
+            arm=self.arm,
+            request_ns=marks[::2] - epoch.recorder.origin_ns,
+            wait_ns=marks[1::2] - marks[::2],
+            step_ns=constant(UNKNOWN, stop - start),
+            samples=samples,
+            nbytes=nbytes,
+            pair=self.pair,
+        )
+
+    def _counted(self, start: int, stop: int) -> tuple[Column, Column]:
+        rows, found = zip(*self.counts, strict=True)
+        which = np.searchsorted(rows, np.arange(start, stop), side="right") - 1
+        if which[0] == which[-1]:
+            samples, nbytes = found[which[0]]
+            return constant(samples, stop - start), constant(nbytes, stop - start)
+        samples, nbytes = np.array(found, dtype=np.int64)[which].T.copy()
+        return samples, nbytes
+
+
+def constant(value: int, length: int) -> Column:
+    """A read-only column of one value, which takes no memory for its length."""
+    return np.broadcast_to(np.int64(value), length)
+
+
+class OpenEpoch:
+    """One epoch while it is served: the hot loop writes marks here, and blocks are taken out."""
+
+    def __init__(
+        self,
+        recorder: Recorder,
+        number: int,
+        gpu_idle: GpuIdleTimer | None = None,
+        thinning: Thinning | None = None,
+    ) -> None:
+        self.recorder = recorder
+        self.number = number
+        self.gpu_idle = gpu_idle
+        self.thinning = thinning
+        self.failure: EpochEnd | None = None
+        self.chunks: deque[Chunk] = deque()
+        self.has_batches = False
+
+    def started(self) -> None:
+        """The first batch is there, or about to be: from now on there is something to keep."""
+        self.has_batches = True
+        self.recorder.started()
+
+    def next_chunk(
+        self, arm: Arm, pair: int | None = None
+    ) -> tuple[list[int], list[tuple[int, Count]]]:
+        """Where the batches to come are noted: their marks, and their changes of count."""
+        self.recorder.chunk_filled(self)
+        chunk = Chunk(arm, pair)
+        self.chunks.append(chunk)
+        return chunk.marks, chunk.counts
+
+    def watched(self, source: Iterator[Any]) -> Iterator[Any]:
+        """`source`, with the device's idle time measured where there is a device to ask."""
+        return source if self.gpu_idle is None else self.gpu_idle.watched(source)
+
+    def take(self) -> list[Block]:
+        """Every row that was not taken before; forgets the chunks that are full and taken."""
+        chunks = list(self.chunks)
+        blocks = [block for chunk in chunks if (block := chunk.take(self)) is not None]
+        while len(self.chunks) > 1 and self.chunks[0].taken == self.chunks[0].rows:
+            self.chunks.popleft()
+        return blocks
+
+    def kept_of(self, block: Block) -> Sequence[Block | Tally]:
+        """What is to be kept now that `block` was taken: by default that."""
+        return [block] if self.thinning is None else self.thinning.take(block)
+
+    def rest(self, request_ns: int | None) -> Sequence[Block | Tally]:
+        """What is to be kept besides if the epoch ends now: see Thinning."""
+        return [] if self.thinning is None else self.thinning.rest(request_ns)
+
+    def failed(self, request: int, now: int, error: BaseException) -> None:
+        """Note that the loader raised `error`; it ends the epoch unless `resume` is called."""
+        self.failure = self._ended("failed", request, now, error)
+
+    def resume(self) -> None:
+        """Another batch is asked for, after an exception if there was one."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            # An error of a worker has the worker's traceback in its text.
+            *_, what = str(failure.error).strip().splitlines()
+            self.recorder.note(f"epoch {self.number}: the loader raised {what}, and was read on")
+
+    def end_failed(self) -> None:
+        """The epoch ended with its exception: nobody asks for another batch."""
+        failure, self.failure = self.failure, None
+        if failure is not None:
+            self.recorder.epoch_ended(self, failure)
+
+    def end(self, cause: Cause, request: int | None = None, now: int | None = None) -> None:
+        """Note how the epoch ended: see EpochEnd. `request` and `now` are clock readings."""
+        self.recorder.epoch_ended(self, self._ended(cause, request, now))
+
+    def _ended(
+        self,
+        cause: Cause,
+        request: int | None,
+        now: int | None,
+        error: BaseException | None = None,
+    ) -> EpochEnd:
+        asked = waited = None
+        if request is not None and now is not None:
+            asked, waited = request - self.recorder.origin_ns, now - request
+        text = None if error is None else f"{type(error).__name__}: {error}"
+        return EpochEnd(self.number, cause, asked, waited, text)

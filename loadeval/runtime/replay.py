@@ -1,0 +1,428 @@
+"""Batches kept for replay: handed out again and again, and watched for changes in place."""
+
+from __future__ import annotations
+
+import copyreg
+import warnings
+from collections import OrderedDict, UserDict, UserList, defaultdict
+from functools import partial
+from itertools import chain, cycle, islice, pairwise, repeat
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.errors import CacheError, LoadevalWarning
+from loadeval.runlog.model import UNKNOWN
+from loadeval.runtime.batch import attributes_of, clone_leaf, is_container, leaves, map_leaves
+from loadeval.runtime.counting import Count, Counter
+from loadeval.runtime.loop import chunk_sizes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+
+    from loadeval.runtime.adapter import Adapter
+    from loadeval.runtime.recorder import OpenEpoch
+
+    Make = Callable[[], Any]
+    Parts = list[tuple[Any, Make]]
+
+SAMPLED_ELEMENTS = 64
+"""How many elements of an array without a version counter are compared."""
+Watch = tuple[Any, int, Any, int]
+"""Two tensors, each with its version: unchanged while `one._version == its_version` for both."""
+Sample = tuple["np.ndarray[Any, Any]", bytes]
+"""Some elements of an array, and the bytes that they had."""
+Handout = tuple["Callable[[], Any]", Count, Any, int, Any, int]
+"""What makes a batch in new containers, its count, and a Watch on what must be unchanged."""
+HANDOUTS_PER_SAMPLE = 16
+"""Comparing a sample of an array takes as long as handing out a batch, or longer."""
+BUILT_IN = (dict, list, OrderedDict, defaultdict)
+"""Their method `copy` does what `copy.copy` does."""
+PLAIN_COPIES = (None, UserDict.__copy__, UserList.__copy__)
+MEMORY = ("__basicsize__", "__dictoffset__", "__weakrefoffset__")
+REDUCING = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
+ARGUMENTS = ("__getnewargs__", "__getnewargs_ex__")
+
+CHANGED = (
+    "the training step changes its batch in place, so replay would feed it its own output: "
+    "kept batches that it has changed are left out, from here on each replayed batch is a copy, "
+    "and the cost of copying is in the ideal pace"
+)
+
+
+class KeptBatch:
+    """One kept batch: `tree` is never handed out itself, only its leaves in new containers."""
+
+    __slots__ = ("count", "fresh", "tree", "watched")
+
+    def __init__(self, tree: Any, count: Count) -> None:
+        self.tree = tree
+        self.count = count
+        self.fresh = refresher(tree)
+        self.watched = MutationWatch(list(leaves(tree)))
+
+    def copy(self) -> KeptBatch:
+        """The same batch in memory of its own."""
+        return KeptBatch(map_leaves(clone_leaf, self.tree), self.count)
+
+
+class BatchCache:
+    """Batches that replay hands out in turn.
+
+    A batch that is handed out shares its arrays with the kept one, so a step that works in
+    place would be fed its own output. Each is therefore looked at when the next one is asked
+    for: once one has changed it is left out, and every later batch is a copy. For a consumer
+    that reads ahead, whose step runs late, the first batch of an epoch is handed out as a copy,
+    and watched until its turn comes again; what was mutated before that is found and left out.
+
+    Looking at a whole batch costs too much. An epoch begins with a look at every batch, and then
+    all of each one is looked at once. In later passes two tensors of it are, other ones from pass
+    to pass, and one array in HANDOUTS_PER_SAMPLE batches.
+
+    `exhausted` tells that the loader had no more batches than these.
+    """
+
+    def __init__(self, trees: list[Any], counts: list[Count], *, exhausted: bool) -> None:
+        self.exhausted = exhausted
+        one_of_each = {count: count for count in counts}  # the hot loop compares by identity
+        self._kept = [
+            KeptBatch(tree, one_of_each[count]) for tree, count in zip(trees, counts, strict=True)
+        ]
+        self._copying = False
+        self._passes = self._in_passes()
+        self._samples = [sample for kept in self._kept for sample in kept.watched.samples]
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        counts = [kept.count for kept in self._kept]
+        return partial(BatchCache, exhausted=self.exhausted), (self.batches, counts)
+
+    @property
+    def batches(self) -> list[Any]:
+        """The kept batches themselves."""
+        return [kept.tree for kept in self._kept]
+
+    @property
+    def nbytes(self) -> int | None:
+        """Their bytes; None when some are unknown."""
+        sizes = [kept.count[1] for kept in self._kept]
+        return None if UNKNOWN in sizes else sum(sizes)
+
+    def handouts(self, note: Callable[[str], None]) -> Iterator[Handout]:
+        """The batches in turn, without end, each with what must be unchanged before it is used.
+
+        `note` is told, once, of a step that changes its batch in place. Whoever finds a change
+        goes on with `copies_from_now_on`.
+        """
+        return chain.from_iterable(self._stages(note))
+
+    def copies_from_now_on(self, note: Callable[[str], None]) -> Iterator[Handout]:
+        """The batches in turn, without end, each in memory of its own."""
+        if not self._copying:
+            self._copying = True
+            note(CHANGED)
+            warnings.warn(CHANGED, LoadevalWarning, stacklevel=4)  # where a batch is asked for
+        return self._copies()
+
+    def _stages(self, note: Callable[[str], None]) -> Iterator[Iterable[Handout]]:
+        if any(kept.watched.changed() for kept in self._kept):
+            self.copies_from_now_on(note)
+        if not self._copying:
+            yield self._guarded(note)
+        samples, due = cycle(self._samples), 0
+        passes = cycle(self._passes)
+        while not self._copying:
+            yield next(passes)
+            due += len(self._kept) if self._samples else 0
+            looked_at = islice(samples, due // HANDOUTS_PER_SAMPLE)
+            due %= HANDOUTS_PER_SAMPLE
+            if any(map(differs, looked_at)):
+                self.copies_from_now_on(note)
+        yield self._copies()
+
+    def _in_passes(self) -> list[list[Handout]]:
+        """As many passes as it takes to look at every tensor; the first batch comes last."""
+        most = max(len(kept.watched.pairs) for kept in self._kept)
+        order = [*self._kept, self._kept[0]]
+        return [
+            [
+                (kept.fresh, kept.count, *last.watched.pairs[turn % len(last.watched.pairs)])
+                for last, kept in pairwise(order)
+            ]
+            for turn in range(most)
+        ]
+
+    def _guarded(self, note: Callable[[str], None]) -> Iterator[Handout]:
+        """Once through, and the first again, which was a copy and is watched all the while."""
+        original, *others = self._kept
+        first = original.copy()
+        watch = first.watched.pairs[0]
+        yield first.fresh, first.count, *UNWATCHED
+        # Watching arrays is cheap and sees most changes; this once they are compared whole.
+        if not same_arrays(list(leaves(first.tree)), list(leaves(original.tree))):
+            self.copies_from_now_on(note)
+            return
+        for last, kept in pairwise((first, *others, original)):
+            if last.watched.changed():
+                self.copies_from_now_on(note)
+                return
+            yield kept.fresh, kept.count, *watch
+
+    def _copies(self) -> Iterator[Handout]:
+        while True:
+            for kept in list(self._kept):
+                if len(self._kept) > 1 and kept.watched.changed():
+                    self._kept.remove(kept)
+                else:
+                    yield partial(map_leaves, clone_leaf, kept.tree), kept.count, *UNWATCHED
+
+
+def fill(
+    adapter: Adapter, loader: Any, counter: Counter, batches: int, max_bytes: int
+) -> BatchCache:
+    """Keep the first `batches` batches of `loader`, reading no more, and stop its workers.
+
+    Raises CacheError when they take more than `max_bytes`, or when there is none.
+    """
+    epoch = adapter.epoch(loader)
+    trees: list[Any] = []
+    counts: list[Count] = []
+    total = 0
+    try:
+        for batch in islice(epoch, batches):
+            counts.append(counter.count(batch))
+            total += max(counts[-1][1], 0)
+            if total > max_bytes:
+                raise CacheError(
+                    f"{len(counts)} of {batches} batches for replay take {total:,} bytes, over "
+                    f"max_cache_bytes={max_bytes:,}; keep {len(trees)} or fewer with "
+                    f"num_cached_batches=, or raise max_cache_bytes to some "
+                    f"{total * batches // len(counts):,}"
+                )
+            trees.append(adapter.keep(batch))
+            del batch  # its memory is the loader's, which is about to be released
+    finally:
+        adapter.release(loader, epoch)
+    if not trees:
+        raise CacheError(
+            "the loader gave no batch to keep for replay; a one-shot iterator may be used up: "
+            "pass a fresh one, or a callable that returns one"
+        )
+    return BatchCache(trees, counts, exhausted=len(trees) < batches)
+
+
+def replayed(
+    cache: BatchCache,
+    batches: float,
+    begin: Callable[[], OpenEpoch],
+    clock: Callable[[], int],
+    note: Callable[[str], None],
+    owner: object,  # noqa: ARG001 - as above
+) -> Generator[Any, None, None]:
+    """Serve `batches` kept ones (math.inf: without end), in turn, noted as `served` does.
+
+    `note` is told when the step is found to change its batches in place.
+    """
+    epoch = begin()
+    epoch.started()
+    order = cache.handouts(note)
+    sizes = chunk_sizes()
+    try:
+        while batches > 0:
+            marks, counts = epoch.next_chunk("ideal")
+            current = None
+            size = int(min(next(sizes), batches))
+            request = clock()
+            for fresh, counted, one, version, other, other_version in islice(order, size):
+                if one._version != version or other._version != other_version:  # noqa: SLF001 - see Watch
+                    order = cache.copies_from_now_on(note)
+                    break
+                batch = fresh()
+                deliver = clock()
+                if counted is not current:
+                    current = counted
+                    counts.append((len(marks) // 2, counted))
+                marks.append(request)
+                marks.append(deliver)
+                yield batch
+                request = clock()
+            batches -= len(marks) // 2
+    except BaseException:  # nearly always GeneratorExit: a cache gives no errors of its own
+        epoch.end("broken off")
+        raise
+    epoch.end("exhausted", request, clock())
+
+
+class NeverMutated:
+    """Stands for a tensor where there is none: never changed."""
+
+    _version = 0
+
+
+UNWATCHED: Watch = (NeverMutated, 0, NeverMutated, 0)
+
+
+class MutationWatch:
+    """Leaves, and what tells later whether one of them was changed in place.
+
+    Tensors come with their version, which PyTorch counts up at every change in place, in `pairs`,
+    of which there is at least one. Of NumPy arrays, SAMPLED_ELEMENTS evenly spread elements come
+    with their present bytes, in `samples`: a change to few elements can pass unseen.
+    """
+
+    __slots__ = ("pairs", "samples")
+
+    def __init__(self, leaves: list[Any]) -> None:
+        tensors = [(leaf, leaf._version) for leaf in leaves if _counts_versions(leaf)]  # noqa: SLF001 - the counter has no public name
+        if len(tensors) % 2:
+            tensors.append((NeverMutated, 0))
+        pairs = zip(tensors[::2], tensors[1::2], strict=True)
+        self.pairs: list[Watch] = [(*one, *other) for one, other in pairs] or [UNWATCHED]
+        self.samples = [found for leaf in leaves if (found := _sample(leaf)) is not None]
+
+    def changed(self) -> bool:
+        """Whether one of them was changed in place."""
+        return any(
+            one._version != one_version or other._version != other_version  # noqa: SLF001 - as above
+            for one, one_version, other, other_version in self.pairs
+        ) or any(map(differs, self.samples))
+
+
+def differs(sample: Sample) -> bool:
+    """Whether these elements were changed."""
+    elements, content = sample
+    return elements.tobytes() != content
+
+
+def same_arrays(some: list[Any], others: list[Any]) -> bool:
+    """Whether the NumPy arrays among two lists of leaves hold the same bytes, NaNs included."""
+    return all(
+        one.tobytes() == other.tobytes()
+        for one, other in zip(some, others, strict=True)
+        if isinstance(one, np.ndarray) and not one.dtype.hasobject
+    )
+
+
+def _counts_versions(leaf: Any) -> bool:
+    try:
+        leaf._version  # noqa: B018, SLF001 - asked for its exception
+    except (AttributeError, RuntimeError):  # RuntimeError: a tensor made in inference mode
+        return False
+    return True
+
+
+def _sample(leaf: Any) -> Sample | None:
+    if not isinstance(leaf, np.ndarray):
+        return None
+    flat = leaf.ravel(order="K")
+    if leaf.dtype.hasobject or not leaf.size or not np.shares_memory(flat, leaf):
+        return None
+    elements = flat[:: max(1, leaf.size // SAMPLED_ELEMENTS)]
+    return elements, elements.tobytes()
+
+
+class _Plain:
+    """An object like most: its attributes are in its __dict__, and it is nothing else."""
+
+
+def refresher(tree: Any) -> Make:
+    """A function that returns `tree` in fresh containers around the same leaves, each time.
+
+    These are what `map_leaves` would make. What there is to copy is found out once.
+    """
+    try:
+        make = _maker(tree, set())
+    except NotImplementedError:
+        return partial(map_leaves, _same, tree)
+    return repeat(tree).__next__ if make is None else make
+
+
+def _maker(node: Any, objects: set[int]) -> Make | None:
+    """What makes `node` anew; None where nothing in it can be exchanged.
+
+    Raises NotImplementedError where it takes `map_leaves`, as for an object that is met twice.
+    """
+    if not is_container(node):
+        return None
+    if type(node) in BUILT_IN:
+        pairs = node.items() if isinstance(node, dict) else enumerate(node)
+        return _patching(node.copy, _parts(pairs, objects))
+    if isinstance(node, tuple):
+        parts = _parts(enumerate(node), objects)
+        return _tuple_making(type(node), _patching(list(node).copy, parts)) if parts else None
+    if id(node) in objects or isinstance(node, (dict, list)) or not _is_plain(type(node)):
+        raise NotImplementedError
+    objects.add(id(node))
+    attributes = attributes_of(node)
+    return _object_making(type(node), attributes, _parts(attributes.items(), objects))
+
+
+def _parts(pairs: Iterable[tuple[Any, Any]], objects: set[int]) -> Parts:
+    """The keys of what is to be made anew inside a container, and how."""
+    made = [(key, _maker(child, objects)) for key, child in pairs]
+    return [(key, make) for key, make in made if make is not None]
+
+
+def _patching(copy: Make, parts: Parts) -> Make:
+    if not parts:
+        return copy
+    (key_of_one, make_one), *others = parts
+
+    def make_with_one() -> Any:
+        fresh = copy()
+        fresh[key_of_one] = make_one()
+        return fresh
+
+    def make_container() -> Any:
+        fresh = copy()
+        for key, make in parts:
+            fresh[key] = make()
+        return fresh
+
+    return make_container if others else make_with_one  # a loop for one is slower
+
+
+def _tuple_making(kind: type[tuple[Any, ...]], make_list: Make) -> Make:
+    def make_tuple() -> Any:
+        return tuple.__new__(kind, make_list())
+
+    return make_tuple
+
+
+def _object_making(kind: Any, attributes: dict[str, Any], parts: Parts) -> Make:
+    new: Make = partial(object.__new__, kind)
+    make_attributes = _patching(attributes.copy, parts)
+
+    def make_object() -> Any:
+        fresh = new()
+        fresh.__dict__ = make_attributes()
+        return fresh
+
+    def make_frozen() -> Any:
+        fresh = new()
+        fresh.__dict__.update(make_attributes())
+        return fresh
+
+    return make_object if kind.__setattr__ is object.__setattr__ else make_frozen
+
+
+def _is_plain(kind: Any) -> bool:
+    """Whether `copy.copy` copies the __dict__ of objects of `kind`, and does nothing else."""
+    copier = getattr(kind, "__copy__", None)
+    if copier not in PLAIN_COPIES or kind in copyreg.dispatch_table:
+        return False
+    if kind.__new__ is not object.__new__ or not _agree(kind, _Plain, MEMORY):
+        return False
+    return copier is not None or (
+        _agree(kind, object, REDUCING) and not any(hasattr(kind, name) for name in ARGUMENTS)
+    )
+
+
+def _agree(one: Any, other: Any, names: tuple[str, ...]) -> bool:
+    return all(getattr(one, name, None) == getattr(other, name, None) for name in names)
+
+
+def _same(node: Any) -> Any:
+    return node
