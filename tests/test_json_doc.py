@@ -18,8 +18,7 @@ from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.outliers import Outlier
 from loadeval.analysis.readings import Level, Quantity
 from loadeval.cli.main import app
-from loadeval.probes.driver import Driver
-from loadeval.runlog.metrics import write_metrics
+from loadeval.probes.gpu import Driver
 from loadeval.runlog.model import Event
 from loadeval.runlog.writer import write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader

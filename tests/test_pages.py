@@ -22,7 +22,7 @@ from loadeval.testing import FakeClock, ScriptedLoader
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"
-RUN = ("index", "tutorial", "findings", "json", "howto/*", "benchmarks", "comparison")
+RUN = ("index", "tutorial", "modes", "findings", "json", "howto/*", "benchmarks", "comparison")
 PAGES = [
     *(page for name in RUN for page in sorted(DOCS.glob(f"{name}.md"))),
     ROOT / "CONTRIBUTING.md",

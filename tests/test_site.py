@@ -91,7 +91,7 @@ def test_the_exit_codes_are_those_of_the_help() -> None:
 
 @pytest.mark.parametrize(
     ("first", "elsewhere"),
-    [("floor", "README.md"), ("S1", "docs/how-it-measures.md")],
+    [("S1", "docs/how-it-measures.md")],
 )
 def test_tables_that_stand_twice_are_the_same(first: str, elsewhere: str) -> None:
     """Figures that are renewed are renewed in both places."""
@@ -102,3 +102,13 @@ def test_tables_that_stand_twice_are_the_same(first: str, elsewhere: str) -> Non
         assert found, page
         tables.append(found[0])
     assert tables[0] == tables[1]
+
+
+def test_the_overhead_in_the_readme_is_of_the_benchmarks() -> None:
+    """At most 12 rows, each with the figures that it has there."""
+    readme, page = (
+        (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/benchmarks.md")
+    )
+    rows = re.findall(r"^\| .*\|$", readme[readme.index("## Overhead") :], re.MULTILINE)
+    assert 0 < len(rows) - 1 <= 12
+    assert all(f"\n{row}\n" in page for row in rows)

@@ -15,7 +15,7 @@ from loadeval.errors import LoadevalError
 from loadeval.report.wording import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from rich.console import RenderableType
 
@@ -24,7 +24,7 @@ LOST_TOO_MUCH = 3
 CANNOT_TELL = 4
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
-    "2 wrong usage. With a bound on the share lost, 3 surely more is lost; 4 that cannot be told."
+    "2 wrong usage. With a limit: 3 loss above it (whole 95% CI); 4 undecided."
 )
 
 
@@ -35,6 +35,19 @@ def print_report(*reports: RenderableType) -> None:
         if number:
             console.print()
         console.print(report)
+
+
+def print_lines(lines: Sequence[str]) -> None:
+    """Print `lines` as they are, the first in bold; a terminal folds what is longer than it."""
+    first, *others = lines
+    typer.secho(first, bold=True)
+    for line in others:
+        typer.echo(line)
+
+
+def screen_width() -> int:
+    """The columns of the terminal, or COLUMNS; 80 where neither is known."""
+    return Console().width
 
 
 def print_json(content: dict[str, Any]) -> None:

@@ -9,12 +9,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from loadeval.cli.compare import print_comparison
+from loadeval.cli.compare import more_of, print_comparison
 from loadeval.cli.console import errors_told
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
 from loadeval.report.comparison import Comparison
-from loadeval.report.wording import printable
 from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
@@ -62,15 +61,11 @@ def demo(
 
 def show(result: DemoResult) -> None:
     """Print what the run says, and which files hold it."""
-    comparison = Comparison.of(read_run(result.run_log))
-    typer.echo()
-    print_comparison(comparison)
     typer.echo(
         f"\nIn its last epoch the network classified {result.accuracy:.0%} of the images right.\n"
-        f"\nrun     {printable(result.run_log)}"
-        f"\nfigure  {printable(result.figure)}"
-        f"\npage    loadeval report {printable(result.run_log)}"
     )
+    more = [*more_of([result.run_log]), ("figure", str(result.figure))]
+    print_comparison(Comparison.of(read_run(result.run_log)), more)
 
 
 def _imported() -> Callable[[Path, Bars], DemoResult]:

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 
 
 def read_each_once(paths: Sequence[Path]) -> list[Run]:
-    """The runs in these files. Raises UsageError where a file stands there twice."""
+    """The runs in these files. Raises UsageError where a file was given twice."""
     if len({path.resolve() for path in paths}) < len(paths):
         told = ", ".join(map(str, paths))
-        raise UsageError(f"{told}: the same file stands there twice; expected different runs")
+        raise UsageError(f"{told}: the same file was given twice; expected different runs")
     return [read_run(path) for path in paths]

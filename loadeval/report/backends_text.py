@@ -100,9 +100,10 @@ def measured_in_words(found: BackendComparison) -> str:
     if not runs:
         return f"{told}."
     ideal = [one.ideal_batches for one in runs if one.ideal]
-    also = f" and {_range(ideal)} ideal ones" if ideal else ""
+    also = f" and {_range(ideal)} ideal" if ideal else ""
     real = _range([one.real_batches for one in runs])
-    return f"{told}{_how(runs)}; of each count {real} real batches{also}."
+    each = "rank" if are_ranks([one.run for one in found.backends]) else "backend"
+    return f"{told}{_how(runs)}; {real} real{also} batches measured per {each}."
 
 
 def _how(results: Sequence[BackendResult]) -> str:
@@ -152,7 +153,7 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _range(counts: Iterable[int]) -> str:
     found = sorted(set(counts))
-    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,} to {found[-1]:,}"
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,}-{found[-1]:,}"
 
 
 def _rate(value: float | None) -> str:

@@ -96,13 +96,13 @@ def draw_batch_time(axes: Axes, real: Summary, ideal: Summary, headroom: Headroo
     """
     real_ns, ideal_ns = headroom.real_ns, headroom.ideal_ns
     waiting, interference = headroom.waiting_ns, headroom.interference_ns
-    # Both are lost from the end of the real bar: waiting first, then interference.
+    # Both are lost from the end of the real bar: waiting first, then contention.
     between_ns = None if real_ns is None or waiting is None else real_ns - waiting.value
     ends = [*_whisker(between_ns, waiting), *_whisker(ideal_ns, interference)]
     longest = max(real_ns or 0.0, ideal_ns or 0.0, between_ns or 0.0, *ends, 0.0) or 1.0
     without_scale(axes)
     axes.set_xlim(0, longest * _room_for_values(axes))
-    names = ["real", "lost by waiting", "lost by interference", "ideal"]
+    names = ["real", "lost by waiting", "lost by contention", "ideal"]
     starved = headroom.starved_ns
     if starved is not None:
         names.insert(2, "device starved")

@@ -33,9 +33,9 @@ def comparison_facts(headroom: Headroom) -> Rows:
         ("loader alone", _pace(headroom, headroom.loader_only_ns)),
         ("lost per batch", _lost(headroom)),
         ("  waiting", estimated(headroom.waiting_ns, duration)),
-        ("  interference", estimated(headroom.interference_ns, duration)),
+        ("  contention", estimated(headroom.interference_ns, duration)),
         ("required", _required(headroom.required)),
-        ("start-up, mean", duration(headroom.startup_ns)),
+        ("first batch of an epoch", duration(headroom.startup_ns)),
         *_starved(headroom),
         ("measured", measured(headroom)),
         ("verdict", f"{headroom.verdict}: {printable(headroom.reason)}"),
@@ -51,19 +51,17 @@ def comparison_facts(headroom: Headroom) -> Rows:
 
 def measured(headroom: Headroom) -> str:
     """How many batches count on each side, and how they were had."""
-    real = counted(headroom.real_batches, "real batch", "real batches")
-    ideal = f"{headroom.ideal_batches:,} ideal"
+    told = f"{headroom.real_batches:,} real and {headroom.ideal_batches:,} ideal batches"
     if headroom.pairs is None:
-        return f"{real} and {ideal}, in two separate runs"
-    pairs = counted(headroom.pairs, "pair of blocks", "pairs of blocks")
-    return f"{real} and {ideal}, in {pairs} of one run"
+        return f"{told} in two separate runs"
+    return f"{told} in {counted(headroom.pairs, 'pair of blocks', 'pairs of blocks')}"
 
 
 def lost_in_words(headroom: Headroom) -> str:
     """What is lost per batch and to what, with intervals, in one sentence."""
     return (
         f"Lost per batch: {_lost(headroom)}, by waiting {estimated(headroom.waiting_ns, duration)}"
-        f", by interference {estimated(headroom.interference_ns, duration)}."
+        f", by contention {estimated(headroom.interference_ns, duration)}."
     )
 
 
@@ -93,5 +91,5 @@ def _required(required: float | None) -> str:
     if required is None:
         return NOT_MEASURED
     if required > 1:
-        return f"{speedup(required)}: as much faster must the loader become to keep up"
-    return f"{speedup(required)} the ideal pace: alone, the loader is fast enough"
+        return f"the loader must be {speedup(required)} faster to keep up"
+    return f"{speedup(required)} of an ideal iteration: alone, the loader is fast enough"

@@ -9,6 +9,7 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
+from loadeval.report.folding import Paragraph
 from loadeval.report.wording import (
     LONGEST_NAME,
     counted,
@@ -119,4 +120,4 @@ def _finding(number: int, finding: Finding) -> list[RenderableType]:
 
 
 def _indented(line: str) -> RenderableType:
-    return Padding(Text(printable(line), overflow="fold"), (0, 0, 0, INDENT))
+    return Padding(Paragraph(printable(line)), (0, 0, 0, INDENT))

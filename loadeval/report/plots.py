@@ -120,7 +120,7 @@ def _draw_panels(figure: Figure, bottom: float, comparison: Comparison) -> None:
     draw_throughput(axes, comparison.rates(), headroom.speedup)
     time = panel(figure, (5.1, bottom + 4.7, 8.5, 2.9), "Where a batch's time goes", labels=2.45)
     draw_batch_time(time, one, other, headroom)
-    title = "Waits" if comparison.ideal else "Cycles, and their mean in each block"
+    title = "Waits" if comparison.ideal else "Iterations, and their mean in each block"
     axes = panel(figure, (MARGIN, bottom + 0.8, 13.2, 2.6), title, labels=1.0)
     if comparison.ideal is None:
         draw_cycles(axes, compared(comparison.real))

@@ -60,8 +60,8 @@ def gpus_in_words(run: Run) -> list[str]:
     for found in quantities(run):
         if found.name == "kernel_busy_percent":
             arms = [_mean(found, arm) for arm in ARMS]
-            known = [f"{arm} {value}" for arm, value in zip(ARMS, arms, strict=True) if value]
-            said.append(f"{_subject(found)}: some kernel ran {', '.join(known)} of the time.")
+            known = [f"{value} {arm}" for arm, value in zip(ARMS, arms, strict=True) if value]
+            said.append(f"{_subject(found)}: GPU busy {', '.join(known)}.")
     return said
 
 

@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from rich.console import Group
 from rich.padding import Padding
-from rich.table import Table
 from rich.text import Text
 
 from loadeval.analysis.readings import missing, of_two_runs, quantities
+from loadeval.report.folding import CellTable, Paragraph
 from loadeval.report.readings import MAIN, TOO_SHORT, name_in_words, value_of
 from loadeval.report.wording import NOT_MEASURED, printable
 from loadeval.runlog.model import ARMS
@@ -33,9 +33,9 @@ def readings_report(real: Run, ideal: Run | None = None) -> RenderableType:
     said = [f"{probe}: {NOT_MEASURED}: {printable(reason)}" for probe, reason in reasons]
     if not shown and not said:
         said = [TOO_SHORT]
-    table = [_table(shown)] if shown else []
-    lines = (Padding(Text(line, overflow="fold"), (0, 0, 0, GAP)) for line in said)
-    return Group(Text("The machine meanwhile", style="bold"), *table, *lines)
+    table = [CellTable(_rows(shown))] if shown else []
+    lines = (Padding(Paragraph(line), (0, 0, 0, GAP)) for line in said)
+    return Group(Text("System metrics", style="bold"), *table, *lines)
 
 
 def difference_in_words(found: Quantity) -> str:
@@ -48,14 +48,12 @@ def difference_in_words(found: Quantity) -> str:
     return f"{sign}{value_of(found.name, abs(found.difference))}"
 
 
-def _table(shown: list[Quantity]) -> Table:
-    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
-    for heading in ("mean (p50, p95)", *ARMS, "difference"):
-        table.add_column(heading, overflow="fold")
+def _rows(shown: list[Quantity]) -> list[list[str]]:
+    rows = [["mean (p50, p95)", *ARMS, "difference"]]
     for one in shown:
         levels = [level_in_words(one.name, level) for level in (one.real, one.ideal)]
-        table.add_row(*map(Text, (name_in_words(one), *levels, difference_in_words(one))))
-    return table
+        rows.append([name_in_words(one), *levels, difference_in_words(one)])
+    return rows
 
 
 def level_in_words(name: str, level: Level | None) -> str:

@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadeval.report.facts import comparison_facts
+from loadeval.report.folding import Paragraph
 from loadeval.report.readings import growth_in_words, readings_rows
 from loadeval.report.wording import (
     LONGEST_NAME,
@@ -77,7 +78,7 @@ class RunsReport:
             yield _side_by_side(self.columns[start : start + each])
         if self.notes:
             yield Text("\nNotes", style="bold")
-            yield from (Padding(Text(line, overflow="fold"), (0, 0, 0, GAP)) for line in self.notes)
+            yield from (Padding(Paragraph(line), (0, 0, 0, GAP)) for line in self.notes)
 
 
 def comparison_report(headroom: Headroom) -> RenderableType:
@@ -86,8 +87,8 @@ def comparison_report(headroom: Headroom) -> RenderableType:
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
     for label, value in comparison_facts(headroom):
-        grid.add_row(label, Text(value, overflow="fold"))
-    return Group(Text(printable(headline(headroom)), style="bold", overflow="fold"), Text(), grid)
+        grid.add_row(label, Paragraph(value))
+    return Group(Paragraph(printable(headline(headroom)), "bold"), Text(), grid)
 
 
 def figures(run: Run, summary: Summary) -> Rows:
@@ -100,7 +101,7 @@ def figures(run: Run, summary: Summary) -> Rows:
         ("run", printable(shortened(header.name, LONGEST_NAME))),
         ("mode", _mode(run)),
         ("throughput", throughput(summary, unit)),
-        ("cycle, mean", duration(summary.cycle_ns)),
+        ("iteration, mean", duration(summary.cycle_ns)),
         ("step, mean", duration(summary.step_ns)),
         ("wait, mean", duration(waits.mean_ns if waits else None)),
         ("wait, p50", duration(waits.p50_ns if waits else None)),
@@ -108,8 +109,8 @@ def figures(run: Run, summary: Summary) -> Rows:
         ("wait, p99", duration(waits.p99_ns if waits else None)),
         ("wait, max", duration(waits.max_ns if waits else None)),
         ("share waited", share(summary.wait_share)),
-        ("start-up, first epoch", duration(next(iter(first), None))),
-        ("start-up, later epochs", _between(later)),
+        ("first batch, first epoch", duration(next(iter(first), None))),
+        ("first batch, later epochs", _between(later)),
         ("batches", f"{summary.batches:,}"),
         ("epochs", f"{summary.epochs:,}"),
         ("steady batches", f"{summary.steady_batches:,}"),
@@ -169,7 +170,7 @@ def _mode(run: Run) -> str:
 
 def _left_out(run: Run) -> str:
     if run.header.mode == "alternate":
-        return "start-up and wash-outs"
+        return "epoch starts, warm-up"
     return counted(run.header.warmup, "batch", "batches")
 
 
@@ -211,5 +212,5 @@ def _side_by_side(columns: list[Rows]) -> Table:
     for rows in columns:
         table.add_column(Text(rows[0][1], overflow="fold"), overflow="fold")
     for row, (name, _) in list(enumerate(columns[0]))[1:]:
-        table.add_row(name, *(Text(rows[row][1], overflow="fold") for rows in columns))
+        table.add_row(name, *(Paragraph(rows[row][1]) for rows in columns))
     return table

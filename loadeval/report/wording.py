@@ -124,7 +124,7 @@ def headline(headroom: Headroom) -> str:
 def _in_between(found: Estimate) -> str:
     if found.low is None or found.high is None:
         return ""
-    return f" (95% interval {speedup(found.low)} to {speedup(found.high)})"
+    return f" (95% CI {speedup(found.low)} to {speedup(found.high)})"
 
 
 def described_loader(run: Run) -> str:

@@ -10,7 +10,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING
 
 from loadeval.cli import adapters as command
-from loadeval.runtime.registrations import Registration, registrations
+from loadeval.runtime.registry import Registration, registrations
 from tests.cli.commands import COMMAND, in_a_terminal, runner
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.analysis.summary import summarise
 from loadeval.report.findings import diagnosis_as_dict
 from loadeval.report.readings import readings_as_dict
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.reader import read_run
 from tests.cli.commands import COMMAND, record, runner
 
 Logs = tuple[Path, Path]
@@ -51,9 +51,26 @@ def test_a_figure_is_written_where_asked(logs: Logs, tmp_path: Path) -> None:
     assert (tmp_path / "figure.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_findings_stand_between_comparison_and_runs(logs: Logs) -> None:
-    """What is wrong, or that nothing is, and what was asked."""
+def test_one_screen_is_printed(logs: Logs) -> None:
+    """The arms, the time lost, the finding in a line, and the commands that tell more."""
     _, out, _ = run(*logs)
+    lines = out.splitlines()
+    assert len(lines) <= 25
+    assert "waiting  75.0%  measured  measure with mode='alternate'" in lines
+    assert lines[-2] == f"everything  loadeval compare {logs[0]} {logs[1]} --full"
+    assert lines[-1] == f"page        loadeval report {logs[0]} {logs[1]}"
+
+
+def test_the_commands_can_be_pasted(logs: Logs) -> None:
+    """A path with a space in it is quoted."""
+    spaced = logs[0].rename(logs[0].with_name("a run.jsonl"))
+    _, out, _ = run(spaced, logs[1])
+    assert f"loadeval compare '{spaced}' {logs[1]} --full" in out
+
+
+def test_findings_stand_between_comparison_and_runs(logs: Logs) -> None:
+    """With --full: what is wrong, or that nothing is, and what was asked."""
+    _, out, _ = run(*logs, "--full")
     assert (
         out.index("verdict")
         < out.index("\nFindings\n1. waiting: high, 75.0% lost")
@@ -113,11 +130,11 @@ def _alternated(tmp_path: Path) -> Path:
 def test_one_alternating_run_is_compared_with_itself(alternated: Path, tmp_path: Path) -> None:
     """One file gives the finding with its interval, a column for each arm, and a figure."""
     output = tmp_path / "figure.png"
-    code, out, err = run(alternated, "--output", output)
+    code, out, err = run(alternated, "--full", "--output", output)
     assert (code, err) == (0, "")
     words = " ".join(out.split())
     assert words.startswith("Highly input-bound: training would be 4.00x as fast if loading were")
-    assert "(95% interval 4.00x to 4.00x)" in words
+    assert "(95% CI 4.00x to 4.00x)" in words
     assert "alternate, real arm alternate, ideal arm" in words
     assert output.read_bytes().startswith(b"\x89PNG")
 

@@ -50,12 +50,23 @@ def _compared(tmp_path: Path) -> tuple[BackendComparison, list[Path]]:
 def test_logs_in_turns_make_the_same_report(
     compared: tuple[BackendComparison, list[Path]],
 ) -> None:
-    """As compare_backends did."""
+    """As compare_backends did, where everything is asked for."""
     result, logs = compared
-    code, out, err = run(*logs)
+    code, out, err = run(*logs, "--full")
     assert (code, err) == (0, "")
     assert out == f"{result}\n"
     assert out.startswith("dali trains fastest: 1.50x [1.50x, 1.50x] as fast as the next, spdl")
+
+
+def test_one_screen_is_printed(compared: tuple[BackendComparison, list[Path]]) -> None:
+    """The headline, all throughputs, and the commands that tell more."""
+    _, out, _ = run(*compared[1])
+    lines = out.splitlines()
+    assert lines[0].startswith(
+        "dali trains fastest: 1.50x [1.50x, 1.50x] as fast as the next, spdl"
+    )
+    assert len(lines) <= 25
+    assert lines[-2].startswith("everything  loadeval compare ")
 
 
 def test_json_is_the_comparison(compared: tuple[BackendComparison, list[Path]]) -> None:
@@ -103,4 +114,4 @@ def test_a_run_is_not_compared_with_itself(tmp_path: Path) -> None:
     path = logged(tmp_path, "torch", "log")
     code, out, err = run(path, path)
     assert (code, out) == (1, "")
-    assert "the same file stands there twice" in err
+    assert "the same file was given twice" in err

@@ -12,7 +12,7 @@ import pytest
 
 from loadeval.analysis.doctor import CHECKS
 from loadeval.cli import doctor as command
-from loadeval.probes.driver import Driver
+from loadeval.probes.gpu import Driver
 from loadeval.probes.machine import read_machine
 from tests.cli.commands import COMMAND, in_a_terminal, runner
 

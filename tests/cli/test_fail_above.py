@@ -12,7 +12,7 @@ from loadeval.analysis.gate import gate
 from loadeval.analysis.headroom import Headroom, compare, headroom
 from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.verdict import INCONCLUSIVE, TOO_RARE, TOO_WIDE
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.reader import read_run
 from tests.cli.commands import record, runner
 
 if TYPE_CHECKING:
@@ -174,4 +174,4 @@ def test_a_bound_is_a_percentage(alternated: Path, bound: str) -> None:
 def test_the_exit_codes_are_in_the_help() -> None:
     """What 3 and 4 mean is said where the command is described."""
     words = " ".join(run("--help")[1].split())
-    assert "3 surely more is lost; 4 that cannot be told." in words
+    assert "3 loss above it (whole 95% CI); 4 undecided." in words

@@ -73,7 +73,7 @@ def test_a_page_that_cannot_be_written_exits_with_1(
 def test_runs_that_cannot_be_told_exit_with_1(logs: Logs, tmp_path: Path) -> None:
     """The same one twice, the other way round."""
     for runs, message in (
-        ([logs[0], logs[0]], "the same file stands there twice"),
+        ([logs[0], logs[0]], "the same file was given twice"),
         ([logs[1], logs[0]], "the other way round"),
     ):
         code, out, err = run(*runs)

@@ -12,7 +12,8 @@ from typer.testing import CliRunner
 
 from loadeval.analysis.summary import summarise
 from loadeval.cli.main import app
-from loadeval.runlog.metrics import read_run, write_metrics
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import write_metrics
 from tests.cli.commands import COMMAND, record, runner
 
 if TYPE_CHECKING:

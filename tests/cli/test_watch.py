@@ -16,7 +16,7 @@ import pytest
 
 from loadeval.cli import watch as command
 from loadeval.cli.watch import states
-from loadeval.runlog.metrics import read_run
+from loadeval.runlog.reader import read_run
 from tests.cli.commands import COMMAND, MS, record, runner
 
 if TYPE_CHECKING:

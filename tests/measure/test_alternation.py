@@ -16,8 +16,8 @@ import pytest
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
 from loadeval.runlog.model import ARMS, UNKNOWN
-from loadeval.runtime import distributed, quiet, registry
-from loadeval.runtime.schedule import segments
+from loadeval.runtime import alternate, measurement, registry
+from loadeval.runtime.alternate import planned_blocks
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

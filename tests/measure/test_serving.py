@@ -6,9 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.runtime.stage import Stage
-from loadeval.runtime.timing import Epoch, served
-from loadeval.runtime.track import Track
+from loadeval.runtime.loop import MeasuredEpoch, Stage, served
+from loadeval.runtime.recorder import OpenEpoch
 from loadeval.testing import FakeClock
 
 if TYPE_CHECKING:
@@ -27,12 +26,12 @@ class Kept:
         self.notes: list[str] = []
 
     def started(self) -> None: ...
-    def chunk_filled(self, track: Track) -> None: ...
+    def chunk_filled(self, track: OpenEpoch) -> None: ...
 
     def note(self, message: str) -> None:
         self.notes.append(message)
 
-    def epoch_ended(self, _: Track, end: EpochEnd) -> None:
+    def epoch_ended(self, _: OpenEpoch, end: EpochEnd) -> None:
         self.ends.append(end)
 
 
@@ -53,13 +52,14 @@ class Planned:
 
 def test_what_a_stage_did_not_have_is_waited_for_until_the_next_one_has_it() -> None:
     """Also where something else is done between them: that belongs to the wait."""
-    kept, clock = Kept(), FakeClock()
+    kept: Any = Kept()
+    clock = FakeClock()
 
     def slow(batch: str, ns: int) -> Iterator[str]:
         clock.advance(ns)
         yield batch
 
-    track = Track(kept, 0)
+    track = OpenEpoch(kept, 0)
     stages = Stage(slow("a", 5), 2), Stage(slow("b", 30), 1)
     batches = served(Planned(*stages), iter(()), lambda: track, lambda _: None, clock, None)
     assert list(batches) == ["a", "b"]
@@ -72,4 +72,4 @@ def test_what_a_stage_did_not_have_is_waited_for_until_the_next_one_has_it() -> 
 def test_an_epoch_that_is_being_made_has_no_attributes() -> None:
     """As when it is copied: asking for one does not ask for ever."""
     with pytest.raises(AttributeError, match="_source"):
-        _ = Epoch().anything
+        _ = MeasuredEpoch().anything

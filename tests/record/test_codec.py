@@ -13,12 +13,17 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.columns import LARGEST
+from loadeval.runlog.codec import (
+    KINDS,
+    LARGEST,
+    OPTIONAL_COLUMNS,
+    WITH_GAPS,
+    decode,
+    encode,
+    to_text,
+)
 from loadeval.runlog.histogram import BINS
-from loadeval.runlog.lines import KINDS, OPTIONAL_COLUMNS, WITH_GAPS, decode, encode, to_text
-from loadeval.runlog.model import UNKNOWN, Block, Excerpt, Header
-from loadeval.runlog.readings import Readings, Starvation
-from loadeval.runlog.tally import Tally
+from loadeval.runlog.model import UNKNOWN, Block, Excerpt, Header, Readings, Starvation, Tally
 
 Draw = st.DrawFn
 WHOLE = st.integers(0, LARGEST)

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.columns import LARGEST
-from loadeval.runlog.lines import COLUMNS, KINDS, decode, encode, to_text
+from loadeval.runlog.codec import COLUMNS, KINDS, LARGEST, decode, encode, to_text
 from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo
 
 if TYPE_CHECKING:

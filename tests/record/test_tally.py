@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.lines import decode, encode
-from loadeval.runlog.metrics import read_run, write_metrics
-from loadeval.runlog.model import UNKNOWN, Block, Excerpt, Header
-from loadeval.runlog.steps import Steps
-from loadeval.runlog.tally import Tally
+from loadeval.runlog.codec import decode, encode
+from loadeval.runlog.model import UNKNOWN, Block, Excerpt, Header, Steps, Tally
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import write_metrics
 
 if TYPE_CHECKING:
     from collections.abc import Callable

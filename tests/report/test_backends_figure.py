@@ -12,7 +12,7 @@ from matplotlib.patches import Rectangle
 from loadeval import BackendComparison
 from loadeval.report.backends_figure import backends_figure
 from loadeval.report.style import IDEAL, LOADER_ONLY, REAL
-from loadeval.runtime.contest import Measured
+from loadeval.runtime.backends import Measured
 from tests.report.drawn import MS, check_that_all_can_be_read, texts
 
 if TYPE_CHECKING:

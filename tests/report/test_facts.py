@@ -27,8 +27,8 @@ def test_comparison_facts(record: Callable[..., Run]) -> None:
     assert found["loader alone"] == found["required"] == "not measured"
     assert found["lost per batch"].startswith("32.0 ms [32.0 ms, 32.0 ms] of 42.0 ms (76.2% [")
     assert found["  waiting"] == "30.0 ms [30.0 ms, 30.0 ms]"
-    assert found["  interference"] == "2.00 ms [2.00 ms, 2.00 ms]"
-    assert found["measured"] == "29 real batches and 29 ideal, in two separate runs"
+    assert found["  contention"] == "2.00 ms [2.00 ms, 2.00 ms]"
+    assert found["measured"] == "29 real and 29 ideal batches in two separate runs"
     assert found["verdict"] == f"highly input-bound: {headroom.reason}"
 
 
@@ -37,17 +37,17 @@ def test_facts_of_an_alternating_run(alternating: Callable[..., Run]) -> None:
     headroom = alternating_headroom(alternating(noise=0))
     found = dict(comparison_facts(headroom))
     assert found["loader alone"] == "40.0 ms a batch, 800 images/s"
-    assert found["required"] == "1.60x: as much faster must the loader become to keep up"
-    assert found["start-up, mean"] == "300 ms"
+    assert found["required"] == "the loader must be 1.60x faster to keep up"
+    assert found["first batch of an epoch"] == "300 ms"
     assert found["speed-up, whole epochs"].endswith("x")
-    assert found["measured"] == "95 real batches and 94 ideal, in 12 pairs of blocks of one run"
+    assert found["measured"] == "95 real and 94 ideal batches in 12 pairs of blocks"
 
 
 def test_a_loader_that_is_fast_enough(alternating: Callable[..., Run]) -> None:
     """At or under 1 no faster loader is asked for."""
     headroom = dataclasses.replace(alternating_headroom(alternating()), required=0.8)
     told = dict(comparison_facts(headroom))["required"]
-    assert told == "0.80x the ideal pace: alone, the loader is fast enough"
+    assert told == "0.80x of an ideal iteration: alone, the loader is fast enough"
 
 
 def test_what_was_not_measured_is_told_with_its_reason(alternating: Callable[..., Run]) -> None:
@@ -61,5 +61,5 @@ def test_what_was_not_measured_is_told_with_its_reason(alternating: Callable[...
 def test_comparison_without_a_figure(record: Callable[..., Run]) -> None:
     """Nothing that was not measured gets a number."""
     found = dict(comparison_facts(compare(record(warmup=99), record("replay"))))
-    names = ("speed-up", "lost per batch", "  waiting", "  interference")
+    names = ("speed-up", "lost per batch", "  waiting", "  contention")
     assert {found[name] for name in names} == {"not measured"}

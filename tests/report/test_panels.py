@@ -59,7 +59,7 @@ def test_batch_time_is_step_and_waiting(record: Record) -> None:
     _, axes, _ = panels(record(step_ns=12 * MS), record("replay"))
     drawn = [part / MS for left, width, _ in bars(axes) for part in (left, width)]
     assert drawn == pytest.approx([0, 12, 12, 30, 12, 30, 10, 2, 0, 10, 10, 0])
-    rows = ["real", "lost by waiting", "lost by interference", "ideal"]
+    rows = ["real", "lost by waiting", "lost by contention", "ideal"]
     assert [label.get_text() for label in axes.get_yticklabels()] == rows
     assert {"42.0 ms", "30.0 ms", "2.00 ms", "10.0 ms"} <= set(written(axes))
 

@@ -18,6 +18,7 @@ from loadeval.errors import RunLogError, UsageError
 from loadeval.report.plots import plot_comparison
 from loadeval.report.wording import duration, estimated, headline
 from loadeval.runlog.model import Event
+from loadeval.runlog.writer import write_metrics
 from tests.report.drawn import figure_of
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ def test_an_alternating_run_is_drawn_alone(alternating: Record, tmp_path: Path) 
     words = " ".join(text.get_text() for text in figure_of(run).texts)
     assert headline(found) in words
     assert "alternating: Loader, workers 2, prefetch depth 4, batch size 32; 264 batches" in words
-    assert "in 12 pairs of blocks of one run" in words
+    assert "in 12 pairs of blocks" in words
     assert f"Lost per batch: {estimated(found.lost_ns, duration)} of" in words
 
 

@@ -75,10 +75,10 @@ def test_nothing_read_is_said() -> None:
 
 def test_the_gpu_is_told_in_a_sentence() -> None:
     """Real against ideal, or the arm that was read."""
-    sentence = "GPU 0 (H100): some kernel ran real 41%, ideal 93% of the time."
+    sentence = "GPU 0 (H100): GPU busy 41% real, 93% ideal."
     assert gpus_in_words(run_of(GPU)) == [sentence]
     half = readings("gpu", "GPU 1", TIMES[:2], kernel_busy_percent=[0, 41], power_watts=[1, 2])
-    assert gpus_in_words(run_of(half)) == ["GPU 1: some kernel ran real 41% of the time."]
+    assert gpus_in_words(run_of(half)) == ["GPU 1: GPU busy 41% real."]
     assert gpus_in_words(run_of(NO_GPU)) == []
 
 

@@ -49,7 +49,7 @@ def printed(real: Run, ideal: Run | None = None) -> list[str]:
 def test_both_arms_of_a_run() -> None:
     """Mean, median and 95th percentile of each, and by how much the ideal one is higher."""
     assert printed(alternating(values=[0, 41, 50, 93])) == [
-        "The machine meanwhile",
+        "System metrics",
         "mean (p50, p95) real ideal difference",
         "GPU 0 kernel busy 41% (41%, 41%) 93% (93%, 93%) +52 points",
     ]

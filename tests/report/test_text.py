@@ -50,7 +50,7 @@ def test_figures_of_a_run(record: Callable[..., Run]) -> None:
         "run": "log",
         "mode": "log",
         "throughput": "100 images/s",
-        "cycle, mean": "40.0 ms",
+        "iteration, mean": "40.0 ms",
         "step, mean": "10.0 ms",
         "wait, mean": "30.0 ms",
         "wait, p50": "30.0 ms",
@@ -58,8 +58,8 @@ def test_figures_of_a_run(record: Callable[..., Run]) -> None:
         "wait, p99": "30.0 ms",
         "wait, max": "30.0 ms",
         "share waited": "75.0%",
-        "start-up, first epoch": "50.0 ms",
-        "start-up, later epochs": "50.0 ms",
+        "first batch, first epoch": "50.0 ms",
+        "first batch, later epochs": "50.0 ms",
         "batches": "60",
         "epochs": "2",
         "steady batches": "58",
@@ -73,11 +73,11 @@ def test_figures_of_an_unmeasured_run(record: Callable[..., Run]) -> None:
     """What was not measured, or is not known, is said so, and is not 0."""
     run = record(epochs=0)
     found = dict(figures(run, summarise(run)))
-    assert {found[name] for name in ("throughput", "cycle, mean", "wait, p99", "share waited")} == {
-        "not measured"
-    }
-    assert found["start-up, first epoch"] == "not measured"
-    assert found["start-up, later epochs"] == "none"
+    assert {
+        found[name] for name in ("throughput", "iteration, mean", "wait, p99", "share waited")
+    } == {"not measured"}
+    assert found["first batch, first epoch"] == "not measured"
+    assert found["first batch, later epochs"] == "none"
 
 
 def test_unknown_samples_are_unknown(record: Callable[..., Run]) -> None:
@@ -93,7 +93,7 @@ def test_startups_of_later_epochs_are_a_range(record: Callable[..., Run]) -> Non
     (first, *later) = summarise(run).startup_ns
     summary = dataclasses.replace(summarise(run), startup_ns=(first, 2 * MS, 5 * MS, 3 * MS))
     assert len(later) == 2
-    assert dict(figures(run, summary))["start-up, later epochs"] == "2.00 ms to 5.00 ms"
+    assert dict(figures(run, summary))["first batch, later epochs"] == "2.00 ms to 5.00 ms"
 
 
 def test_loader_facts(record: Callable[..., Run]) -> None:
@@ -155,8 +155,8 @@ def test_an_alternating_run_has_a_column_for_each_arm(alternating: Callable[...,
     assert (real["mode"], ideal["mode"]) == ("alternate, real arm", "alternate, ideal arm")
     assert (real["throughput"], ideal["throughput"]) == ("800 images/s", "1,280 images/s")
     assert (real["steady batches"], ideal["steady batches"]) == ("95", "94")
-    assert real["left out per epoch"] == "start-up and wash-outs"
-    assert real["start-up, first epoch"] == "300 ms"
+    assert real["left out per epoch"] == "epoch starts, warm-up"
+    assert real["first batch, first epoch"] == "300 ms"
 
 
 def test_notes_of_an_alternating_run_are_told_once(alternating: Callable[..., Run]) -> None:
@@ -221,8 +221,8 @@ def test_a_batch_that_was_ready_is_no_start_up(record: Callable[..., Run]) -> No
     ready = dataclasses.replace(run, header=dataclasses.replace(run.header, loader=loader))
     assert summarise(ready).startup_ns == summarise(run).startup_ns[1:]
     found = dict(figures(ready, summarise(ready)))
-    assert found["start-up, first epoch"] == "not measured"
+    assert found["first batch, first epoch"] == "not measured"
     assert (
-        found["start-up, later epochs"]
-        == dict(figures(run, summarise(run)))["start-up, later epochs"]
+        found["first batch, later epochs"]
+        == dict(figures(run, summarise(run)))["first batch, later epochs"]
     )

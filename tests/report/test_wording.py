@@ -111,22 +111,82 @@ def test_throughput(record: Callable[..., Run], options: dict[str, Any], text: s
     assert throughput(summarise(record(**options)), "images") == text
 
 
-@pytest.mark.parametrize(
-    ("wait_ns", "step_ns", "text"),
-    [
-        (30 * MS, 10 * MS, "Highly input-bound: training would be 4.00x as fast"),
-        (MS, 10 * MS, "Moderately input-bound: training would be 1.10x as fast"),
-        (0, 10 * MS, "Not input-bound: training would be no faster"),
-        (0, 9_700_000, "Not input-bound: training would be no faster"),
-    ],
-)
-def test_headline(record: Callable[..., Run], wait_ns: int, step_ns: int, text: str) -> None:
-    """The verdict, the speed-up, and its interval where there is one."""
-    found = compare(record(waits_ns=[wait_ns] * 30, step_ns=step_ns), record("replay"))
-    ratio = f"{(wait_ns + step_ns) / (10 * MS):.2f}x"
-    said = f"{text} if loading were free"
-    assert headline(found) == f"{said} (95% interval {ratio} to {ratio})"
-    assert "interval" not in headline(replace(found, speedup=Estimate(4.0, None, None)))
+def test_size_in_decimal_units() -> None:
+    """Bytes are told in kB, MB, GB."""
+    assert (size(12), size(4_816_896), size(3e9)) == ("12 bytes", "4.82 MB", "3.00 GB")
+
+
+def test_counted_has_its_plural() -> None:
+    """One is singular."""
+    assert counted(1, "batch", "batches") == "1 batch"
+    assert counted(2000, "batch", "batches") == "2,000 batches"
+
+
+def test_printable_escapes_what_steers_a_terminal() -> None:
+    """Escape sequences, line ends, direction marks and lone surrogates become visible."""
+    assert printable("a\x1b[31m\n\u202e\ud800b") == r"a\x1b[31m\n\u202e\ud800b"
+
+
+def test_printable_keeps_letters_of_any_script() -> None:
+    """What can be shown stays as it is."""
+    assert printable("Läufer 中文") == "Läufer 中文"
+
+
+def test_shortened_keeps_beginning_and_end() -> None:
+    """A long name loses its middle, and is as long as asked for."""
+    assert shortened("short", 10) == "short"
+    assert shortened("beginning-middle-end", 10) == "begi...end"
+
+
+def test_throughput_in_samples(record: Callable[..., Run]) -> None:
+    """Where samples are counted they are told under their name."""
+    assert throughput(summarise(record()), "images") == "100 images/s"
+
+
+def test_throughput_in_batches(record: Callable[..., Run]) -> None:
+    """Where samples are unknown batches are told."""
+    assert throughput(summarise(record(samples=None)), "images") == "25.0 batches/s"
+
+
+def test_throughput_of_an_unmeasured_run(record: Callable[..., Run]) -> None:
+    """Without a steady batch there is no throughput."""
+    assert throughput(summarise(record(warmup=99)), "images") == "not measured"
+
+
+def test_headline_highly_input_bound(record: Callable[..., Run]) -> None:
+    """Waits of three steps each make training four times as fast without."""
+    assert headline(compare(record(), record("replay"))) == (
+        "Highly input-bound: training would be 4.00x as fast if loading were free "
+        "(95% CI 4.00x to 4.00x)"
+    )
+
+
+def test_headline_moderately_input_bound(record: Callable[..., Run]) -> None:
+    """A wait of a tenth of the step is moderate."""
+    real = record(waits_ns=[MS] * 30)
+    assert headline(compare(real, record("replay"))) == (
+        "Moderately input-bound: training would be 1.10x as fast if loading were free "
+        "(95% CI 1.10x to 1.10x)"
+    )
+
+
+@pytest.mark.parametrize(("step_ns", "ratio"), [(10 * MS, "1.00x"), (9_700_000, "0.97x")])
+def test_headline_no_faster(record: Callable[..., Run], step_ns: int, ratio: str) -> None:
+    """A speed-up of 1, or below, is told as no faster."""
+    real = record(waits_ns=[0] * 30, step_ns=step_ns)
+    assert headline(compare(real, record("replay"))) == (
+        "Not input-bound: training would be no faster if loading were free "
+        f"(95% CI {ratio} to {ratio})"
+    )
+
+
+def test_headline_without_an_interval(record: Callable[..., Run]) -> None:
+    """Where none could be had, none is told."""
+    found = compare(record(), record("replay"))
+    found = replace(found, speedup=Estimate(4.0, None, None))
+    assert headline(found) == (
+        "Highly input-bound: training would be 4.00x as fast if loading were free"
+    )
 
 
 def test_headline_of_a_span(alternating: Callable[..., Run]) -> None:

@@ -26,10 +26,14 @@ MORE_CPUS = f"{CHEAPER[0].upper()}{CHEAPER[1:]}, or give the training more CPUs.
 
 
 class Advice(NamedTuple):
-    """What to do, and how sure it is that this is what is wrong."""
+    """What to do, and how sure it is that this is what is wrong.
+
+    `workers` is how many to try; None where more will not help, or how many there are is not known.
+    """
 
     text: str
     confidence: Confidence
+    workers: int | None = None
 
 
 class Need(NamedTuple):
@@ -112,12 +116,11 @@ def _as_cpus_allow(case: Case, workers: int, wanted: int, need: Need) -> Advice:
         return Advice(f"More workers will not help: {figures}. {MORE_CPUS}", "measured")
     if each < COMPUTING:
         return _waiting(case, min(wanted, 2 * workers, most), need.now)
-    raised = (
-        f"Raise {workers_setting(case.loader)} from {workers} to {min(wanted, most)} and measure"
-    )
+    tried = min(wanted, most)
+    raised = f"Raise {workers_setting(case.loader)} from {workers} to {tried} and measure"
     if need.to_keep_up > need.left:
-        return Advice(f"{raised}, and {CHEAPER}: {figures}.", "measured")
-    return Advice(f"{raised}, or {CHEAPER}: {figures}.", "measured")
+        return Advice(f"{raised}, and {CHEAPER}: {figures}.", "measured", tried)
+    return Advice(f"{raised}, or {CHEAPER}: {figures}.", "measured", tried)
 
 
 def _taking(taking_ns: float, alone_ns: float) -> Advice:
@@ -139,6 +142,7 @@ def _not_read(case: Case, workers: int, wanted: int) -> Advice:
         f"{why}. Try {workers_setting(case.loader)}={tried} and measure: it helps only as far as "
         f"CPUs are free. If it does not, {CHEAPER}.",
         "possible",
+        tried,
     )
 
 
@@ -150,6 +154,7 @@ def _waiting(case: Case, tried: int, computing: float, for_cpus: str = "") -> Ad
         f"{workers_setting(case.loader)}={tried} and measure: storage and networks may gain from "
         "it, the others do not.",
         "possible",
+        tried,
     )
 
 

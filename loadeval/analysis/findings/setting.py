@@ -30,6 +30,11 @@ def workers_setting(loader: LoaderInfo) -> str:
     return WORKERS.get(_package(loader), "the number of workers")
 
 
+def prefetch_setting(loader: LoaderInfo) -> str:
+    """What the number of batches that are kept ready is set by."""
+    return PREFETCH.get(_package(loader), "the prefetch depth")
+
+
 def deeper_prefetch(loader: LoaderInfo) -> str:
     """How to let `loader` keep more batches ready."""
     setting, depth = PREFETCH.get(_package(loader)), loader.prefetch_depth

@@ -1,4 +1,4 @@
-"""Where a batch's time goes: the step alone, waiting, interference, and a device that starves."""
+"""Where a batch's time goes: the step alone, waiting, contention, and a device that starves."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ ROW, AROUND = 34, 16
 """Pixels: a row, and what is around all."""
 WHOLE = (
     "Mean time of a batch. Real is a step and the wait for the batch; of what it has over ideal, "
-    "some is lost by waiting, and some by interference: steps that are slower while the loader "
+    "some is lost by waiting, and some by contention: steps that are slower while the loader "
     "works. Ideal is the step alone, on batches from memory. A device starves while it has "
-    "nothing to do in the wait for a batch. Whiskers are 95% intervals; what is hollow is gained."
+    "nothing to do in the wait for a batch. Whiskers are 95% intervals; hollow bars are gains."
 )
 PARTS = "Mean time of a batch: the wait for it, and the step that trains with it."
 COLORS = {
     "step": "step",
     "waiting": "waiting",
-    "interference": "interference",
+    "contention": "interference",
     "device starving": "starving",
 }
 
@@ -73,7 +73,7 @@ def batch_time(subject: Subject) -> Section:
     values = [(row.name, row.words) for row in rows]
     return Section(
         "batch-time",
-        "Where a batch's time goes",
+        "Time of a batch",
         (
             Figure("batch-time", caption, *_drawn(rows, parts)),
             listed("Time of a batch, with 95% intervals", "", values, folded=True),
@@ -82,7 +82,7 @@ def batch_time(subject: Subject) -> Section:
 
 
 OF_BACKENDS = (
-    "Of runs that alternated the step is told apart: what it takes alone, and what interference "
+    "Of runs that alternated the step is told apart: what it takes alone, and what contention "
     "adds, steps that are slower while the loader works."
 )
 
@@ -99,7 +99,7 @@ def _of_comparison(comparison: Comparison) -> tuple[list[Row], list[Part]]:
     rows = [
         _stack(parts, "real", 0, found.real_ns, real.wait_share),
         _lost(parts, "waiting", 1, between, found.waiting_ns),
-        _lost(parts, "interference", 2, found.ideal_ns, found.interference_ns),
+        _lost(parts, "contention", 2, found.ideal_ns, found.interference_ns),
         _stack(parts, "ideal: step alone", 3, found.ideal_ns, ideal.wait_share),
         _starving(parts, 4, starved_ns(comparison.real, "real")),
     ]
@@ -167,7 +167,7 @@ def _of_run(run: Run, row: int) -> Iterator[Part]:
         taken = min(max(slower.value, 0.0), step_ns) if slower else 0.0
         step_ns -= taken
         if taken:
-            yield Part(row, "interference", step_ns, taken)
+            yield Part(row, "contention", step_ns, taken)
         yield Part(row, "step", 0.0, step_ns)
         step_ns += taken
     else:

@@ -50,7 +50,7 @@ def distribution(subject: Subject) -> Section:
     told = [(name, side) for name, side in subject.sides if subject.comparison or is_real(side)]
     found = [(name, waits(side)) for name, side in told or subject.sides]
     found = [(name, wait_ns) for name, wait_ns in found if len(wait_ns)]
-    title = "Distribution of the waits"
+    title = "Waits"
     if not found:
         return Section("distribution", title, (Text((NOTHING,)),))
     data, form = _drawn(found)

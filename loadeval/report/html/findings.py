@@ -29,7 +29,7 @@ def findings(subject: Subject) -> Section:
         blocks += _of(diagnosis, level=4 if name else 3)
     if not subject.diagnoses:
         blocks.append(Text((NOT_OF_REPLAY,)))
-    return Section("findings", "What was found, and what to change", tuple(blocks))
+    return Section("findings", "Findings", tuple(blocks))
 
 
 def _of(diagnosis: Diagnosis, level: int) -> list[Block]:

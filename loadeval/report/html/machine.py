@@ -55,7 +55,7 @@ def machine(subject: Subject) -> Section:
     rows = readings_rows([(run, arm_of(run)) for _, (run, _) in subject.sides])
     names = [name for name, _ in subject.sides]
     blocks.append(side_by_side("Means while batches that count were served", names, rows))
-    return Section("machine", "The machine meanwhile", tuple(blocks))
+    return Section("machine", "System metrics", tuple(blocks))
 
 
 def lines(run: Run) -> list[Line]:

@@ -76,7 +76,7 @@ def paces(subject: Subject) -> Section:
     names = [name for name, _ in subject.sides]
     found = [figures(*side) for _, side in subject.sides]
     blocks.append(side_by_side("All figures of each run", names, found, folded=True))
-    return Section("paces", "How fast training is, and could be", tuple(blocks))
+    return Section("paces", "Throughput", tuple(blocks))
 
 
 def _bars(subject: Subject) -> tuple[str, list[Bar]]:

@@ -43,6 +43,4 @@ def reproduce(subject: Subject, files: Sequence[Path], output: Path) -> Section:
         "tells the same in a terminal."
     )
     files_table = Table("The files", HEAD, rows)
-    return Section(
-        "reproduce", "How to make this page again", (Text((made,)), Code(commands), files_table)
-    )
+    return Section("reproduce", "Reproduce", (Text((made,)), Code(commands), files_table))

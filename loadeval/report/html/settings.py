@@ -34,7 +34,7 @@ def settings(subject: Subject) -> Section:
     if said:
         more = [f"and {len(said) - MOST_NOTES:,} more"] if len(said) > MOST_NOTES else []
         blocks += [Heading("Notes"), Text((*said[:MOST_NOTES], *more), "list")]
-    return Section("settings", "Settings and environment", tuple(blocks))
+    return Section("settings", "Settings", tuple(blocks))
 
 
 def _adapter(run: Run) -> tuple[str, str]:

@@ -61,7 +61,7 @@ def start_ups(subject: Subject) -> Section:
             Figure("start-ups", CAPTION, data, form, notes),
             listed(f"Start-up of each epoch{first}", "first wait", rows, folded=True),
         ]
-    return Section("start-ups", "Start-up of each epoch", tuple(blocks))
+    return Section("start-ups", "Epoch starts", tuple(blocks))
 
 
 def started(run: Run) -> tuple[Column, Column]:

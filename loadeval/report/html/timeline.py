@@ -62,7 +62,7 @@ def timeline(subject: Subject) -> Section:
             blocks.append(_figure(track))
         else:
             blocks.append(Text((NOTHING,)))
-    return Section("timeline", "Waits and steps over the run", tuple(blocks))
+    return Section("timeline", "Timeline", tuple(blocks))
 
 
 def _figure(track: Track) -> Figure:

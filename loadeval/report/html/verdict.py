@@ -5,10 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked, result_of, unit_of
+from loadeval.analysis.verdict import INCONCLUSIVE
 from loadeval.report.backends_text import headline as backends_headline
 from loadeval.report.backends_text import measured_in_words
-from loadeval.report.facts import measured
-from loadeval.report.html.blocks import Keys, Text
+from loadeval.report.changes import IN_SHORT, findings_in_short
+from loadeval.report.facts import lost_in_words, measured
+from loadeval.report.html.blocks import Keys, Table, Text
 from loadeval.report.wording import (
     LONGEST_NAME,
     NOT_MEASURED,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.backends import BackendResult
+    from loadeval.analysis.findings.finding import Diagnosis
     from loadeval.analysis.intervals import Estimate
     from loadeval.report.backends import BackendComparison
     from loadeval.report.comparison import Comparison
@@ -55,7 +58,8 @@ def verdict(subject: Subject) -> str:
 def top(subject: Subject) -> list[Block]:
     """What stands under the verdict: a few figures, the reason, what to do, what to mind."""
     if subject.comparison is not None:
-        return _of_comparison(subject.comparison)
+        ((_, diagnosis),) = subject.diagnoses
+        return _of_comparison(subject.comparison, diagnosis)
     if subject.backends is not None:
         return _of_backends(subject.backends)
     return _of_one(subject)
@@ -64,7 +68,7 @@ def top(subject: Subject) -> list[Block]:
 def _alone(run: Run, subject: Subject) -> str:
     ((_, (_, summary)),) = subject.sides
     if summary.cycle_ns is None:
-        return "Not measured: no batch counts"
+        return "Not measured: no steady-state batches"
     if run.header.mode == "replay":
         return "Loading was free in this run: it replayed kept batches"
     pace = f", at {_rate(run)}" if _rate(run) else ""
@@ -79,7 +83,7 @@ def _rate(run: Run) -> str:
     name = shortened(unit, LONGEST_NAME)
     if found.low is None or found.high is None:
         return f"{number(found.value)} {name}/s"
-    between = f"95% interval {number(found.low)} to {number(found.high)}"
+    between = f"95% CI {number(found.low)} to {number(found.high)}"
     return f"{number(found.value)} {name}/s ({between})"
 
 
@@ -89,7 +93,7 @@ def _of_one(subject: Subject) -> list[Block]:
     keys = Keys(
         (
             ("throughput", throughput(summary, unit), ""),
-            ("cycle, mean", duration(summary.cycle_ns), ""),
+            ("iteration, mean", duration(summary.cycle_ns), ""),
             ("wait, mean", duration(summary.wait_ns), ""),
             ("step, mean", duration(summary.step_ns), ""),
         )
@@ -100,7 +104,7 @@ def _of_one(subject: Subject) -> list[Block]:
     return [keys, Text((WHAT_WOULD_TELL,)), Text((what,), "small")]
 
 
-def _of_comparison(comparison: Comparison) -> list[Block]:
+def _of_comparison(comparison: Comparison, diagnosis: Diagnosis) -> list[Block]:
     found = comparison.headroom
     real, ideal, *_ = comparison.rates()
     unit = shortened(comparison.unit, LONGEST_NAME)
@@ -112,13 +116,16 @@ def _of_comparison(comparison: Comparison) -> list[Block]:
             ("ideal", _per_second(ideal, unit), _a_batch(found.ideal_ns)),
         )
     )
-    reason = found.reason[:1].upper() + found.reason[1:] if found.speedup else found.reason
-    why = "" if found.reason in headline(found) else f"{reason}. "
-    lines = tuple(filter(None, [f"{why}{found.advice}".strip()]))
+    lost = [] if found.lost_ns is None else [lost_in_words(found)]
+    rows = tuple(findings_in_short(diagnosis, comparison))
+    # With findings, these say what to change.
+    advice = [found.advice] if found.verdict == INCONCLUSIVE or not rows else []
+    lines = tuple(filter(None, [*lost, *advice]))
+    short = [Table("Findings in short", IN_SHORT, rows)] if rows else []
     cautions = tuple(filter(None, [found.caution, " ".join(found.not_measured)]))
     loader = described_loader(comparison.real)
     details = f"{loader}; {measured(found)}. Verdicts: {THRESHOLDS}."
-    return [keys, Text(lines), Text(cautions, "caution"), Text((details,), "small")]
+    return [keys, Text(lines), *short, Text(cautions, "caution"), Text((details,), "small")]
 
 
 def _of_backends(found: BackendComparison) -> list[Block]:

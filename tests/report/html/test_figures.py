@@ -105,19 +105,19 @@ def test_paces_are_those_of_the_comparison(alternating: Record) -> None:
 
 
 def test_lost_time_adds_up(alternating: Record) -> None:
-    """From the end of real by waiting, then by interference, to ideal."""
+    """From the end of real by waiting, then by contention, to ideal."""
     figure = figures([alternating()])["batch-time"]
     parts = {
         (trace["name"], row): (start, long)
         for trace in figure.data
         for row, start, long in zip(trace["y"], trace["base"], trace["x"], strict=True)
     }
-    waiting, interference = parts["waiting", 1], parts["interference", 2]
+    waiting, contention = parts["waiting", 1], parts["contention", 2]
     whole_ns = sum(long for (_, row), (_, long) in parts.items() if row == 0)
     ideal_ns = sum(long for (_, row), (_, long) in parts.items() if row == 3)
     assert sum(waiting) == pytest.approx(whole_ns)
-    assert sum(interference) == pytest.approx(waiting[0])
-    assert interference[0] == pytest.approx(ideal_ns)
+    assert sum(contention) == pytest.approx(waiting[0])
+    assert contention[0] == pytest.approx(ideal_ns)
 
 
 def test_blocks_of_both_arms_are_shaded(alternating: Record) -> None:

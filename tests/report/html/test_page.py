@@ -33,16 +33,16 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 ORDER = [
-    "How fast training is, and could be",
-    "Where a batch's time goes",
-    "What was found, and what to change",
-    "Waits and steps over the run",
-    "Start-up of each epoch",
+    "Throughput",
+    "Time of a batch",
+    "Findings",
+    "Timeline",
+    "Epoch starts",
     "Outliers",
-    "Distribution of the waits",
-    "The machine meanwhile",
-    "Settings and environment",
-    "How to make this page again",
+    "Waits",
+    "System metrics",
+    "Settings",
+    "Reproduce",
 ]
 
 
@@ -143,8 +143,7 @@ def test_one_run_that_logged(record: Record) -> None:
     """It tells how long it waited, with an interval of its pace, and compares nothing."""
     found = verdict(Subject.of([record("log")]))
     assert found == (
-        "Training waited 75.0% of the time for its batches, at 100 images/s "
-        "(95% interval 100 to 100)"
+        "Training waited 75.0% of the time for its batches, at 100 images/s (95% CI 100 to 100)"
     )
 
 
@@ -165,7 +164,7 @@ def test_a_file_of_dali(tmp_path: Path, write: Write) -> None:
     metrics = {"mode": "log", "total_batches": 3, "total_time": 0.1, "cached_batches": 0}
     path.write_text(json.dumps({**metrics, "batch_times": [0.01, 0.02, 0.01]}))
     text = outlined(write([read_run(path)])).text
-    assert "How fast training is, and could be" in text
+    assert "Throughput" in text
     assert "not measured" in text
 
 
@@ -174,7 +173,7 @@ def test_runs_that_tell_little(record: Record) -> None:
     assert verdict(Subject.of([record("replay")])).startswith("Loading was free in this run")
     assert (
         verdict(Subject.of([record("log", waits_ns=(1,), warmup=5)]))
-        == "Not measured: no batch counts"
+        == "Not measured: no steady-state batches"
     )
 
 
