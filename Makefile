@@ -7,8 +7,16 @@ WORKERS ?= logical
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/pytest --numprocesses=$(WORKERS) --dist=loadgroup
 # They measure sleeps, so that nothing may run beside them.
 BY_THE_CLOCK = tests/analysis/findings/test_reproductions.py
+# The lowest versions that pyproject.toml allows; of typer the lowest that works beside today's click.
+LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0" \
+	"nvidia-ml-py==12.560.30" "plotly==6.0.0" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
+	"torch==2.1.0" "pillow==10.0.0"
+CORE = tests/record tests/measure tests/analysis tests/report tests/probes tests/test_evaluator.py
+# They need nvtx, accelerate, tensors of torch 2.2, or a function that nvidia-ml-py has since 12.570.
+NOT_LOWEST = --ignore=tests/measure/test_annotate_nvtx.py --ignore=tests/measure/test_rebuilt.py \
+	-k "not no_one_shape and not nested_tensor and not has_a_stand_in"
 
-.PHONY: demo test test-all test-frameworks lint types docs bench truth peer-suites clean
+.PHONY: demo test test-all test-lowest test-frameworks lint types docs bench truth peer-suites clean
 
 demo: .venv/.demo  ## train on real images, logged and replayed, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -19,6 +27,10 @@ test: .venv/.dev  ## all that is quick, with branch coverage of the core (3 minu
 test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults too (10 minutes)
 	$(PYTEST) --cov --ignore=$(BY_THE_CLOCK)
 	.venv/bin/pytest $(BY_THE_CLOCK)
+
+test-lowest: .venv-lowest/.done  ## the quick tests of the core, with the lowest versions
+	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest --numprocesses=$(WORKERS) \
+		--dist=loadgroup -m "not slow" -o filterwarnings=default $(CORE) $(NOT_LOWEST)
 
 test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
 	$(PYTEST) tests/frameworks
@@ -47,10 +59,17 @@ peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped
 	.venv/bin/python tests/peers/run.py $(SUITES)
 
 clean:
-	rm -rf .venv
+	rm -rf .venv .venv-lowest
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
+
+.venv-lowest/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-lowest
+	echo "*" > .venv-lowest/.gitignore
+	.venv-lowest/bin/pip install --quiet --disable-pip-version-check $(LOWEST) \
+		pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy --editable .
+	touch $@
 
 .venv/.demo: .venv/bin/pip pyproject.toml constraints.txt
 	$(PIP) --editable ".[demo]"
