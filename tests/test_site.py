@@ -105,7 +105,7 @@ def test_tables_that_stand_twice_are_the_same(first: str, elsewhere: str) -> Non
 
 
 def test_the_overhead_in_the_readme_is_of_the_benchmarks() -> None:
-    """At most 12 rows, each with the figures that it has there."""
+    """A row for each kind of batch, with the figures that it has there."""
     readme, page = (
         (ROOT / name).read_text(encoding="utf-8") for name in ("README.md", "docs/benchmarks.md")
     )
