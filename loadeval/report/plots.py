@@ -94,7 +94,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
 
     headroom = comparison.headroom
     title = wrapped(drawable(headline(headroom)), TITLE, TEXT_WIDTH, 2, bold=True)
-    details = small(_reasoned(headroom), *_described(comparison))
+    details = small(*_reasoned(headroom), *_described(comparison))
     footer = small(
         headroom.caution,
         " ".join(headroom.not_measured),
@@ -128,13 +128,13 @@ def _draw_panels(figure: Figure, bottom: float, comparison: Comparison) -> None:
         draw_waits(axes, comparison.real, comparison.ideal)
 
 
-def _reasoned(headroom: Headroom) -> str:
+def _reasoned(headroom: Headroom) -> list[str]:
     reason = headroom.reason
     if reason in headline(headroom):
-        return headroom.advice
+        return [headroom.advice]
     # The reason why nothing was measured begins with a path or a name, which stays as it is.
     start = reason[:1] if headroom.speedup is None else reason[:1].upper()
-    return f"{start}{reason[1:]}. {headroom.advice}"
+    return [f"{start}{reason[1:]}.", headroom.advice]
 
 
 def _described(comparison: Comparison) -> list[str]:
