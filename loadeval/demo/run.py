@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -62,7 +63,7 @@ def run_demo(
         )
     except OSError as error:
         raise folder.cannot_write(error) from error
-    with one_thread():
+    with one_thread(), nothing_said():
         accuracy = _train(paths, folder.run_log, epochs, progress)
     figure = plot_comparison(folder.run_log, output=folder.figure)
     return DemoResult(folder.run_log, figure, accuracy)
@@ -81,6 +82,18 @@ def _train(paths: list[Path], log_file: Path, epochs: int, progress: Progress) -
             for _ in range(epochs)
         ]
     return accuracies[-1]
+
+
+@contextmanager
+def nothing_said() -> Iterator[None]:
+    """Without what alternating changes of a training: nobody keeps this one."""
+    log = logging.getLogger("loadeval")
+    level = log.level
+    log.setLevel(logging.ERROR)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
 
 
 @contextmanager
