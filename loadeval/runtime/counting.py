@@ -233,12 +233,12 @@ class StructureCounter:
             return self._others.count(batch, self)
 
     def by_item_of_data(self, batch: Any) -> Count:
-        """Of a UserDict, such as a tokeniser's BatchEncoding.
-
-        Getting at its dict costs as much as looking at its size, which is left to full counts.
-        """
+        """Of a UserDict, such as a tokeniser's BatchEncoding."""
         try:
-            mark = batch.data[self._key].shape
+            data = batch.data
+            if len(data) != self._extent:
+                return self._look_at_size(batch)
+            mark = data[self._key].shape
             if mark == self._mark:
                 left = self._left = self._left - 1
                 if left:
