@@ -427,3 +427,11 @@ def test_the_run_is_named_after_its_file_or_as_asked(tmp_path: Path) -> None:
     names = [evaluator.recorded().header.name for evaluator in (named, filed, plain)]
     assert names == ["mine", "b", "Loader"]
     assert plain.recorded().header.settings["epoch_batches"] == "inf"
+
+
+def test_a_loader_that_cannot_be_stood_in_for_is_refused() -> None:
+    """When it is iterated, with what its adapter says to do instead."""
+    evaluator = LoaderEvaluator(Loader())
+    evaluator._measurement.adapter.refusal = lambda *_: "measure it in place"  # type: ignore[method-assign]
+    with pytest.raises(UsageError, match="measure it in place"):
+        iter(evaluator)

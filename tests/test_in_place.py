@@ -26,6 +26,7 @@ from loadeval import (
     RunLogError,
     UsageError,
     evaluate_in_place,
+    in_place,
     read_run,
 )
 
@@ -441,3 +442,25 @@ def test_an_evaluator_that_served_nothing_says_so() -> None:
     with pytest.warns(LoadevalWarning, match="another loader in its place"):
         evaluator.close()
     assert "nothing was measured" in evaluator.recorded().events[0].message
+
+
+def test_a_prepared_loader_is_measured_below_what_a_framework_does() -> None:
+    """Where Accelerate, or Fabric, keeps the DataLoader itself."""
+    own = loader()
+    prepared = type("Prepared", (), {"__module__": "accelerate.data_loader"})()
+    prepared.base_dataloader = own
+    with evaluate_in_place(prepared) as evaluator:
+        assert evaluator.dataloader is own
+        assert numbers(own) == list(range(20))
+        assert len(evaluator.recorded().steps) == 5
+
+
+def test_a_measurement_ends_once() -> None:
+    """Also where its loader is freed while it is closed."""
+    own = loader()
+    evaluator = evaluate_in_place(own)
+    numbers(own)
+    (follower,) = (one for one in in_place._followers if one.original.loader() is own)
+    evaluator.close()
+    follower.end()
+    assert DataLoader.__iter__ is PLAIN

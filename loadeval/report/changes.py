@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.findings.case import Case
+from loadeval.analysis.findings.cpus import why_none_left
 from loadeval.analysis.findings.more_workers import more_workers
 from loadeval.analysis.findings.setting import prefetch_setting, workers_setting
 from loadeval.report.wording import share, shortened, speedup
@@ -64,14 +65,15 @@ def _deeper(_: Finding, comparison: Comparison) -> str:
 
 
 def _lighter(_: Finding, comparison: Comparison) -> str:
-    loader = comparison.real.header.loader
+    case, loader = Case.of(*comparison.runs), comparison.real.header.loader
     if loader.workers is None:
         return "fewer threads, or cheaper transforms"
     if loader.workers == 0:
         return f"raise {workers_setting(loader)} from 0 to 1"
     # A loader that is too slow with its workers is slower with fewer.
     if loader.workers == 1 or (comparison.headroom.required or 0.0) > 1:
-        return "cheaper transforms, or more CPUs"
+        none_left = bool(why_none_left(case))
+        return f"cheaper transforms, {'or more CPUs' if none_left else 'less copying'}"
     return f"lower {workers_setting(loader)} from {loader.workers}"
 
 

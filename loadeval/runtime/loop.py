@@ -131,15 +131,14 @@ class WholeEpoch:
     def stages(self, epoch: int) -> Generator[Stage, None, None]:  # noqa: ARG002 - see Plan
         """See Plan."""
         since_ns: int | None = self._clock() - self._opened_ns
-        left = self._most
-        for size in chunk_sizes():
-            stage = Stage(self._source, int(min(size, left)), since_ns=since_ns)
+        left, sizes, is_over = self._most, chunk_sizes(), False
+        while left and not is_over:
+            stage = Stage(self._source, int(min(next(sizes), left)), since_ns=since_ns)
             self._stages += [stage] if self._then is not None else []
             yield stage
             since_ns = None
             left -= stage.served
-            if stage.fell_short or not left:
-                break
+            is_over = stage.fell_short
         if self._then is not None and not left:
             self.rest = self._then()
 
