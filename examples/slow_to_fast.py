@@ -139,7 +139,7 @@ class Row:
     rate: float
     free_rate: float
     lost: Estimate
-    startup_ms: float
+    epoch_start_ms: float
     cpu_idle: float | None
     gpu_idle: float | None
 
@@ -166,10 +166,10 @@ def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path
     found = loader.headroom()
     print(f"{way}: {found}", flush=True)
     size, lost = found.samples_per_batch, found.lost_share
-    if not (found.real_ns and found.ideal_ns and found.startup_ns and size and lost):
+    if not (found.real_ns and found.ideal_ns and found.epoch_start_ns and size and lost):
         raise SystemExit(f"too little was measured: {found.reason}")
     rates = size / found.real_ns * 1e9, size / found.ideal_ns * 1e9
-    return Row(way, *rates, lost, found.startup_ns / 1e6, *idle(loader.recorded()))
+    return Row(way, *rates, lost, found.epoch_start_ns / 1e6, *idle(loader.recorded()))
 
 
 def idle(run: Run) -> tuple[float | None, float | None]:
@@ -194,10 +194,10 @@ def percent(share: Estimate | float | None) -> str:
 
 def table(rows: list[Row]) -> str:
     """A line for each way."""
-    lines = [" " * 26 + "images/s  if free  lost to loading  start-up      CPU idle  GPU idle"]
+    lines = [" " * 26 + "images/s  if free  lost to loading  epoch start      CPU idle  GPU idle"]
     lines += [
         f"{row.way:25}{row.rate:9.0f}{row.free_rate:9.0f}  {percent(row.lost):15}"
-        f"{row.startup_ms:7.0f} ms{percent(row.cpu_idle):>14}  {percent(row.gpu_idle)}"
+        f"{row.epoch_start_ms:7.0f} ms{percent(row.cpu_idle):>14}  {percent(row.gpu_idle)}"
         for row in rows
     ]
     return "\n".join(lines)

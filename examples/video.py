@@ -101,7 +101,9 @@ def main() -> None:
     found = loader.headroom()
     print(found)
     if found.real_ns and found.ideal_ns:
-        real, ideal = (BATCH_SIZE * 1e9 / cycle_ns for cycle_ns in (found.real_ns, found.ideal_ns))
+        real, ideal = (
+            BATCH_SIZE * 1e9 / iteration_ns for iteration_ns in (found.real_ns, found.ideal_ns)
+        )
         print(f"{real:.0f} videos/s, {ideal:.0f} if loading were free; {CLIP} frames each")
     print(
         f"Figure written to {plot_comparison(log_file, output=options.folder / 'comparison.png')}"

@@ -43,7 +43,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
 
     Backends take turns, in random order in each of several rounds, so that drift of the machine
     hits all alike; who has no turn is at rest. In its turn a backend begins a new epoch, whose
-    start-up and warm-up are left out, and serves blocks of real batches and blocks of batches
+    epoch start and warm-up are left out, and serves blocks of real batches and blocks of batches
     that were prefetched into memory, as `LoaderEvaluator(mode="alternate")` does. A turn goes
     on over as many epochs as it takes; one that ends within an epoch leaves the rest of it, so
     let loaders shuffle.

@@ -106,7 +106,7 @@ def test_an_example_writes_what_it_says(name: str, outcomes: dict[str, Outcome])
 
 @pytest.mark.xdist_group("slow_to_fast.py")
 def test_slow_to_fast_has_a_row_for_each_way(outcomes: dict[str, Outcome]) -> None:
-    """In the order of the changes: rates, the share lost, start-up, and what was idle."""
+    """In the order of the changes: rates, the share lost, epoch start, and what was idle."""
     lines = outcomes["slow_to_fast.py"].printed.splitlines()
     rows = lines[-len(WAYS) - 2 : -2]
     for way, row in zip(WAYS, rows, strict=True):

@@ -99,8 +99,8 @@ def whole_epochs(run: Run, unit: str) -> set[int]:
 
 
 def _samples_of(run: Run, epoch: int) -> int | None:
-    """By its tallies; None where they are not known."""
-    found = [tally.samples for tally in run.tallies if tally.epoch == epoch]
+    """By its aggregates; None where they are not known."""
+    found = [aggregate.samples for aggregate in run.aggregates if aggregate.epoch == epoch]
     return None if None in found else sum(count or 0 for count in found)
 
 

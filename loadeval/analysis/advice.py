@@ -20,7 +20,7 @@ BATCH_DEPENDENT = (
     "serves every batch once."
 )
 ENOUGH_CAPACITY = (
-    "On its own the loader is fast enough (a batch takes it {required:.2f} of an ideal cycle): "
+    "On its own the loader is fast enough (a batch takes it {required:.2f} of an ideal iteration): "
     "capacity is not the problem."
 )
 UNEVEN = (
@@ -59,7 +59,7 @@ PACE_DRIFTED = (
 )
 STARTING_UP = (
     "Over whole epochs of {batches:.0f} batches free loading would be worth {epoch:.2f}x: their "
-    "start-up costs more than the steady part. Make epochs longer, or what they begin with "
+    "epoch start costs more than the steady part. Make epochs longer, or what they begin with "
     "shorter: starting workers, opening files, filling a shuffle buffer."
 )
 

@@ -1,4 +1,4 @@
-"""The loader alone, timed while batches were pulled; and what a run could not measure."""
+"""The loader alone, timed while batches were prefetched; and what a run could not measure."""
 
 from __future__ import annotations
 
@@ -10,10 +10,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.figures import Figures
     from loadeval.runlog.model import Run
 
-NO_PULL = "The loader alone was not timed: no batches were pulled."
-SWALLOWED = (
-    "The loader alone was not timed: all batches that were pulled had been loaded ahead of time."
-)
+NO_PREFETCH = "The loader alone was not timed: no batches were prefetched."
+SWALLOWED = "The loader alone was not timed: all batches that were prefetched had been loaded ahead of time."
 NO_CPU = (
     "The CPU time of the loader's workers in the ideal blocks could not be read: whether they "
     "rested is not known."
@@ -31,9 +29,9 @@ def loader_only_ns(run: Run, samples_per_batch: float | None) -> float | None:
 
     Where all samples are known it is per sample, times `samples_per_batch`.
     """
-    elapsed_ns = sum(pull.elapsed_ns for pull in run.pulls)
-    timed = sum(pull.timed for pull in run.pulls)
-    samples = [pull.samples for pull in run.pulls if pull.timed]
+    elapsed_ns = sum(prefetch.elapsed_ns for prefetch in run.prefetches)
+    timed = sum(prefetch.timed for prefetch in run.prefetches)
+    samples = [prefetch.samples for prefetch in run.prefetches if prefetch.timed]
     known = [count for count in samples if count]
     if not timed:
         return None
@@ -47,8 +45,8 @@ def not_measured(run: Run, found: Figures, pairs: list[int]) -> tuple[str, ...]:
     said = []
     if found.gain is not None and found.gain.speedup.low is None:
         said.append(NO_INTERVAL)
-    if not any(pull.timed for pull in run.pulls):
-        said.append(SWALLOWED if run.pulls else NO_PULL)
+    if not any(prefetch.timed for prefetch in run.prefetches):
+        said.append(SWALLOWED if run.prefetches else NO_PREFETCH)
     if pairs and run.header.loader.workers != 0 and busy_share(run, pairs) is None:
         said.append(NO_CPU)
     if found.real_batches and found.samples_per_batch is None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.intervals import Pace
-from loadeval.analysis.summary import steady, steady_tallies
+from loadeval.analysis.summary import steady, steady_aggregates
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ class Side:
         """What the steps took."""
         return Pace(self.step_ns, self._amount(by_sample))
 
-    def cycles(self, by_sample: bool) -> Pace:
+    def iterations(self, by_sample: bool) -> Pace:
         """Both together."""
         return Pace(self.wait_ns + self.step_ns, self._amount(by_sample))
 
@@ -69,20 +69,20 @@ def side_of(steps: Steps, rows: Rows) -> Side:
 
 
 def side_of_run(run: Run) -> Side:
-    """The steady batches of a run in one arm: an entry for each, or for each tally of them.
+    """The steady batches of a run in one arm: an entry for each, or for each aggregate of them.
 
-    The tallies have all batches. Those that were kept in detail, one in N, may be unlike the
+    The aggregates have all batches. Those that were kept in detail, one in N, may be unlike the
     others: what happens at every 20th may happen at every one of them, or at none.
     """
     if run.header.every == 1:
         return side_of(run.steps, steady(run))
-    tallies = steady_tallies(run)
-    counts = [tally.samples for tally in tallies if tally.samples is not None]
-    known = len(counts) == len(tallies) and sum(counts) > 0
+    aggregates = steady_aggregates(run)
+    counts = [aggregate.samples for aggregate in aggregates if aggregate.samples is not None]
+    known = len(counts) == len(aggregates) and sum(counts) > 0
     return Side(
-        wait_ns=np.array([tally.wait_ns for tally in tallies], dtype=np.float64),
-        step_ns=np.array([tally.step_ns for tally in tallies], dtype=np.float64),
-        batches=np.array([tally.batches for tally in tallies], dtype=np.float64),
+        wait_ns=np.array([aggregate.wait_ns for aggregate in aggregates], dtype=np.float64),
+        step_ns=np.array([aggregate.step_ns for aggregate in aggregates], dtype=np.float64),
+        batches=np.array([aggregate.batches for aggregate in aggregates], dtype=np.float64),
         samples=np.array(counts, dtype=np.float64) if known else None,
     )
 

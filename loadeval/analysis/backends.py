@@ -28,7 +28,7 @@ BATCHES = "batches"
 FAILED = "failed"
 NOT_MEASURED = "not measured"
 NO_IDEAL = "The ideal pace and the loader alone were not measured: the run does not alternate."
-NO_STARTUP = "Its start-up was not measured: it had batches ready whenever its turn began."
+NO_EPOCH_START = "Its epoch start was not measured: it had batches ready whenever its turn began."
 NO_PACE = "No pace was measured: nothing counts, or it took no time by the run's clock."
 
 
@@ -40,7 +40,7 @@ class BackendResult:
     `real`, `ideal` and `loader_only` are throughputs per second, in the comparison's unit:
     training with the loader as it is, training on batches in memory, and the loader with nobody
     training. `speedup` is what free loading would gain, and `lost_share` = 1 - 1 / `speedup`.
-    Times are in nanoseconds a batch; `startup_ns` is the mean first wait of an epoch. `verdict`
+    Times are in nanoseconds a batch; `epoch_start_ns` is the mean first wait of an epoch. `verdict`
     is "failed" where the loader raised `error`, and "not measured" where there is no ideal.
     `not_measured` says why, a sentence each.
     """
@@ -54,7 +54,7 @@ class BackendResult:
     real_ns: float | None = None
     ideal_ns: float | None = None
     loader_only_ns: float | None = None
-    startup_ns: float | None = None
+    epoch_start_ns: float | None = None
     real_batches: int = 0
     ideal_batches: int = 0
     verdict: str = NOT_MEASURED
@@ -177,25 +177,25 @@ def _alternated(name: str, run: Run, counted: Counted, by_sample: bool) -> Backe
         real_ns=found.real_ns,
         ideal_ns=found.ideal_ns,
         loader_only_ns=found.loader_only_ns,
-        startup_ns=None if was_ready else found.startup_ns,
+        epoch_start_ns=None if was_ready else found.epoch_start_ns,
         real_batches=found.real_batches,
         ideal_batches=found.ideal_batches,
         verdict=found.verdict,
         reason=found.reason,
         caution=found.caution,
-        not_measured=(*found.not_measured, *((NO_STARTUP,) if was_ready else ())),
+        not_measured=(*found.not_measured, *((NO_EPOCH_START,) if was_ready else ())),
         run=run,
     )
 
 
 def _logged(name: str, run: Run, counted: Counted, by_sample: bool) -> BackendResult:
     summary = summarise(run)
-    real, startups = throughput(counted.real, counted.spread, by_sample), summary.startup_ns
+    real, epoch_starts = throughput(counted.real, counted.spread, by_sample), summary.epoch_start_ns
     return BackendResult(
         name,
         real=real,
-        real_ns=summary.cycle_ns,
-        startup_ns=sum(startups) / len(startups) if startups else None,
+        real_ns=summary.iteration_ns,
+        epoch_start_ns=sum(epoch_starts) / len(epoch_starts) if epoch_starts else None,
         real_batches=summary.steady_batches,
         not_measured=(NO_IDEAL,) if real is not None else (NO_PACE, NO_IDEAL),
         run=run,

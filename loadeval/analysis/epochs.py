@@ -1,4 +1,4 @@
-"""Whole epochs, start-up and end included."""
+"""Whole epochs, epoch start and end included."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.advice import STARTING_UP
-from loadeval.analysis.summary import startups
+from loadeval.analysis.summary import epoch_starts
 from loadeval.analysis.verdict import MODERATE_SHARE
 
 if TYPE_CHECKING:
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
 class Epochs:
     """Means over epochs; None is not known.
 
-    `batches` is an epoch's length, `startup_ns` its first wait, and `end_ns` the wait that ends
+    `batches` is an epoch's length, `epoch_start_ns` its first wait, and `end_ns` the wait that ends
     it, known of epochs that were served to their end.
     """
 
     batches: float | None
-    startup_ns: float | None
+    epoch_start_ns: float | None
     end_ns: float | None
 
     def speedup(self, real_ns: float, ideal_ns: float) -> float | None:
-        """What free loading is worth over a whole epoch, given the steady cycles a batch.
+        """What free loading is worth over a whole epoch, given the steady iterations a batch.
 
         A wait at the end that is not known is left out.
         """
-        if self.batches is None or self.startup_ns is None:
+        if self.batches is None or self.epoch_start_ns is None:
             return None
-        whole_ns = self.startup_ns + self.batches * real_ns + (self.end_ns or 0.0)
+        whole_ns = self.epoch_start_ns + self.batches * real_ns + (self.end_ns or 0.0)
         return whole_ns / (self.batches * ideal_ns)
 
 
@@ -47,7 +47,7 @@ def epochs_of(run: Run) -> Epochs:
     length = run.header.loader.length
     return Epochs(
         batches=_mean(found) or (float(length) if length else None),
-        startup_ns=_mean(startups(run).tolist()),
+        epoch_start_ns=_mean(epoch_starts(run).tolist()),
         end_ns=_mean(waits),
     )
 
@@ -58,8 +58,8 @@ def lengths(run: Run) -> dict[int, int]:
         numbers, counts = np.unique(run.steps.epoch, return_counts=True)
         return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
     found: dict[int, int] = {}
-    for tally in run.tallies:
-        found[tally.epoch] = found.get(tally.epoch, 0) + tally.batches
+    for aggregate in run.aggregates:
+        found[aggregate.epoch] = found.get(aggregate.epoch, 0) + aggregate.batches
     return found
 
 
@@ -76,7 +76,7 @@ def numbers_in_run(run: Run) -> Column:
 
 
 def starting_up(gain: Gain | None, epochs: Epochs) -> str:
-    """Advice where start-up is the larger loss; "" where it is not, or is not known.
+    """Advice where epoch start is the larger loss; "" where it is not, or is not known.
 
     It is where it lies beyond the interval of the steady part, and by as much as matters.
     """

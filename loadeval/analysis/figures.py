@@ -23,7 +23,7 @@ class Gain:
     lost_share: Estimate
     lost_ns: Estimate
     waiting_ns: Estimate
-    interference_ns: Estimate
+    contention_ns: Estimate
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ def figures(real: Side, ideal: Side, spread: Spread, same_unit: bool = True) -> 
     known = real.samples is not None and ideal.samples is not None and same_unit
     size = float(real.samples.sum()) / real.count if known and real.samples is not None else None
     real_ns, ideal_ns = (
-        side.cycles(known).mean_ns * (size or 1.0) or None if side.count else None
+        side.iterations(known).mean_ns * (size or 1.0) or None if side.count else None
         for side in (real, ideal)
     )
     gain = None
@@ -57,19 +57,19 @@ def figures(real: Side, ideal: Side, spread: Spread, same_unit: bool = True) -> 
 
 def _gain(real: Side, ideal: Side, spread: Spread, size: float | None) -> Gain:
     known, scale = size is not None, size or 1.0
-    speedup = ratio(real.cycles(known), ideal.cycles(known), spread)
+    speedup = ratio(real.iterations(known), ideal.iterations(known), spread)
     waiting_ns = difference(real.waits(known), ideal.waits(known), spread, scale)
-    interference_ns = difference(real.steps(known), ideal.steps(known), spread, scale)
-    lost_ns = difference(real.cycles(known), ideal.cycles(known), spread, scale)
+    contention_ns = difference(real.steps(known), ideal.steps(known), spread, scale)
+    lost_ns = difference(real.iterations(known), ideal.iterations(known), spread, scale)
     return Gain(
-        real_ns=real.cycles(known).mean_ns * scale,
-        ideal_ns=ideal.cycles(known).mean_ns * scale,
+        real_ns=real.iterations(known).mean_ns * scale,
+        ideal_ns=ideal.iterations(known).mean_ns * scale,
         speedup=speedup,
         lost_share=lost_share(speedup),
         # So that the parts add up to the last bit.
-        lost_ns=replace(lost_ns, value=waiting_ns.value + interference_ns.value),
+        lost_ns=replace(lost_ns, value=waiting_ns.value + contention_ns.value),
         waiting_ns=waiting_ns,
-        interference_ns=interference_ns,
+        contention_ns=contention_ns,
     )
 
 

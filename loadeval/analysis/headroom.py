@@ -14,9 +14,9 @@ from loadeval.analysis.caution import about_two_runs, more_faults, not_quite_fre
 from loadeval.analysis.checks import drift_ns, loads_ahead, too_busy
 from loadeval.analysis.epochs import epochs_of, starting_up
 from loadeval.analysis.figures import figures
+from loadeval.analysis.gpu_idle import gpu_idle_ns, hidden_waits
 from loadeval.analysis.intervals import Estimate, over_pairs, over_runs
 from loadeval.analysis.stalls import missed_stall_ns, widened
-from loadeval.analysis.starving import hidden_waits, starved_ns
 from loadeval.analysis.summary import summarise
 from loadeval.analysis.unmeasured import no_pace, no_pair
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE, Evidence, judge
@@ -35,15 +35,15 @@ __all__ = ["HIGH_SHARE", "MODERATE_SHARE", "Estimate", "Headroom", "compare", "h
 class Headroom:
     """What free loading gains; times are in nanoseconds per batch of the real arm.
 
-    `speedup` is the ratio of the mean cycles per sample (per batch where samples are unknown,
+    `speedup` is the ratio of the mean iterations per sample (per batch where samples are unknown,
     or called differently). `lost_ns` = `real_ns` - `ideal_ns` is the sum of `waiting_ns`, the
-    difference of the waits, and `interference_ns`, the difference of the steps: what the
+    difference of the waits, and `contention_ns`, the difference of the steps: what the
     loader's workers take from the training process. Either may be negative; a step that ends by
     waiting for a device is shorter when the device had work during the wait. `lost_share` =
     1 - 1 / `speedup` gives the verdict, with its interval. `required` = `loader_only_ns` /
     `ideal_ns` is how many times as fast the loader alone would have to be; None for a loader that
-    loads nothing while a step runs, whose time is added to the step's. `startup_ns` is the mean
-    first wait of an epoch, `starved_ns` how long the device had nothing to do in the wait for a
+    loads nothing while a step runs, whose time is added to the step's. `epoch_start_ns` is the mean
+    first wait of an epoch, `gpu_idle_ns` how long the device had nothing to do in the wait for a
     real batch, by its own clock, and `epoch_speedup` what free loading is worth with it, over
     epochs as long as they are. `pairs` is None for two separate runs. What cannot be known is
     None, and `not_measured` says why, a sentence each.
@@ -56,10 +56,10 @@ class Headroom:
     loader_only_ns: float | None
     lost_ns: Estimate | None
     waiting_ns: Estimate | None
-    interference_ns: Estimate | None
+    contention_ns: Estimate | None
     required: float | None
-    startup_ns: float | None
-    starved_ns: float | None
+    epoch_start_ns: float | None
+    gpu_idle_ns: float | None
     epoch_speedup: float | None
     samples_per_batch: float | None
     unit: str
@@ -128,7 +128,7 @@ def compare(real: Run, ideal: Run) -> Headroom:
     verdict = no_pace([(real, one.count, found.real_ns), (ideal, other.count, found.ideal_ns)])
     if found.gain is not None:
         known, scale = found.samples_per_batch is not None, found.samples_per_batch or 1.0
-        drifts = [drift_ns(side.cycles(known)) * scale for side in (one, other)]
+        drifts = [drift_ns(side.iterations(known)) * scale for side in (one, other)]
         verdict = judge(Evidence(found, found.gain, alternating=False, drift_ns=max(drifts)))
     return _headroom(
         real, found, verdict, about_two_runs(real, ideal, summarise(real), summarise(ideal))
@@ -169,10 +169,10 @@ def _headroom(
         loader_only_ns=loader_only_ns,
         lost_ns=gain and gain.lost_ns,
         waiting_ns=gain and gain.waiting_ns,
-        interference_ns=gain and gain.interference_ns,
+        contention_ns=gain and gain.contention_ns,
         required=_required(run, loader_only_ns, found),
-        startup_ns=epochs.startup_ns,
-        starved_ns=starved_ns(run, "real"),
+        epoch_start_ns=epochs.epoch_start_ns,
+        gpu_idle_ns=gpu_idle_ns(run, "real"),
         epoch_speedup=epoch_speedup,
         samples_per_batch=found.samples_per_batch,
         unit=run.header.unit,

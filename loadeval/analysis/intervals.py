@@ -131,7 +131,7 @@ def precision_of(
 
 
 def is_precise(wanted: float, real_ns: Sequence[float], ideal_ns: Sequence[float]) -> bool:
-    """Whether `precision_of` pairs of mean cycles is under `wanted`, and they are no few."""
+    """Whether `precision_of` pairs of mean iterations is under `wanted`, and they are no few."""
     if len(real_ns) < FEWEST_PRECISE:
         return False
     precision = precision_of(np.array(real_ns), np.array(ideal_ns))

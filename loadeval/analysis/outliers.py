@@ -1,4 +1,4 @@
-"""Cycles that are much longer than usual, found while they come."""
+"""Iterations that are much longer than usual, found while they come."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Block, Column
 
 TIMES_MEDIAN = 2
-"""A cycle is an outlier when it is longer than so many times the median."""
+"""An iteration is an outlier when it is longer than so many times the median."""
 FEWEST = 20
-"""Cycles before which the median is not trusted."""
+"""Iterations before which the median is not trusted."""
 SHOWN = 5
 FRESH = 1.05
-"""The median is asked for again once there are so many times as many cycles."""
+"""The median is asked for again once there are so many times as many iterations."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.summary import steady, steady_tallies
+from loadeval.analysis.summary import steady, steady_aggregates
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -90,8 +90,10 @@ def missing(run: Run) -> tuple[tuple[str, str], ...]:
 def _stretches(run: Run, arm: Arm) -> tuple[Column, Column]:
     """When batches of `arm` that count were served: from and to, in the order of time."""
     if run.header.every > 1:
-        tallies = sorted(steady_tallies(run), key=lambda tally: tally.request_ns)
-        times = [(tally.request_ns, tally.end_ns) for tally in tallies if arm == "real"]
+        aggregates = sorted(steady_aggregates(run), key=lambda aggregate: aggregate.request_ns)
+        times = [
+            (aggregate.request_ns, aggregate.end_ns) for aggregate in aggregates if arm == "real"
+        ]
         begun_ns, ended_ns = np.array(times, dtype=np.int64).reshape(-1, 2).T
         return begun_ns, ended_ns
     steps = run.steps

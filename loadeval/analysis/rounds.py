@@ -71,7 +71,7 @@ def throughput(side: Side, spread: Spread, by_sample: bool, missed: float = 0.0)
 
     `missed` is as in Counted.
     """
-    return _per_second(side.cycles(by_sample), spread, missed)
+    return _per_second(side.iterations(by_sample), spread, missed)
 
 
 def loader_alone(run: Run, by_sample: bool) -> Estimate | None:
@@ -79,12 +79,12 @@ def loader_alone(run: Run, by_sample: bool) -> Estimate | None:
 
     None too where its samples are not known, and are asked for.
     """
-    pulls = [pull for pull in run.pulls if pull.timed]
-    if by_sample and not all(pull.samples for pull in pulls):
+    prefetches = [prefetch for prefetch in run.prefetches if prefetch.timed]
+    if by_sample and not all(prefetch.samples for prefetch in prefetches):
         return None
-    _, index = np.unique([pull.pair for pull in pulls], return_inverse=True)
-    amounts = [float((by_sample and pull.samples) or pull.timed) for pull in pulls]
-    elapsed_ns = [float(pull.elapsed_ns) for pull in pulls]
+    _, index = np.unique([prefetch.pair for prefetch in prefetches], return_inverse=True)
+    amounts = [float((by_sample and prefetch.samples) or prefetch.timed) for prefetch in prefetches]
+    elapsed_ns = [float(prefetch.elapsed_ns) for prefetch in prefetches]
     summed = (np.bincount(index, values).astype(np.float64) for values in (elapsed_ns, amounts))
     return _per_second(Pace(*summed), over_pairs)
 
@@ -101,7 +101,7 @@ def throughput_ratio(one: Counted, other: Counted, by_sample: bool, together: bo
         one, other = one.only(shared), other.only(shared)
     else:
         spread = _apart(other.spread, one.spread)
-    found = ratio(other.real.cycles(by_sample), one.real.cycles(by_sample), spread)
+    found = ratio(other.real.iterations(by_sample), one.real.iterations(by_sample), spread)
     return _widened(found, one.missed, other.missed)
 
 

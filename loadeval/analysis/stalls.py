@@ -29,7 +29,7 @@ def missed_stall_ns(run: Run, found: Figures) -> float:
     """By how much the longest wait beside the real blocks exceeds the longest within them.
 
     0.0 where that matters little. What the loader's queue can hide does not count: as many
-    ideal cycles as it is deep.
+    ideal iterations as it is deep.
     """
     hidden_ns = (run.header.loader.prefetch_depth or 0) * (found.ideal_ns or 0.0)
     within_ns = int(run.steps.wait_ns[_real(run) & (run.steps.pair != UNKNOWN)].max(initial=0))
@@ -57,12 +57,14 @@ def _higher(estimate: Estimate, more: float) -> Estimate:
 
 
 def _longest_beside_ns(run: Run) -> int:
-    pulled = [pull.longest_ns for pull in run.pulls if pull.longest_ns is not None]
-    return max([*pulled, int(run.steps.wait_ns[_washed_out(run)].max(initial=0))])
+    prefetched = [
+        prefetch.longest_ns for prefetch in run.prefetches if prefetch.longest_ns is not None
+    ]
+    return max([*prefetched, int(run.steps.wait_ns[_washed_out(run)].max(initial=0))])
 
 
 def _washed_out(run: Run) -> Rows:
-    # The first of a wash-out has waited for the pull too, and an epoch's first is its start-up.
+    # The first of a warm-up has waited for the prefetch too, and an epoch's first is its epoch start.
     steps = run.steps
     uncounted = _real(run) & (steps.pair == UNKNOWN)
     follows = np.zeros(len(steps), dtype=np.bool_)

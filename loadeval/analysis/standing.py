@@ -46,9 +46,9 @@ class Watch:
     known, counted from 0; `batches` counts all that are, and `epoch_batches` is the loader's
     length. `now` is of the steady batches of the last minute, or of the last ones recorded where
     none ended in it; `overall` is of all. Of an alternating run both are of the counted real
-    blocks. `startup_ns` and `last_startup_ns` are the first waits of the first epoch and of the
-    last one, if there were more. `outlier_count` counts the cycles over twice the median so far;
-    of a run that keeps one batch in `every`, the slowest one of each tally if it is over.
+    blocks. `epoch_start_ns` and `last_epoch_start_ns` are the first waits of the first epoch and of the
+    last one, if there were more. `outlier_count` counts the iterations over twice the median so far;
+    of a run that keeps one batch in `every`, the slowest one of each aggregate if it is over.
     `silent_ns` is for how long no batch came, where that is far longer than usual and the run
     has not said that it ended. `events` are the last three.
     """
@@ -65,9 +65,9 @@ class Watch:
     batches: int
     now: Standing | None
     overall: Standing | None
-    startup_ns: int | None
-    last_startup_ns: int | None
-    median_cycle_ns: float | None
+    epoch_start_ns: int | None
+    last_epoch_start_ns: int | None
+    median_iteration_ns: float | None
     outlier_count: int
     outliers: tuple[Outlier, ...]
     events: tuple[str, ...]

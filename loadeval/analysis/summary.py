@@ -14,9 +14,17 @@ from loadeval.runlog.model import ARMS, UNKNOWN, rank_in_epoch
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.runlog.model import Arm, Column, Run, Tally
+    from loadeval.runlog.model import Aggregate, Arm, Column, Run
 
-__all__ = ["Summary", "Waits", "rank_in_epoch", "startups", "steady", "steady_tallies", "summarise"]
+__all__ = [
+    "Summary",
+    "Waits",
+    "epoch_starts",
+    "rank_in_epoch",
+    "steady",
+    "steady_aggregates",
+    "summarise",
+]
 
 SECOND_NS = 1_000_000_000
 QUANTILES = (0.5, 0.95, 0.99)
@@ -41,22 +49,22 @@ class Waits:
 class Summary:
     """What a run's batches add up to. What cannot be known is None.
 
-    `batches` and `epochs` count all that were delivered. `startup_ns` is the first wait of
+    `batches` and `epochs` count all that were delivered. `epoch_start_ns` is the first wait of
     each epoch that shows what its first batch costs. Everything from `steady_batches` on is of
     the steady part alone: batches whose step was closed, without the first `warmup` of each
     epoch; in an alternating run, those that count for a pair. Rates are sums over sums, so
     that a short last batch counts for what it is: `batches_per_s` and `samples_per_s`, the
     latter None when the samples of a steady batch are unknown. `wait_share` is the part of the
-    cycles that was waited, 0 to 1. `bytes_per_batch` is a mean over batches whose bytes were
+    iterations that was waited, 0 to 1. `bytes_per_batch` is a mean over batches whose bytes were
     counted, each standing for those after it whose were not; of a run that keeps one batch in N,
     where they were not of all, over those that are kept.
     """
 
     batches: int
     epochs: int
-    startup_ns: tuple[int, ...]
+    epoch_start_ns: tuple[int, ...]
     steady_batches: int
-    cycle_ns: float | None
+    iteration_ns: float | None
     wait_ns: float | None
     step_ns: float | None
     wait_share: float | None
@@ -87,17 +95,17 @@ def steady(run: Run, arm: Arm | None = None) -> npt.NDArray[np.bool_]:
     return settled & closed & of_arm
 
 
-def steady_tallies(run: Run) -> list[Tally]:
-    """The tallies of the steady batches of a run that keeps one batch in N."""
-    settled = (tally for tally in run.tallies if tally.first >= run.header.warmup)
-    return [tally for tally in settled if tally.step_ns is not None]
+def steady_aggregates(run: Run) -> list[Aggregate]:
+    """The aggregates of the steady batches of a run that keeps one batch in N."""
+    settled = (aggregate for aggregate in run.aggregates if aggregate.first >= run.header.warmup)
+    return [aggregate for aggregate in settled if aggregate.step_ns is not None]
 
 
-def startups(run: Run) -> Column:
+def epoch_starts(run: Run) -> Column:
     """The first wait of each epoch that began with the loader itself, not with kept batches.
 
     A replayed run has nothing but kept batches, and its first waits are told as they are. An
-    epoch whose first batch was ready when the loader was wrapped has no start-up to tell.
+    epoch whose first batch was ready when the loader was wrapped has no epoch start to tell.
     """
     steps = run.steps
     first = steps.batch == 0
@@ -111,15 +119,15 @@ def startups(run: Run) -> Column:
 
 def summarise(run: Run, arm: Arm | None = None) -> Summary:
     """The figures of `run`; of an alternating one those of one `arm`, as in `steady`."""
-    found = _of_tallies(run) if run.header.every > 1 else _of_steps(run, arm)
+    found = _of_aggregates(run) if run.header.every > 1 else _of_steps(run, arm)
     total_ns = found.wait_ns + found.step_ns
     count, samples = found.batches, found.samples
     return Summary(
         batches=run.batches,
         epochs=len(np.unique(run.steps.epoch)),
-        startup_ns=tuple(startups(run).tolist()),
+        epoch_start_ns=tuple(epoch_starts(run).tolist()),
         steady_batches=count,
-        cycle_ns=_ratio(total_ns, count),
+        iteration_ns=_ratio(total_ns, count),
         wait_ns=_ratio(found.wait_ns, count),
         step_ns=_ratio(found.step_ns, count),
         wait_share=_ratio(found.wait_ns, total_ns),
@@ -157,29 +165,29 @@ def _of_steps(run: Run, arm: Arm | None) -> _Sums:
     )
 
 
-def _of_tallies(run: Run) -> _Sums:
-    tallies = steady_tallies(run)
-    wait_ns = sum(tally.wait_ns for tally in tallies)
-    batches = sum(tally.batches for tally in tallies)
-    samples = [one.samples for one in tallies]
-    nbytes = [one.nbytes for one in tallies if one.nbytes is not None]
-    all_known = batches and len(nbytes) == len(tallies)
+def _of_aggregates(run: Run) -> _Sums:
+    aggregates = steady_aggregates(run)
+    wait_ns = sum(aggregate.wait_ns for aggregate in aggregates)
+    batches = sum(aggregate.batches for aggregate in aggregates)
+    samples = [one.samples for one in aggregates]
+    nbytes = [one.nbytes for one in aggregates if one.nbytes is not None]
+    all_known = batches and len(nbytes) == len(aggregates)
     of_kept = run.steps.nbytes[steady(run)]
     return _Sums(
         batches=batches,
         wait_ns=wait_ns,
-        step_ns=sum(tally.step_ns or 0 for tally in tallies),
+        step_ns=sum(aggregate.step_ns or 0 for aggregate in aggregates),
         samples=None if None in samples else sum(count or 0 for count in samples),
         bytes_per_batch=sum(nbytes) / batches if all_known else _mean_of_known(of_kept),
-        waits=_binned(tallies, wait_ns / batches) if tallies else None,
+        waits=_binned(aggregates, wait_ns / batches) if aggregates else None,
     )
 
 
-def _binned(tallies: list[Tally], mean_ns: float) -> Waits:
-    bins = np.concatenate([tally.wait_bins for tally in tallies])
-    counts = dense(bins, np.concatenate([tally.wait_counts for tally in tallies]))
-    shortest_ns = min(tally.shortest_wait_ns for tally in tallies)
-    longest_ns = max(tally.longest_wait_ns for tally in tallies)
+def _binned(aggregates: list[Aggregate], mean_ns: float) -> Waits:
+    bins = np.concatenate([aggregate.wait_bins for aggregate in aggregates])
+    counts = dense(bins, np.concatenate([aggregate.wait_counts for aggregate in aggregates]))
+    shortest_ns = min(aggregate.shortest_wait_ns for aggregate in aggregates)
+    longest_ns = max(aggregate.longest_wait_ns for aggregate in aggregates)
     p50, p95, p99 = np.clip(quantiles(counts, QUANTILES), shortest_ns, longest_ns).tolist()
     return Waits(mean_ns, p50, p95, p99, longest_ns)
 

@@ -28,7 +28,7 @@ TOO_RARE = "too rarely for so few to tell how often"
 TOO_WIDE = f"an interval wider than {WIDEST_SHARE * 100:.0f} points either way"
 """How the reasons end that object to the width of an interval, and not to what it covers."""
 LEVELS = ("not", "moderately", "highly")
-FEW_TALLIES = "of one of the runs there are totals of a few stretches alone"
+FEW_AGGREGATES = "of one of the runs there are totals of a few stretches alone"
 ROUNDING = 1e-12
 
 
@@ -119,7 +119,7 @@ def _drifted(found: Evidence) -> Verdict | None:
         return None
     reason = (
         f"the pace changed more within a run, by {percent(found.drift_ns / real_ns)} of the real "
-        f"cycle, than it differs between the runs, by {percent(lost_ns / real_ns)}"
+        f"iteration, than it differs between the runs, by {percent(lost_ns / real_ns)}"
     )
     return Verdict(INCONCLUSIVE, reason, advice.PACE_DRIFTED)
 
@@ -127,7 +127,7 @@ def _drifted(found: Evidence) -> Verdict | None:
 def _no_interval(found: Evidence) -> Verdict | None:
     if found.share.low is not None:
         return None
-    few = "fewer than three pairs are whole" if found.alternating else FEW_TALLIES
+    few = "fewer than three pairs are whole" if found.alternating else FEW_AGGREGATES
     reason = f"{_lost(found)}, and {few}, too few for an interval"
     return Verdict(INCONCLUSIVE, reason, found.settled_by_more)
 
@@ -172,7 +172,7 @@ def _level(found: Evidence) -> Verdict:
         verdict = f"{LEVELS[lowest]} to {LEVELS[highest]} input-bound"
     if highest == 0:
         return Verdict(verdict, _little(found), advice.KEEPS_UP)
-    waits = found.gain.waiting_ns.value >= found.gain.interference_ns.value
+    waits = found.gain.waiting_ns.value >= found.gain.contention_ns.value
     place = "waiting for batches" if waits else "slower steps"
     more = "" if lowest == highest else f" {found.settled_by_more}"
     if found.share.value <= 0:

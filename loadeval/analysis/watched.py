@@ -15,7 +15,16 @@ from loadeval.analysis.outliers import Outlier, Outliers
 from loadeval.analysis.standing import Stretch, Watch, added, standing
 from loadeval.analysis.summary import SECOND_NS
 from loadeval.runlog.codec import RunEnd
-from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Excerpt, Header, Readings, Tally
+from loadeval.runlog.model import (
+    UNKNOWN,
+    Aggregate,
+    Block,
+    EpochEnd,
+    Event,
+    Excerpt,
+    Header,
+    Readings,
+)
 from loadeval.runtime.thinning import longest_ns
 
 if TYPE_CHECKING:
@@ -26,9 +35,9 @@ if TYPE_CHECKING:
 RECENT_NS = 60 * SECOND_NS
 """What counts as now."""
 SILENT_NS = 10 * SECOND_NS
-SILENT_CYCLES = 10
+SILENT_ITERATIONS = 10
 SILENT_GAPS = 2
-"""After so long, so many cycles, and so many times between two lines, no batch is worth saying."""
+"""After so long, so many iterations, and so many times between two lines, no batch is worth saying."""
 EVENTS = 3
 
 
@@ -45,8 +54,8 @@ class Watched:
         self._held: dict[int, tuple[Block, Column]] = {}
         self._overall = Stretch()
         self._recent: deque[Stretch] = deque()
-        self._startup_ns: int | None = None
-        self._last_startup_ns: int | None = None
+        self._epoch_start_ns: int | None = None
+        self._last_epoch_start_ns: int | None = None
         self._outliers = Outliers()
         self._events: deque[str] = deque(maxlen=EVENTS)
 
@@ -58,8 +67,8 @@ class Watched:
             self._take_excerpt(line)
         elif isinstance(line, Block):
             self._take_block(line)
-        elif isinstance(line, Tally):
-            self._take_tally(line)
+        elif isinstance(line, Aggregate):
+            self._take_aggregate(line)
         elif isinstance(line, EpochEnd):
             self._end_epoch(line)
         elif isinstance(line, Readings):
@@ -91,9 +100,9 @@ class Watched:
             batches=self._batches,
             now=self._now(elapsed_ns, silent_ns),
             overall=standing([self._overall]),
-            startup_ns=self._startup_ns,
-            last_startup_ns=self._last_startup_ns,
-            median_cycle_ns=self._outliers.median_ns,
+            epoch_start_ns=self._epoch_start_ns,
+            last_epoch_start_ns=self._last_epoch_start_ns,
+            median_iteration_ns=self._outliers.median_ns,
             outlier_count=self._outliers.count,
             outliers=tuple(self._outliers.last),
             events=tuple(self._events),
@@ -121,19 +130,27 @@ class Watched:
             steady = (rows.step_ns != UNKNOWN) & (rows.batch >= self._warmup)
             self._outliers.see(rows.part(steady))
 
-    def _take_tally(self, tally: Tally) -> None:
-        self._batches += tally.batches
-        self._reach(tally.end_ns, (tally.epoch, tally.first + tally.batches - 1))
-        if tally.first < self._warmup or tally.step_ns is None:
+    def _take_aggregate(self, aggregate: Aggregate) -> None:
+        self._batches += aggregate.batches
+        self._reach(aggregate.end_ns, (aggregate.epoch, aggregate.first + aggregate.batches - 1))
+        if aggregate.first < self._warmup or aggregate.step_ns is None:
             return
-        self._add(Stretch(tally.end_ns, tally.batches, tally.wait_ns, tally.step_ns, tally.samples))
+        self._add(
+            Stretch(
+                aggregate.end_ns,
+                aggregate.batches,
+                aggregate.wait_ns,
+                aggregate.step_ns,
+                aggregate.samples,
+            )
+        )
         self._outliers.find_one(
             Outlier(
-                tally.epoch,
-                tally.slowest_batch,
-                tally.slowest_request_ns,
-                tally.slowest_wait_ns,
-                tally.slowest_step_ns or 0,
+                aggregate.epoch,
+                aggregate.slowest_batch,
+                aggregate.slowest_request_ns,
+                aggregate.slowest_wait_ns,
+                aggregate.slowest_step_ns or 0,
             )
         )
 
@@ -156,16 +173,16 @@ class Watched:
                 self._count(replace(rows, step_ns=step_ns), batch)
 
     def _note(self, rows: Block, batch: Column) -> None:
-        """How far the run has come, and its start-up."""
+        """How far the run has come, and its epoch start."""
         delivered_ns = int(rows.request_ns[-1] + rows.wait_ns[-1])
         self._reach(delivered_ns, (rows.epoch, int(batch[-1])))
         ready = self._header is not None and self._header.loader.ready_batches
         if batch[0] == 0 and not (ready and rows.epoch == 0):
-            startup_ns = int(rows.wait_ns[0])
-            if self._startup_ns is None:
-                self._startup_ns = startup_ns
+            epoch_start_ns = int(rows.wait_ns[0])
+            if self._epoch_start_ns is None:
+                self._epoch_start_ns = epoch_start_ns
             else:
-                self._last_startup_ns = startup_ns
+                self._last_epoch_start_ns = epoch_start_ns
 
     def _count(self, rows: Block, batch: Column) -> None:
         """Add what of `rows` counts; all their steps are known."""
@@ -209,8 +226,8 @@ class Watched:
 
     def _silent_ns(self, header: Header, elapsed_ns: int) -> int | None:
         overall = self._overall
-        cycle_ns = (overall.wait_ns + overall.step_ns) // max(overall.batches, 1)
-        gap_ns = min(header.every * cycle_ns, longest_ns(elapsed_ns))
-        limit_ns = max(SILENT_NS, SILENT_CYCLES * cycle_ns, SILENT_GAPS * gap_ns)
+        iteration_ns = (overall.wait_ns + overall.step_ns) // max(overall.batches, 1)
+        gap_ns = min(header.every * iteration_ns, longest_ns(elapsed_ns))
+        limit_ns = max(SILENT_NS, SILENT_ITERATIONS * iteration_ns, SILENT_GAPS * gap_ns)
         silent_ns = elapsed_ns - self._last_ns
         return None if self._ended or silent_ns <= limit_ns else silent_ns

@@ -33,7 +33,7 @@ def show(
 ) -> None:
     """Print the figures of runs side by side, of an alternating one those of each arm.
 
-    Throughput, cycle, waits and start-up, what the loader was, and what happened meanwhile.
+    Throughput, iteration, waits and epoch start, what the loader was, and what happened meanwhile.
     """
     with errors_told():
         read = [read_run(path) for path in runs]

@@ -40,7 +40,7 @@ def watch(
 ) -> None:
     """Follow the run log of a training that goes on.
 
-    Throughput and share waited, now and over all, start-up, and the last batches that took over
+    Throughput and share waited, now and over all, epoch start, and the last batches that took over
     twice the median. Ends when the run does, and with Ctrl-C.
     """
     if not SHORTEST_S <= interval <= LONGEST_S:

@@ -100,7 +100,7 @@ def batch_columns(steps: Steps) -> dict[str, Column]:
         "step_ns": steps.step_ns,
         "samples": steps.samples,
         "nbytes": steps.nbytes,
-        "starved_ns": steps.starved_ns,
+        "gpu_idle_ns": steps.gpu_idle_ns,
     }
 
 

@@ -62,13 +62,13 @@ def _batches(steps: Steps, rows: Column, created_s: float) -> Iterator[Moment]:
     for start in range(0, len(rows), CHUNK):
         part = rows[start : start + CHUNK]
         wait_ns, step_ns, samples = steps.wait_ns[part], steps.step_ns[part], steps.samples[part]
-        cycle_ns = wait_ns + step_ns
-        paced = (step_ns != UNKNOWN) & (samples != UNKNOWN) & (cycle_ns > 0)
+        iteration_ns = wait_ns + step_ns
+        paced = (step_ns != UNKNOWN) & (samples != UNKNOWN) & (iteration_ns > 0)
         values = {
             "loadeval/wait_ms": wait_ns / MS_NS,
             "loadeval/step_ms": np.where(step_ns != UNKNOWN, step_ns / MS_NS, np.nan),
             "loadeval/samples_per_s": np.where(
-                paced, samples / np.maximum(cycle_ns, 1) * SECOND_NS, np.nan
+                paced, samples / np.maximum(iteration_ns, 1) * SECOND_NS, np.nan
             ),
         }
         yield from _moments(created_s + steps.request_ns[part] / SECOND_NS, part, values)

@@ -19,13 +19,13 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
-    from loadeval.runlog.model import Arm, Column, EpochEnd, Pull, Run, Steps, Window
+    from loadeval.runlog.model import Arm, Column, EpochEnd, Prefetch, Run, Steps, Window
 
 Fields = dict[str, Any]
 
 CHUNK = 20_000
 """Batches that are text in memory at a time."""
-OPTIONAL = ("samples", "nbytes", "starved_ns")
+OPTIONAL = ("samples", "nbytes", "gpu_idle_ns")
 PROCESS = 1
 MARGIN = "2"
 """A fifth of a nanosecond, behind the three digits that count.
@@ -54,9 +54,9 @@ class Timeline:
         self.run = run
         self.ends = {end.epoch: end for end in run.ends}
         self.windows = {(one.epoch, one.pair, one.arm): one for one in run.windows}
-        self.pulls: dict[int, list[Pull]] = defaultdict(list)
-        for pull in run.pulls:
-            self.pulls[pull.epoch].append(pull)
+        self.prefetches: dict[int, list[Prefetch]] = defaultdict(list)
+        for prefetch in run.prefetches:
+            self.prefetches[prefetch.epoch].append(prefetch)
 
     def events(self) -> Iterator[str]:
         """JSON objects, or several with commas between them."""
@@ -82,8 +82,8 @@ class Timeline:
         yield from _track_names(batches, f"epoch {epoch}: batches")
         for one in spans:
             yield self._block(arms, epoch, one)
-        for pull, time_ns in pull_times(self.pulls[epoch], spans, span[1]):
-            yield event("i", "pull", arms, moment(time_ns), s="t", args=_known(pull))
+        for prefetch, time_ns in prefetch_times(self.prefetches[epoch], spans, span[1]):
+            yield event("i", "prefetch", arms, moment(time_ns), s="t", args=_known(prefetch))
         args = {"batches": len(rows), **({} if end is None else _known(end))}
         dur = enclosing(span[1] - span[0])
         yield event("X", f"epoch {epoch}", batches, moment(span[0]), dur, args=args)
@@ -175,7 +175,7 @@ def _missing(run: Run) -> dict[str, str]:
     return {one.probe: one.missing for one in run.readings if one.missing is not None}
 
 
-def _known(fact: EpochEnd | Pull | Window) -> Fields:
+def _known(fact: EpochEnd | Prefetch | Window) -> Fields:
     return {name: value for name, value in asdict(fact).items() if value is not None}
 
 
@@ -215,10 +215,10 @@ def block_spans(steps: Steps, rows: Column) -> list[BlockSpan]:
     return found
 
 
-def pull_times(
-    pulls: Iterable[Pull], spans: Sequence[BlockSpan], end_ns: int
-) -> list[tuple[Pull, int]]:
-    """When training was held up for each of an epoch's `pulls`: at the request that waited.
+def prefetch_times(
+    prefetches: Iterable[Prefetch], spans: Sequence[BlockSpan], end_ns: int
+) -> list[tuple[Prefetch, int]]:
+    """When training was held up for each of an epoch's `prefetches`: at the request that waited.
 
     That is the first one of the warm-up before the pair's batches; `end_ns` where there are
     none, since the epoch ended before.
@@ -231,16 +231,18 @@ def pull_times(
             start_ns = before.start_ns if before is not None and warmed_up else one.start_ns
             places.setdefault(one.pair, []).append((one.arm, start_ns))
         before = one
-    of_pair: dict[int, list[Pull]] = {}
-    for pull in pulls:
-        of_pair.setdefault(pull.pair, []).append(pull)
-    found: list[tuple[Pull, int]] = []
-    for pair, its_pulls in of_pair.items():
+    of_pair: dict[int, list[Prefetch]] = {}
+    for prefetch in prefetches:
+        of_pair.setdefault(prefetch.pair, []).append(prefetch)
+    found: list[tuple[Prefetch, int]] = []
+    for pair, its_prefetches in of_pair.items():
         there = places.get(pair, [])
-        if len(its_pulls) < len(there):  # where the queue was not full, nothing was taken from it
+        if len(its_prefetches) < len(
+            there
+        ):  # where the queue was not full, nothing was taken from it
             there = [(arm, start_ns) for arm, start_ns in there if arm == "ideal"]
-        times = [start_ns for _, start_ns in there] + [end_ns] * len(its_pulls)
-        found += zip(its_pulls, times, strict=False)
+        times = [start_ns for _, start_ns in there] + [end_ns] * len(its_prefetches)
+        found += zip(its_prefetches, times, strict=False)
     return found
 
 

@@ -13,6 +13,7 @@ from loadeval.report.fitting import POINTS_PER_INCH, clipped, drawable, width_of
 from loadeval.report.page import MARGIN, TEXT_WIDTH, WIDTH, high, small, write
 from loadeval.report.readings import gpus_of_backends
 from loadeval.report.style import (
+    EPOCH_START,
     FAINT,
     IDEAL,
     INK,
@@ -22,7 +23,6 @@ from loadeval.report.style import (
     PAPER,
     REAL,
     SMALL,
-    STARTUP,
     TITLE,
     legend,
     panel,
@@ -184,7 +184,7 @@ def _write_lost(figure: Figure, row: Row, top: float) -> None:
     if one.error:
         room = WIDTH - MARGIN - BARS_LEFT
         told = small(f"failed: {one.error}", room=room)
-        write(figure, told, (BARS_LEFT, top), SMALL, STARTUP)
+        write(figure, told, (BARS_LEFT, top), SMALL, EPOCH_START)
         return
     lost = one.lost_share
     if lost is None:

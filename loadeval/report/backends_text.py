@@ -125,13 +125,13 @@ def _paces(found: BackendComparison) -> list[list[str]]:
 
 
 def _gains(found: BackendComparison) -> list[list[str]]:
-    rows = [["", "if loading were free", "lost to loading", "start-up", "verdict"]]
+    rows = [["", "if loading were free", "lost to loading", "epoch start", "verdict"]]
     rows += [
         [
             _name(one, LONGEST_IN_TABLE),
             estimated(one.speedup, speedup),
             share(None if one.lost_share is None else one.lost_share.value),
-            duration(one.startup_ns),
+            duration(one.epoch_start_ns),
             one.verdict,
         ]
         for one in ranked(found.backends)

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any, cast
 from loadeval.analysis.intervals import Estimate
 from loadeval.report.fitting import POINTS_PER_INCH, clipped, drawable, width_of
 from loadeval.report.style import (
+    CONTENTION,
     FAINT,
+    GPU_IDLE,
     IDEAL,
     INK,
-    INTERFERENCE,
     LABEL,
     LOADER_ONLY,
     PANEL,
     REAL,
-    STARVED,
     STEP,
     WAITING,
     legend,
@@ -95,23 +95,23 @@ def draw_batch_time(axes: Axes, real: Summary, ideal: Summary, headroom: Headroo
     Where a device's clock told how long it starved in a wait, a row below the waiting does too.
     """
     real_ns, ideal_ns = headroom.real_ns, headroom.ideal_ns
-    waiting, interference = headroom.waiting_ns, headroom.interference_ns
+    waiting, contention = headroom.waiting_ns, headroom.contention_ns
     # Both are lost from the end of the real bar: waiting first, then contention.
     between_ns = None if real_ns is None or waiting is None else real_ns - waiting.value
-    ends = [*_whisker(between_ns, waiting), *_whisker(ideal_ns, interference)]
+    ends = [*_whisker(between_ns, waiting), *_whisker(ideal_ns, contention)]
     longest = max(real_ns or 0.0, ideal_ns or 0.0, between_ns or 0.0, *ends, 0.0) or 1.0
     without_scale(axes)
     axes.set_xlim(0, longest * _room_for_values(axes))
     names = ["real", "lost by waiting", "lost by contention", "ideal"]
-    starved = headroom.starved_ns
+    starved = headroom.gpu_idle_ns
     if starved is not None:
-        names.insert(2, "device starved")
-        _lost(axes, 2, between_ns, Estimate(starved, None, None), STARVED)
+        names.insert(2, "GPU idle while waiting")
+        _lost(axes, 2, between_ns, Estimate(starved, None, None), GPU_IDLE)
     last = len(names) - 1
     axes.set_ylim(last + 0.6, -0.6)
     _stack(axes, 0, real, real_ns)
     _lost(axes, 1, between_ns, waiting, WAITING)
-    _lost(axes, last - 1, ideal_ns, interference, INTERFERENCE)
+    _lost(axes, last - 1, ideal_ns, contention, CONTENTION)
     _stack(axes, last, ideal, ideal_ns)
     axes.set_yticks(range(len(names)), names)
     axes.tick_params(axis="y", length=0)
@@ -126,17 +126,17 @@ def _whisker(start_ns: float | None, lost: Estimate | None) -> list[float]:
     return [max(start_ns + lost.low, 0.0), max(start_ns + lost.high, 0.0)]
 
 
-def _stack(axes: Axes, row: int, summary: Summary, cycle_ns: float | None) -> None:
-    if cycle_ns is None or summary.wait_share is None:
-        _write(axes, row, 0.0, duration(cycle_ns))
+def _stack(axes: Axes, row: int, summary: Summary, iteration_ns: float | None) -> None:
+    if iteration_ns is None or summary.wait_share is None:
+        _write(axes, row, 0.0, duration(iteration_ns))
         return
-    wait_ns = cycle_ns * summary.wait_share
-    step_ns = cycle_ns - wait_ns
+    wait_ns = iteration_ns * summary.wait_share
+    step_ns = iteration_ns - wait_ns
     axes.barh(row, step_ns, height=THICK, color=STEP)
     axes.barh(row, wait_ns, left=step_ns, height=THICK, color=WAITING)
     _write_inside(axes, row, 0.0, step_ns)
     _write_inside(axes, row, step_ns, wait_ns)
-    _write(axes, row, cycle_ns, duration(cycle_ns), bold=True)
+    _write(axes, row, iteration_ns, duration(iteration_ns), bold=True)
 
 
 def _lost(axes: Axes, row: int, start_ns: float | None, lost: Estimate | None, color: str) -> None:

@@ -101,7 +101,7 @@ CHANGES: dict[str, str | Callable[[Finding, Comparison], str]] = {
     "other programs": QUIET,
     "bursts": FEW_MEASURED,
     "epoch boundaries": _epochs,
-    "slow start-up": "keep file lists and indexes in a file",
+    "slow epoch start": "keep file lists and indexes in a file",
     "falling throughput": "see what grows: waits or steps",
     "drift": QUIET,
     "outliers": FEW_MEASURED,
@@ -109,7 +109,7 @@ CHANGES: dict[str, str | Callable[[Finding, Comparison], str]] = {
     "memory of the workers": "find what the dataset keeps",
     "too many workers": _fewer_workers,
     "unpinned memory": "set pin_memory=True",
-    "wait that starved nobody": "nothing: the GPU did not wait",
+    "hidden wait": "nothing: the GPU did not wait",
     "look at the step": "profile the step, not the loader",
     "varying batches": ALTERNATE,
 }

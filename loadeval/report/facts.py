@@ -33,10 +33,10 @@ def comparison_facts(headroom: Headroom) -> Rows:
         ("loader alone", _pace(headroom, headroom.loader_only_ns)),
         ("lost per batch", _lost(headroom)),
         ("  waiting", estimated(headroom.waiting_ns, duration)),
-        ("  contention", estimated(headroom.interference_ns, duration)),
+        ("  contention", estimated(headroom.contention_ns, duration)),
         ("required", _required(headroom.required)),
-        ("first batch of an epoch", duration(headroom.startup_ns)),
-        *_starved(headroom),
+        ("first batch of an epoch", duration(headroom.epoch_start_ns)),
+        *_gpu_idle(headroom),
         ("measured", measured(headroom)),
         ("verdict", f"{headroom.verdict}: {printable(headroom.reason)}"),
         ("thresholds", THRESHOLDS),
@@ -61,14 +61,16 @@ def lost_in_words(headroom: Headroom) -> str:
     """What is lost per batch and to what, with intervals, in one sentence."""
     return (
         f"Lost per batch: {_lost(headroom)}, by waiting {estimated(headroom.waiting_ns, duration)}"
-        f", by contention {estimated(headroom.interference_ns, duration)}."
+        f", by contention {estimated(headroom.contention_ns, duration)}."
     )
 
 
-def _starved(headroom: Headroom) -> Rows:
-    if headroom.starved_ns is None:  # said beside the other readings
+def _gpu_idle(headroom: Headroom) -> Rows:
+    if headroom.gpu_idle_ns is None:  # said beside the other readings
         return []
-    return [("device starved", f"{duration(headroom.starved_ns)} a batch, by its own clock")]
+    return [
+        ("GPU idle while waiting", f"{duration(headroom.gpu_idle_ns)} a batch, by its own clock")
+    ]
 
 
 def _pace(headroom: Headroom, pace_ns: float | None) -> str:

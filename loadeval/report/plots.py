@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from loadeval.errors import UsageError
 from loadeval.report.bars import draw_batch_time, draw_throughput, throughput_title
 from loadeval.report.comparison import Comparison, compared
-from loadeval.report.cycles import draw_cycles
 from loadeval.report.facts import lost_in_words, measured
 from loadeval.report.fitting import drawable, wrapped
+from loadeval.report.iterations import draw_iterations
 from loadeval.report.page import MARGIN, TEXT_WIDTH, WIDTH, high, small, write
 from loadeval.report.readings import gpus_in_words
 from loadeval.report.style import FAINT, INK, PAPER, SMALL, TITLE, panel, take_text_literally
@@ -89,7 +89,7 @@ def figure_path(output: str | os.PathLike[str]) -> Path:
 
 
 def comparison_figure(comparison: Comparison) -> Figure:
-    """Throughput, where a batch's time goes, and cycles or waits, the finding as a title."""
+    """Throughput, where a batch's time goes, and iterations or waits, the finding as a title."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and needed only to draw
 
     headroom = comparison.headroom
@@ -123,7 +123,7 @@ def _draw_panels(figure: Figure, bottom: float, comparison: Comparison) -> None:
     title = "Waits" if comparison.ideal else "Iterations, and their mean in each block"
     axes = panel(figure, (MARGIN, bottom + 0.8, 13.2, 2.6), title, labels=1.0)
     if comparison.ideal is None:
-        draw_cycles(axes, compared(comparison.real))
+        draw_iterations(axes, compared(comparison.real))
     else:
         draw_waits(axes, comparison.real, comparison.ideal)
 

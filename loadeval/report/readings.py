@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
+from loadeval.analysis.gpu_idle import gpu_idle_ns
 from loadeval.analysis.growth import growths
 from loadeval.analysis.readings import missing, quantities
-from loadeval.analysis.starving import starved_ns
 from loadeval.report.wording import NOT_MEASURED, duration, number, printable, shortened, size
 from loadeval.runlog.model import ARMS
 
@@ -78,7 +78,7 @@ def gpus_of_backends(backends: Iterable[BackendResult]) -> list[str]:
 def readings_as_dict(run: Run) -> dict[str, Any]:
     """Every quantity of each arm, what is missing and why, and how memory grows, for JSON."""
     return {
-        "starved_ns": {arm: starved_ns(run, arm) for arm in ARMS},
+        "gpu_idle_ns": {arm: gpu_idle_ns(run, arm) for arm in ARMS},
         "quantities": [
             {**asdict(found), "difference": found.difference} for found in quantities(run)
         ],
@@ -108,8 +108,8 @@ def value_of(name: str, value: float) -> str:
 
 
 def _rows(run: Run, arm: Arm) -> Iterable[tuple[str, str]]:
-    starved = starved_ns(run, arm)
-    yield "device starved, mean", NO_DEVICE if starved is None else duration(starved)
+    starved = gpu_idle_ns(run, arm)
+    yield "GPU idle while waiting, mean", NO_DEVICE if starved is None else duration(starved)
     found = [one for one in quantities(run) if one.name in MAIN and getattr(one, arm)]
     for one in found:
         yield name_in_words(one), _mean(one, arm)

@@ -79,7 +79,7 @@ def _arms(found: Comparison) -> list[list[str]]:
     rates = found.rates()
     rows = [["", "throughput", "iteration", "wait", "step"]]
     for name, per_second, (_, side) in zip(ARMS, rates, found.sides, strict=False):
-        times = (side.cycle_ns, side.wait_ns, side.step_ns)
+        times = (side.iteration_ns, side.wait_ns, side.step_ns)
         rows.append([name, _rate(per_second, unit), *map(duration, times)])
     if found.ideal is None:
         alone = duration(found.headroom.loader_only_ns)
@@ -92,7 +92,7 @@ def _rate(per_second: float | None, unit: str) -> str:
 
 
 def _measured(gain: Headroom, width: int) -> Part:
-    starved = gain.starved_ns
+    starved = gain.gpu_idle_ns
     idle = "" if starved is None else f"; GPU idle while waiting: {duration(starved)} per batch"
     return wrapped(f"{printable(measured(gain))}{idle}", width, 2)
 
@@ -101,7 +101,7 @@ def _lost(gain: Headroom) -> list[list[str]]:
     parts = (
         ("time lost", gain.lost_ns, gain.lost_share),
         ("  waiting", gain.waiting_ns, None),
-        ("  contention", gain.interference_ns, None),
+        ("  contention", gain.contention_ns, None),
     )
     rows = [["", "per batch", "95% CI", "of the time", "95% CI"]]
     for label, time_ns, part in parts:

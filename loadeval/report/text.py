@@ -96,12 +96,12 @@ def figures(run: Run, summary: Summary) -> Rows:
     header, waits = run.header, summary.waits
     unit = printable(shortened(header.unit, LONGEST_NAME))
     samples, ready = summary.samples_per_batch, bool(header.loader.ready_batches)
-    first, later = summary.startup_ns[: not ready], summary.startup_ns[not ready :]
+    first, later = summary.epoch_start_ns[: not ready], summary.epoch_start_ns[not ready :]
     return [
         ("run", printable(shortened(header.name, LONGEST_NAME))),
         ("mode", _mode(run)),
         ("throughput", throughput(summary, unit)),
-        ("iteration, mean", duration(summary.cycle_ns)),
+        ("iteration, mean", duration(summary.iteration_ns)),
         ("step, mean", duration(summary.step_ns)),
         ("wait, mean", duration(waits.mean_ns if waits else None)),
         ("wait, p50", duration(waits.p50_ns if waits else None)),
@@ -194,10 +194,10 @@ def _moment(created: str) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S %Z}".rstrip()
 
 
-def _between(startup_ns: tuple[int, ...]) -> str:
-    if not startup_ns:
+def _between(epoch_start_ns: tuple[int, ...]) -> str:
+    if not epoch_start_ns:
         return "none"
-    least, most = duration(min(startup_ns)), duration(max(startup_ns))
+    least, most = duration(min(epoch_start_ns)), duration(max(epoch_start_ns))
     return least if least == most else f"{least} to {most}"
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from loadeval.analysis.epochs import numbers_in_run
 from loadeval.analysis.summary import rank_in_epoch, steady
-from loadeval.report.style import FAINT, IDEAL, INK, LABEL, OUTLIER, REAL, STARTUP, legend
+from loadeval.report.style import EPOCH_START, FAINT, IDEAL, INK, LABEL, OUTLIER, REAL, legend
 from loadeval.report.wait_axes import scale_batches, scale_waits
 from loadeval.report.wording import NOT_MEASURED, counted
 from loadeval.runlog.model import UNKNOWN
@@ -21,14 +21,14 @@ if TYPE_CHECKING:
 
 BINS = 700
 """Stretches of batches, each drawn as its least and greatest wait, when there are more batches."""
-OUTLIER_CYCLES = 2
+OUTLIER_ITERATIONS = 2
 MOST_EPOCH_LINES = 40
 MOST_DOTS = 150
 MOST_LARGE_MARKS = 60
 
 
 def draw_waits(axes: Axes, real: Run, ideal: Run) -> None:
-    """Both runs' waits; of the real one also start-ups, outliers and where epochs begin."""
+    """Both runs' waits; of the real one also epoch starts, outliers and where epochs begin."""
     axes.set_xlabel("batch number", fontsize=LABEL, color=INK)
     waits = [run.steps.wait_ns for run in (real, ideal)]
     if not any(map(len, waits)):
@@ -38,15 +38,17 @@ def draw_waits(axes: Axes, real: Run, ideal: Run) -> None:
     numbers = [numbers_in_run(run) for run in (real, ideal)]
     _draw_line(axes, numbers[0], np.maximum(waits[0], floor_ns), REAL, "real")
     _draw_line(axes, numbers[1], np.maximum(waits[1], floor_ns), IDEAL, "ideal")
-    startup = rank_in_epoch(real.steps.epoch) == 0
-    _draw_marks(axes, real, startup, floor_ns, ("start-up", "start-ups"), "^", STARTUP)
-    cycle = f"over {OUTLIER_CYCLES}x the median cycle"
+    epoch_start = rank_in_epoch(real.steps.epoch) == 0
+    _draw_marks(
+        axes, real, epoch_start, floor_ns, ("epoch start", "epoch starts"), "^", EPOCH_START
+    )
+    iteration = f"over {OUTLIER_ITERATIONS}x the median iteration"
     _draw_marks(
         axes,
         real,
-        outliers(real) & ~startup,
+        outliers(real) & ~epoch_start,
         floor_ns,
-        (f"wait {cycle}", f"waits {cycle}"),
+        (f"wait {iteration}", f"waits {iteration}"),
         "o",
         OUTLIER,
     )
@@ -56,7 +58,7 @@ def draw_waits(axes: Axes, real: Run, ideal: Run) -> None:
 
 
 def outliers(run: Run) -> npt.NDArray[np.bool_]:
-    """Which waits of `run` are longer than twice its median cycle, over the steady part."""
+    """Which waits of `run` are longer than twice its median iteration, over the steady part."""
     steps = run.steps
     chosen = steady(run)
     if not chosen.any():
@@ -64,7 +66,7 @@ def outliers(run: Run) -> npt.NDArray[np.bool_]:
     if not chosen.any():
         return np.zeros(len(steps), dtype=bool)
     median_ns = np.median((steps.wait_ns + steps.step_ns)[chosen])
-    longer: npt.NDArray[np.bool_] = steps.wait_ns > OUTLIER_CYCLES * median_ns
+    longer: npt.NDArray[np.bool_] = steps.wait_ns > OUTLIER_ITERATIONS * median_ns
     return longer
 
 

@@ -50,7 +50,7 @@ def watch_screen(watch: Watch) -> RenderableType:
     both = (watch.now, watch.overall)
     grid.add_row("throughput", *(Text(rate(one, watch.unit)) for one in both))
     grid.add_row("share waited", *(Text(waited(one)) for one in both))
-    grid.add_row("cycle, mean", *(Text(cycle(one)) for one in both))
+    grid.add_row("iteration, mean", *(Text(iteration(one)) for one in both))
     style = "bold red" if watch.silent_ns is not None else ""
     lines: list[RenderableType] = [
         Text(_name(watch), style="bold"),
@@ -58,7 +58,7 @@ def watch_screen(watch: Watch) -> RenderableType:
         Text(),
         grid,
         Text(),
-        Text(f"start-up: {startups(watch)}"),
+        Text(f"epoch start: {epoch_starts(watch)}"),
         Text(f"outliers: {outliers(watch)}"),
         *(Text(f"  {outlier_in_words(one, watch.created)}") for one in watch.outliers),
         *(Text(f"event: {printable(message)}") for message in watch.events),
@@ -73,7 +73,7 @@ def watch_line(watch: Watch) -> str:
         return "; ".join(parts)
     for when, one in (("now", watch.now), ("over all", watch.overall)):
         parts.append(f"{when} {rate(one, watch.unit)}, waited {waited(one)}")
-    parts += [f"start-up {startups(watch)}", f"outliers {outliers(watch)}"]
+    parts += [f"epoch start {epoch_starts(watch)}", f"outliers {outliers(watch)}"]
     if watch.outliers:
         parts.append(f"the last {outlier_in_words(watch.outliers[-1], watch.created)}")
     return "; ".join(parts)
@@ -112,35 +112,35 @@ def waited(one: Standing | None) -> str:
     return NONE if one is None else share(one.wait_share)
 
 
-def cycle(one: Standing | None) -> str:
+def iteration(one: Standing | None) -> str:
     """How long a batch takes, on average."""
     return NONE if one is None else duration(one.elapsed_ns / one.batches)
 
 
-def startups(watch: Watch) -> str:
+def epoch_starts(watch: Watch) -> str:
     """Those of the first epoch and of the last."""
-    if watch.startup_ns is None:
+    if watch.epoch_start_ns is None:
         return NOT_MEASURED
-    first = f"{duration(watch.startup_ns)} in the first epoch"
-    if watch.last_startup_ns is None:
+    first = f"{duration(watch.epoch_start_ns)} in the first epoch"
+    if watch.last_epoch_start_ns is None:
         return first
-    return f"{first}, {duration(watch.last_startup_ns)} in the last"
+    return f"{first}, {duration(watch.last_epoch_start_ns)} in the last"
 
 
 def outliers(watch: Watch) -> str:
-    """How many cycles are much longer than usual."""
-    if watch.median_cycle_ns is None:
+    """How many iterations are much longer than usual."""
+    if watch.median_iteration_ns is None:
         return f"{NOT_MEASURED}, too few batches"
-    cycles = counted(watch.outlier_count, "cycle", "cycles")
-    among = "" if watch.every == 1 else ", of the slowest one of each tally"
-    return f"{cycles} over twice the median of {duration(watch.median_cycle_ns)}{among}"
+    iterations = counted(watch.outlier_count, "iteration", "iterations")
+    among = "" if watch.every == 1 else ", of the slowest one of each aggregate"
+    return f"{iterations} over twice the median of {duration(watch.median_iteration_ns)}{among}"
 
 
 def outlier_in_words(one: Outlier, created: str) -> str:
     """Which batch, when, and how long."""
     when = _moment(created, one.request_ns) or f"{span(one.request_ns)} after the start"
-    cycle = f"{duration(one.wait_ns + one.step_ns)}, {duration(one.wait_ns)} of it waited"
-    return f"epoch {one.epoch:,}, batch {one.batch:,}, {when}: {cycle}"
+    iteration = f"{duration(one.wait_ns + one.step_ns)}, {duration(one.wait_ns)} of it waited"
+    return f"epoch {one.epoch:,}, batch {one.batch:,}, {when}: {iteration}"
 
 
 def span(ns: int) -> str:

@@ -21,16 +21,16 @@ from loadeval.errors import RunLogError
 from loadeval.runlog.histogram import BINS
 from loadeval.runlog.model import (
     UNKNOWN,
+    Aggregate,
     Block,
     Column,
     EpochEnd,
     Event,
     Excerpt,
+    GpuIdle,
     Header,
-    Pull,
+    Prefetch,
     Readings,
-    Starvation,
-    Tally,
     Values,
     Window,
 )
@@ -64,18 +64,20 @@ class RunEnd:
     batches: int
 
 
-Line = Header | Block | Tally | EpochEnd | Pull | Window | Readings | Starvation | Event | RunEnd
+Line = (
+    Header | Block | Aggregate | EpochEnd | Prefetch | Window | Readings | GpuIdle | Event | RunEnd
+)
 
 KINDS: dict[str, type[Line]] = {
     "header": Header,
     "block": Block,
     "excerpt": Excerpt,
-    "tally": Tally,
+    "aggregate": Aggregate,
     "epoch": EpochEnd,
-    "pull": Pull,
+    "prefetch": Prefetch,
     "window": Window,
     "readings": Readings,
-    "starvation": Starvation,
+    "gpu_idle": GpuIdle,
     "event": Event,
     "end": RunEnd,
 }
@@ -87,7 +89,7 @@ def encode(line: Line) -> Fields:
     fields: Fields = {"type": LINE_TYPES[type(line)]}
     if isinstance(line, Header):
         return fields | _header_to_json(line)
-    if isinstance(line, Block | Tally | Readings | Starvation):
+    if isinstance(line, Block | Aggregate | Readings | GpuIdle):
         names = [field.name for field in dataclasses.fields(line)]
         return fields | {name: _to_json(getattr(line, name)) for name in names}
     return fields | dataclasses.asdict(line)
@@ -188,29 +190,31 @@ def _decode_excerpt(fields: Fields) -> Excerpt:
     return block.numbered(batch)
 
 
-def _decode_tally(fields: Fields) -> Tally:
+def _decode_aggregate(fields: Fields) -> Aggregate:
     names = ("wait_bins", "wait_counts", "step_bins", "step_counts")
-    plain = _plain_fields(Tally, fields, names)
+    plain = _plain_fields(Aggregate, fields, names)
     for name in names:
         plain[name] = _column_from_json(name, fields[name], gaps=False, optional=False)
-    tally = Tally(**plain)
-    _check_tally(tally)
-    return tally
+    aggregate = Aggregate(**plain)
+    _check_aggregate(aggregate)
+    return aggregate
 
 
-def _check_tally(tally: Tally) -> None:
-    """Raises RunLogError when what `tally` says does not fit together."""
-    if not tally.batches:
-        raise unexpected("batches", tally.batches, "a whole number, 1 or more")
-    if tally.step_ns is None and tally.batches > 1:
+def _check_aggregate(aggregate: Aggregate) -> None:
+    """Raises RunLogError when what `aggregate` says does not fit together."""
+    if not aggregate.batches:
+        raise unexpected("batches", aggregate.batches, "a whole number, 1 or more")
+    if aggregate.step_ns is None and aggregate.batches > 1:
         raise unexpected("step_ns", None, "the sum over several batches")
-    if not tally.first <= tally.slowest_batch < tally.first + tally.batches:
-        raise unexpected("slowest_batch", tally.slowest_batch, "the number of one of its batches")
-    if tally.shortest_wait_ns > tally.longest_wait_ns:
-        raise unexpected("shortest_wait_ns", tally.shortest_wait_ns, "at most the longest")
-    _check_bins("wait", tally.wait_bins, tally.wait_counts, tally.batches)
-    steps = 0 if tally.step_ns is None else tally.batches
-    _check_bins("step", tally.step_bins, tally.step_counts, steps)
+    if not aggregate.first <= aggregate.slowest_batch < aggregate.first + aggregate.batches:
+        raise unexpected(
+            "slowest_batch", aggregate.slowest_batch, "the number of one of its batches"
+        )
+    if aggregate.shortest_wait_ns > aggregate.longest_wait_ns:
+        raise unexpected("shortest_wait_ns", aggregate.shortest_wait_ns, "at most the longest")
+    _check_bins("wait", aggregate.wait_bins, aggregate.wait_counts, aggregate.batches)
+    steps = 0 if aggregate.step_ns is None else aggregate.batches
+    _check_bins("step", aggregate.step_bins, aggregate.step_counts, steps)
 
 
 def _check_bins(what: str, bins: Column, counts: Column, batches: int) -> None:
@@ -237,19 +241,19 @@ def _decode_readings(fields: Fields) -> Readings:
     return Readings(**plain, time_ns=time_ns, values=values)
 
 
-def _decode_starvation(fields: Fields) -> Starvation:
-    plain = _plain_fields(Starvation, fields, ("starved_ns",))
-    starved_ns = _column_from_json("starved_ns", fields["starved_ns"], gaps=True, optional=False)
-    return Starvation(**plain, starved_ns=starved_ns)
+def _decode_gpu_idle(fields: Fields) -> GpuIdle:
+    plain = _plain_fields(GpuIdle, fields, ("gpu_idle_ns",))
+    gpu_idle_ns = _column_from_json("gpu_idle_ns", fields["gpu_idle_ns"], gaps=True, optional=False)
+    return GpuIdle(**plain, gpu_idle_ns=gpu_idle_ns)
 
 
 DECODERS: dict[Any, Callable[[Fields], Line]] = {
     Header: _decode_header,
     Block: _decode_block,
     Excerpt: _decode_excerpt,
-    Tally: _decode_tally,
+    Aggregate: _decode_aggregate,
     Readings: _decode_readings,
-    Starvation: _decode_starvation,
+    GpuIdle: _decode_gpu_idle,
 }
 """Kinds of lines that have more than plain fields."""
 
@@ -394,13 +398,13 @@ class LineValidator:
         self._begun = True
         if isinstance(line, Header):
             self._check_header(line)
-        elif isinstance(line, Tally):
-            self._check_tally(line)
+        elif isinstance(line, Aggregate):
+            self._check_aggregate(line)
         elif isinstance(line, Block):
             self._check_block(line)
         elif isinstance(line, EpochEnd):
             self._check_epoch_end(line)
-        elif isinstance(line, Pull | Window):
+        elif isinstance(line, Prefetch | Window):
             self._check_epoch(line.epoch)
         elif isinstance(line, RunEnd):
             self._check_run_end(line)
@@ -413,24 +417,24 @@ class LineValidator:
                 "expected"
             )
 
-    def _check_tally(self, tally: Tally) -> None:
-        self._check_epoch(tally.epoch)
+    def _check_aggregate(self, aggregate: Aggregate) -> None:
+        self._check_epoch(aggregate.epoch)
         if self._every == 1:
-            raise RunLogError("is a tally, where blocks of all batches were expected")
-        first, request_ns = self._tallied.get(tally.epoch, (0, 0))
-        if tally.first != first:
+            raise RunLogError("is an aggregate, where blocks of all batches were expected")
+        first, request_ns = self._tallied.get(aggregate.epoch, (0, 0))
+        if aggregate.first != first:
             raise RunLogError(
-                f"begins with batch {tally.first} of its epoch, where number {first} was expected: "
+                f"begins with batch {aggregate.first} of its epoch, where number {first} was expected: "
                 "lines were lost or added"
             )
-        if tally.request_ns < request_ns:
+        if aggregate.request_ns < request_ns:
             raise RunLogError(BACKWARDS)
-        self._tallied[tally.epoch] = (first + tally.batches, tally.end_ns)
-        self._batches += tally.batches
+        self._tallied[aggregate.epoch] = (first + aggregate.batches, aggregate.end_ns)
+        self._batches += aggregate.batches
 
     def _check_excerpt(self, block: Block) -> None:
         if isinstance(block, Excerpt) is (self._every == 1):
-            kinds = "excerpts and tallies" if self._every > 1 else "blocks of all batches"
+            kinds = "excerpts and aggregates" if self._every > 1 else "blocks of all batches"
             raise RunLogError(f"is of another kind than its log, where {kinds} were expected")
         if not isinstance(block, Excerpt):
             return

@@ -30,7 +30,7 @@ SECOND_NS = 1_000_000_000
 LONGEST_S = 1e9
 """32 years: more is no time that a batch took."""
 STEPS_ARE_MEANS = (
-    "every step is the mean over its epoch, the loader's start-up included: DALI's file has the "
+    "every step is the mean over its epoch, the loader's epoch start included: DALI's file has the "
     "time of the whole epoch, and of the waits"
 )
 NO_STEPS = (

@@ -141,7 +141,7 @@ class Steps:
     """Every batch of a run, in columns of equal length; UNKNOWN is -1.
 
     `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair. The last step of an
-    epoch that was broken off is UNKNOWN. `starved_ns` is how long the device had nothing to do
+    epoch that was broken off is UNKNOWN. `gpu_idle_ns` is how long the device had nothing to do
     while the batch was waited for; UNKNOWN where there was no device whose clock could tell.
     `batch` is each one's number in its epoch, from 0: by default they follow on one another.
     """
@@ -154,7 +154,7 @@ class Steps:
     step_ns: Column
     samples: Column
     nbytes: Column
-    starved_ns: Column
+    gpu_idle_ns: Column
     batch: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
@@ -169,7 +169,7 @@ class Steps:
         cls,
         blocks: Sequence[Block],
         ends: Iterable[EpochEnd],
-        starvations: Iterable[Starvation] = (),
+        gpu_idle: Iterable[GpuIdle] = (),
     ) -> Steps:
         """Join `blocks`, epoch by epoch, and close each step that the next request closes."""
         blocks = sorted(blocks, key=lambda block: block.epoch)
@@ -186,14 +186,14 @@ class Steps:
             step_ns=_concatenated([block.step_ns for block in blocks]),
             samples=_concatenated([block.samples for block in blocks]),
             nbytes=_concatenated([block.nbytes for block in blocks]),
-            starved_ns=np.full(sum(lengths), UNKNOWN),
+            gpu_idle_ns=np.full(sum(lengths), UNKNOWN),
         )
         excerpts = np.repeat([isinstance(block, Excerpt) for block in blocks], lengths) == 1
         steps.batch[excerpts] = _concatenated(
             [one.batch for one in blocks if isinstance(one, Excerpt)]
         )
         steps._close(ends, ~excerpts)
-        steps._starve(starvations)
+        steps._fill_gpu_idle(gpu_idle)
         return steps
 
     def blocks(self) -> list[Block]:
@@ -204,12 +204,12 @@ class Steps:
         """The same, each batch with its number: for a run in which not all were kept."""
         return [self._block(rows).numbered(self.batch[rows]) for rows in self._spans()]
 
-    def starvations(self) -> Iterator[Starvation]:
+    def gpu_idle(self) -> Iterator[GpuIdle]:
         """What is known of the device's starving, as a line for each epoch."""
         for epoch in np.unique(self.epoch).tolist():
-            starved_ns = self.starved_ns[self.epoch == epoch]
-            if (starved_ns != UNKNOWN).any():
-                yield Starvation(epoch, 0, starved_ns)
+            gpu_idle_ns = self.gpu_idle_ns[self.epoch == epoch]
+            if (gpu_idle_ns != UNKNOWN).any():
+                yield GpuIdle(epoch, 0, gpu_idle_ns)
 
     def _spans(self) -> list[slice]:
         differences = np.diff(self.epoch) | np.diff(self.arm) | np.diff(self.pair)
@@ -240,21 +240,21 @@ class Steps:
         still_open = rows & (self.step_ns == UNKNOWN) & known
         self.step_ns[still_open] = (next_ns - self.request_ns - self.wait_ns)[still_open]
 
-    def _starve(self, starvations: Iterable[Starvation]) -> None:
-        for found in starvations:
+    def _fill_gpu_idle(self, gpu_idle: Iterable[GpuIdle]) -> None:
+        for found in gpu_idle:
             (rows,) = np.nonzero((self.epoch == found.epoch) & (self.batch >= found.first))
             count = min(len(rows), len(found))  # of a killed process, batches may be missing
-            self.starved_ns[rows[:count]] = found.starved_ns[:count]
+            self.gpu_idle_ns[rows[:count]] = found.gpu_idle_ns[:count]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Tally:
+class Aggregate:
     """Totals over `batches` consecutive batches of one epoch, from number `first` on.
 
     `request_ns`, since the run's start, is when the first of them was asked for. `wait_ns`,
     `step_ns`, `samples` and `nbytes` are sums; None is "not known of each of them". One whose
-    step is not known is alone in its tally. `slowest_batch` is the number of the one with the
-    longest cycle, whose own times follow. The histograms have the bins of `runlog.histogram`
+    step is not known is alone in its aggregate. `slowest_batch` is the number of the one with the
+    longest iteration, whose own times follow. The histograms have the bins of `runlog.histogram`
     that are not empty, ascending, and how many waits or steps are in each.
     """
 
@@ -300,7 +300,7 @@ class EpochEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Pull:
+class Prefetch:
     """Batches that an alternating run took back to back, without handing them out.
 
     The last `timed` of the `batches`, those that the loader had not prefetched, took
@@ -352,18 +352,18 @@ class Readings:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Starvation:
+class GpuIdle:
     """How long the device had nothing to do before batches of an epoch, by its own clock.
 
-    `starved_ns` has a value for each batch from number `first` of the epoch on; UNKNOWN is -1.
+    `gpu_idle_ns` has a value for each batch from number `first` of the epoch on; UNKNOWN is -1.
     """
 
     epoch: int
     first: int
-    starved_ns: Column
+    gpu_idle_ns: Column
 
     def __len__(self) -> int:
-        return len(self.starved_ns)
+        return len(self.gpu_idle_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -380,7 +380,7 @@ class Run:
 
     `closed` tells whether the run said that it ended; `notes` is what reading it brought up.
     `path` is the file it was read from, None for a run that is held in memory. Where the header
-    says that every N-th batch was kept, `steps` has those alone, and `tallies` the totals of all;
+    says that every N-th batch was kept, `steps` has those alone, and `aggregates` the totals of all;
     else there are none.
     """
 
@@ -389,18 +389,18 @@ class Run:
     ends: tuple[EpochEnd, ...] = ()
     events: tuple[Event, ...] = ()
     readings: tuple[Readings, ...] = ()
-    pulls: tuple[Pull, ...] = ()
+    prefetches: tuple[Prefetch, ...] = ()
     windows: tuple[Window, ...] = ()
     closed: bool = False
     notes: tuple[str, ...] = ()
     path: Path | None = None
-    tallies: tuple[Tally, ...] = ()
+    aggregates: tuple[Aggregate, ...] = ()
 
     @property
     def batches(self) -> int:
         """How many batches were served, as far as they are recorded."""
         if self.header.every > 1:
-            return sum(tally.batches for tally in self.tallies)
+            return sum(aggregate.batches for aggregate in self.aggregates)
         return len(self.steps)
 
     def __repr__(self) -> str:

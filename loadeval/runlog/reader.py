@@ -14,16 +14,16 @@ from loadeval.runlog.codec import Line, LineValidator, decode
 from loadeval.runlog.dali import is_dali, run_from_dali
 from loadeval.runlog.histogram import PARTS
 from loadeval.runlog.model import (
+    Aggregate,
     Block,
     EpochEnd,
     Event,
+    GpuIdle,
     Header,
-    Pull,
+    Prefetch,
     Readings,
     Run,
-    Starvation,
     Steps,
-    Tally,
     Window,
     join_readings,
 )
@@ -98,12 +98,12 @@ class Assembly:
         self.unit = unit
         self.header: Header | None = None
         self.blocks: list[Block] = []
-        self.tallies: list[Tally] = []
+        self.aggregates: list[Aggregate] = []
         self.ends: list[EpochEnd] = []
-        self.pulls: list[Pull] = []
+        self.prefetches: list[Prefetch] = []
         self.windows: list[Window] = []
         self.readings: list[Readings] = []
-        self.starvations: list[Starvation] = []
+        self.gpu_idle: list[GpuIdle] = []
         self.events: list[Event] = []
         self.notes: list[str] = []
         self.closed = False
@@ -158,18 +158,18 @@ class Assembly:
             self.header = line
         elif isinstance(line, Block):
             self.blocks.append(line)
-        elif isinstance(line, Tally):
-            self.tallies.append(line)
+        elif isinstance(line, Aggregate):
+            self.aggregates.append(line)
         elif isinstance(line, EpochEnd):
             self.ends.append(line)
-        elif isinstance(line, Pull):
-            self.pulls.append(line)
+        elif isinstance(line, Prefetch):
+            self.prefetches.append(line)
         elif isinstance(line, Window):
             self.windows.append(line)
         elif isinstance(line, Readings):
             self.readings.append(line)
-        elif isinstance(line, Starvation):
-            self.starvations.append(line)
+        elif isinstance(line, GpuIdle):
+            self.gpu_idle.append(line)
         elif isinstance(line, Event):
             self.events.append(line)
         else:
@@ -186,16 +186,16 @@ class Assembly:
         stopped = [NO_END] if self._stopped_short() else []
         return Run(
             header=self.header,
-            steps=Steps.from_blocks(self.blocks, self.ends, self.starvations),
+            steps=Steps.from_blocks(self.blocks, self.ends, self.gpu_idle),
             ends=tuple(self.ends),
-            pulls=tuple(self.pulls),
+            prefetches=tuple(self.prefetches),
             windows=tuple(self.windows),
             readings=join_readings(self.readings),
             events=tuple(self.events),
             closed=self.closed,
             notes=(*thinned, *self.notes, *stopped),
             path=self.path,
-            tallies=tuple(self.tallies),
+            aggregates=tuple(self.aggregates),
         )
 
     def _stopped_short(self) -> bool:

@@ -77,10 +77,10 @@ def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
     lines: list[Line] = [
         run.header,
         *(run.steps.blocks() if run.header.every == 1 else run.steps.excerpts()),
-        *run.tallies,
-        *run.pulls,
+        *run.aggregates,
+        *run.prefetches,
         *run.windows,
-        *run.steps.starvations(),
+        *run.steps.gpu_idle(),
         *run.ends,
         *run.readings,
         *run.events,
@@ -125,7 +125,7 @@ class _Total(NamedTuple):
 
 
 def _total(run: Run) -> _Total:
-    wait_ns, step_ns, tallies = run.steps.wait_ns, run.steps.step_ns, run.tallies
+    wait_ns, step_ns, aggregates = run.steps.wait_ns, run.steps.step_ns, run.aggregates
     if run.header.every == 1:
         known = step_ns != UNKNOWN
         sums = (len(wait_ns), int(wait_ns.sum()), int(step_ns[known].sum()))
@@ -133,10 +133,10 @@ def _total(run: Run) -> _Total:
         return _Total(*sums, *map(int, extremes))
     return _Total(
         run.batches,
-        sum(tally.wait_ns for tally in tallies),
-        sum(tally.step_ns or 0 for tally in tallies),
-        min((tally.shortest_wait_ns for tally in tallies), default=0),
-        max((tally.longest_wait_ns for tally in tallies), default=0),
+        sum(aggregate.wait_ns for aggregate in aggregates),
+        sum(aggregate.step_ns or 0 for aggregate in aggregates),
+        min((aggregate.shortest_wait_ns for aggregate in aggregates), default=0),
+        max((aggregate.longest_wait_ns for aggregate in aggregates), default=0),
     )
 
 

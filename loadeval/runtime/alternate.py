@@ -11,7 +11,7 @@ from functools import partial
 from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
-from loadeval.runlog.model import Pull, Window
+from loadeval.runlog.model import Prefetch, Window
 from loadeval.runtime.loop import Stage, going_on
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def block_for(prefetch_depth: int) -> int:
 class Progress:
     """Goes through `schedule`, until it ends, `batches` were served, or `enough` says so.
 
-    `enough` is asked after each pair, with the mean cycles of each pair's real and ideal block;
+    `enough` is asked after each pair, with the mean iterations of each pair's real and ideal block;
     it may be taken away.
     """
 
@@ -82,7 +82,7 @@ class Progress:
         self._served = 0
         self._counted = 0
         self._elapsed_ns = 0
-        self._cycles_ns: dict[Arm, list[float]] = {"real": [], "ideal": []}
+        self._iterations_ns: dict[Arm, list[float]] = {"real": [], "ideal": []}
         self.block = next(schedule, None)
 
     @property
@@ -102,7 +102,7 @@ class Progress:
         block = self.block
         if block is None or self._counted < block.counted:
             return
-        self._cycles_ns[block.arm].append(self._elapsed_ns / self._counted)
+        self._iterations_ns[block.arm].append(self._elapsed_ns / self._counted)
         self._counted = self._elapsed_ns = 0
         following = next(self._schedule, None)
         pair_is_over = following is None or following.pair != block.pair
@@ -111,7 +111,7 @@ class Progress:
     def _spent(self) -> bool:
         if self._batches is not None and self._served >= self._batches:
             return True
-        return self.enough is not None and self.enough(*self._cycles_ns.values())
+        return self.enough is not None and self.enough(*self._iterations_ns.values())
 
 
 REORDERED = (
@@ -159,7 +159,7 @@ class Alternation:
         """CPU time of the workers so far; None where there can be none, or it is unreadable."""
         return None if self.activity is None else self.activity.workers_cpu_ns()
 
-    def wait_until_idle(self, prefetched: Pull) -> None:
+    def wait_until_idle(self, prefetched: Prefetch) -> None:
         """Wait until the loader has filled its queue, for twice the time that it should take."""
         if self.activity is not None:
             each_s = prefetched.elapsed_ns / prefetched.timed / 1e9 if prefetched.timed else 0.0
@@ -198,7 +198,7 @@ class AlternatingEpoch:
         self._over = False
 
     def stages(self, epoch: int) -> Generator[Stage, None, None]:
-        """See Plan. The epoch's first batch, its start-up, belongs to no block."""
+        """See Plan. The epoch's first batch, its epoch start, belongs to no block."""
         self._epoch = epoch
         progress = self._shared.progress
         self.asked_ns = self._shared.clock() - self._opened_ns
@@ -296,7 +296,7 @@ class AlternatingEpoch:
 
 
 def _with_held_before_errors(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
-    # No method: a cycle would keep the loader's workers alive after an epoch was broken off.
+    # No method: an iteration would keep the loader's workers alive after an epoch was broken off.
     return going_on(partial(_until_error, source, held))
 
 
@@ -320,7 +320,7 @@ class Prefetched:
     `full` that more of them would not have fitted.
     """
 
-    fact: Pull
+    fact: Prefetch
     error: Exception | None = None
     exhausted: bool = False
     full: bool = False
@@ -396,7 +396,7 @@ class Prefetcher:
                 ends["full"] = True
         known = samples if timed and samples >= 0 else None
         return Prefetched(
-            Pull(pair, epoch, prefetched, timed, elapsed_ns, known, longest_ns), **ends
+            Prefetch(pair, epoch, prefetched, timed, elapsed_ns, known, longest_ns), **ends
         )
 
 

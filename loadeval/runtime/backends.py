@@ -130,7 +130,7 @@ class Source:
 
     def _ready_batches(self) -> int | None:
         if isinstance(self._adapter, FactoryAdapter):
-            return 0  # each one fills its queue in the start-up of its epoch
+            return 0  # each one fills its queue in the epoch start of its epoch
         with _quietly():
             return self._adapter.describe(self._loader).ready_batches
 
@@ -361,7 +361,7 @@ def _check_something_counts(fruitless: int, block: PlannedBlock) -> None:
     if fruitless == MOST_FRUITLESS:
         raise UsageError(
             f"nothing could be counted in {MOST_FRUITLESS} epochs, which are over with their "
-            f"start-up and a warm-up of {block.warmup} batches; expected longer epochs"
+            f"epoch start and a warm-up of {block.warmup} batches; expected longer epochs"
         )
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.runlog.model import Starvation
+from loadeval.runlog.model import GpuIdle
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -68,7 +68,7 @@ class GpuIdleTimer:
         """Whether all of an epoch that has ended was read."""
         return self.ended and not self._passing
 
-    def take(self) -> Starvation | None:
+    def take(self) -> GpuIdle | None:
         """Of the batches that the device has passed since the last time; None if there are none."""
         found = []
         passing = self._passing
@@ -77,7 +77,7 @@ class GpuIdleTimer:
             found.append(round(asked.elapsed_time(delivered) * MS_NS))
             self._spare += (asked, delivered)
         first, self._read = self._read, self._read + len(found)
-        return Starvation(self._epoch, first, np.array(found, np.int64)) if found else None
+        return GpuIdle(self._epoch, first, np.array(found, np.int64)) if found else None
 
     def wait(self) -> None:
         """Wait until the device has passed all of them."""

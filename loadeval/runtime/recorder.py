@@ -18,13 +18,13 @@ from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event
 from loadeval.runlog.reader import Assembly
 from loadeval.runtime.cuda import GpuIdleTimer, timing_events
 from loadeval.runtime.metrics_thread import NO_PROBES, BackgroundThreads, MetricsReader
-from loadeval.runtime.thinning import Thinning, starvation_of
+from loadeval.runtime.thinning import Thinning, gpu_idle_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from loadeval.runlog.codec import Line
-    from loadeval.runlog.model import Arm, Cause, Column, Header, Pull, Run, Tally, Window
+    from loadeval.runlog.model import Aggregate, Arm, Cause, Column, Header, Prefetch, Run, Window
     from loadeval.runlog.writer import RunLog
     from loadeval.runtime.counting import Count
     from loadeval.runtime.metrics_thread import Probes
@@ -119,7 +119,7 @@ class Recorder:
         """Have the probes read now, at the edge of a block."""
         self._metrics.mark()
 
-    def keep(self, fact: Pull | Window | Event) -> None:
+    def keep(self, fact: Prefetch | Window | Event) -> None:
         """Record what happened at the edge of a block."""
         with self._locked():
             if not self.closed:
@@ -261,7 +261,7 @@ class Recorder:
         for gpu_idle in list(self._gpu_idle_timers):
             found = gpu_idle.take()
             if found is not None:
-                found = starvation_of(found, self.header.every)
+                found = gpu_idle_of(found, self.header.every)
             if found is not None:
                 self._keep(found)
             if gpu_idle.done:
@@ -382,11 +382,11 @@ class OpenEpoch:
             self.chunks.popleft()
         return blocks
 
-    def kept_of(self, block: Block) -> Sequence[Block | Tally]:
+    def kept_of(self, block: Block) -> Sequence[Block | Aggregate]:
         """What is to be kept now that `block` was taken: by default that."""
         return [block] if self.thinning is None else self.thinning.take(block)
 
-    def rest(self, request_ns: int | None) -> Sequence[Block | Tally]:
+    def rest(self, request_ns: int | None) -> Sequence[Block | Aggregate]:
         """What is to be kept besides if the epoch ends now: see Thinning."""
         return [] if self.thinning is None else self.thinning.rest(request_ns)
 

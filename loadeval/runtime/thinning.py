@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.runlog.histogram import BINS, counted
-from loadeval.runlog.model import UNKNOWN, Starvation, Tally
+from loadeval.runlog.model import UNKNOWN, Aggregate, GpuIdle
 
 if TYPE_CHECKING:
     from loadeval.runlog.model import Block, Column, Excerpt
@@ -20,7 +20,7 @@ SHORTEST_NS = SECOND_NS
 USUAL_NS = 60 * SECOND_NS
 EARLY_PART = 10
 LATE_PART = 1000
-"""A tally covers a tenth of the run so far, 1 s at least and 1 min at most, and later a thousandth.
+"""An aggregate covers a tenth of the run so far, 1 s at least and 1 min at most, and later a thousandth.
 
 So there are some fifty in the first ten minutes, then one a minute for seventeen hours, and after
 three months six thousand in all.
@@ -28,14 +28,14 @@ three months six thousand in all.
 
 
 def longest_ns(now_ns: int) -> int:
-    """For how long a tally goes on, `now_ns` after the beginning of its run."""
+    """For how long an aggregate goes on, `now_ns` after the beginning of its run."""
     return max(SHORTEST_NS, min(now_ns // EARLY_PART, USUAL_NS), now_ns // LATE_PART)
 
 
 class Thinning:
     """One epoch: its batches go in, and what is kept of them comes out.
 
-    The last batch is held back until the next request tells how long its step took. No tally
+    The last batch is held back until the next request tells how long its step took. No aggregate
     has batches of the warm-up and of the steady part.
     """
 
@@ -46,13 +46,13 @@ class Thinning:
         self._held: Block | None = None
         self._next = 0
 
-    def take(self, block: Block) -> list[Excerpt | Tally]:
+    def take(self, block: Block) -> list[Excerpt | Aggregate]:
         """What is to be kept now that `block` has come, the batches after those before."""
         rows = block if self._held is None else joined(self._held, block)
         self._held = rows.part(slice(-1, None))
         return self._add(rows.with_steps().part(slice(-1)))
 
-    def rest(self, request_ns: int | None) -> list[Excerpt | Tally]:
+    def rest(self, request_ns: int | None) -> list[Excerpt | Aggregate]:
         """What is to be kept besides if the epoch ends now; this stays as it is.
 
         `request_ns` is the request that got no batch, which ended the last step; None where
@@ -60,7 +60,7 @@ class Thinning:
         """
         return deepcopy(self).end(request_ns)
 
-    def end(self, request_ns: int | None) -> list[Excerpt | Tally]:
+    def end(self, request_ns: int | None) -> list[Excerpt | Aggregate]:
         """As `rest`, once and for all."""
         held = self._held
         if held is None:
@@ -68,14 +68,14 @@ class Thinning:
         if request_ns is not None:
             step_ns = request_ns - held.request_ns - held.wait_ns
             return [*self._add(replace(held, step_ns=step_ns)), *self._cut()]
-        lines: list[Excerpt | Tally] = [*self._kept(held, self._next), *self._cut()]
+        lines: list[Excerpt | Aggregate] = [*self._kept(held, self._next), *self._cut()]
         self._totals.add(held)
         return [*lines, *self._cut()]
 
-    def _add(self, rows: Block) -> list[Excerpt | Tally]:
+    def _add(self, rows: Block) -> list[Excerpt | Aggregate]:
         """Rows whose steps are known."""
         first, self._next = self._next, self._next + len(rows)
-        lines: list[Excerpt | Tally] = [*self._kept(rows, first)]
+        lines: list[Excerpt | Aggregate] = [*self._kept(rows, first)]
         settled = min(max(self._warmup - first, 0), len(rows))
         for start, stop in pairwise((0, settled, len(rows))):
             if start < stop:
@@ -85,12 +85,12 @@ class Thinning:
                     lines += self._cut()
         return lines
 
-    def _cut(self) -> list[Tally]:
+    def _cut(self) -> list[Aggregate]:
         """What was added up since the last time, if anything."""
-        tally = self._totals.tally()
-        if tally is not None:
-            self._totals = Totals(tally.epoch, tally.first + tally.batches)
-        return [] if tally is None else [tally]
+        aggregate = self._totals.aggregate()
+        if aggregate is not None:
+            self._totals = Totals(aggregate.epoch, aggregate.first + aggregate.batches)
+        return [] if aggregate is None else [aggregate]
 
     def _kept(self, rows: Block, first: int) -> list[Excerpt]:
         batch = first + np.arange(len(rows))
@@ -110,13 +110,13 @@ def joined(one: Block, other: Block) -> Block:
     )
 
 
-def starvation_of(found: Starvation, every: int) -> Starvation | None:
+def gpu_idle_of(found: GpuIdle, every: int) -> GpuIdle | None:
     """What of `found` is known of one batch in `every`: `first` and those that follow in steps."""
     skipped = -found.first % every
-    starved_ns = found.starved_ns[skipped::every]
-    if not len(starved_ns) or (starved_ns == UNKNOWN).all():
+    gpu_idle_ns = found.gpu_idle_ns[skipped::every]
+    if not len(gpu_idle_ns) or (gpu_idle_ns == UNKNOWN).all():
         return None
-    return Starvation(found.epoch, found.first + skipped, starved_ns)
+    return GpuIdle(found.epoch, found.first + skipped, gpu_idle_ns)
 
 
 class Totals:
@@ -155,13 +155,13 @@ class Totals:
         last = rows.request_ns[-1] + rows.wait_ns[-1] + max(rows.step_ns[-1], 0)
         self.end_ns = int(last)
 
-    def tally(self) -> Tally | None:
-        """The tally of what was added; None where nothing was."""
+    def aggregate(self) -> Aggregate | None:
+        """The aggregate of what was added; None where nothing was."""
         slowest = self._slowest
         if slowest is None:
             return None
         slowest_step_ns = int(slowest.step_ns[0])
-        return Tally(
+        return Aggregate(
             epoch=self.epoch,
             first=self.first,
             batches=self.batches,
@@ -186,10 +186,10 @@ class Totals:
             self.request_ns, self._shortest_ns = int(rows.request_ns[0]), shortest_ns
         self._shortest_ns = min(self._shortest_ns, shortest_ns)
         self._longest_ns = max(self._longest_ns, longest_ns)
-        cycle_ns = rows.wait_ns + rows.step_ns
-        row = int(cycle_ns.argmax())
+        iteration_ns = rows.wait_ns + rows.step_ns
+        row = int(iteration_ns.argmax())
         slowest = self._slowest
-        if slowest is None or cycle_ns[row] > slowest.wait_ns[0] + slowest.step_ns[0]:
+        if slowest is None or iteration_ns[row] > slowest.wait_ns[0] + slowest.step_ns[0]:
             self._slowest = rows.part(slice(row, row + 1))
             self._slowest_batch = self.first + self.batches + row
 
@@ -200,6 +200,6 @@ def _added(total: int | None, column: Column) -> int | None:
 
 
 def _filled(what: str, counts: Column) -> dict[str, Column]:
-    """The bins that are not empty, as fields of a Tally."""
+    """The bins that are not empty, as fields of a Aggregate."""
     bins = np.flatnonzero(counts)
     return {f"{what}_bins": bins, f"{what}_counts": counts[bins]}

@@ -12,7 +12,7 @@ from nvidia.dali.plugin.pytorch import (
 )
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.analysis.summary import startups
+from loadeval.analysis.summary import epoch_starts
 from loadeval.testing import AdapterContract
 from loadeval_adapters.dali import DALIAdapter
 from tests.adapters.dali_iterators import iterator, trained
@@ -120,21 +120,21 @@ def test_several_pipelines_are_described_together(dali_pipeline: Make) -> None:
 
 
 def test_the_constructors_batch_is_no_free_load(dali_pipeline: Make) -> None:
-    """The batch that DALI prepared beforehand is told, and its epoch has no start-up."""
+    """The batch that DALI prepared beforehand is told, and its epoch has no epoch start."""
     evaluator = LoaderEvaluator(iterator(dali_pipeline()))
     trained(evaluator, epochs=3)
     run = evaluator.recorded()
     assert run.header.loader.ready_batches == 1
-    assert len(startups(run)) == 2
+    assert len(epoch_starts(run)) == 2
 
 
 def test_nothing_is_ready_where_nothing_was_prepared(dali_pipeline: Make) -> None:
-    """With `prepare_first_batch=False` the first start-up is measured."""
+    """With `prepare_first_batch=False` the first epoch start is measured."""
     evaluator = LoaderEvaluator(iterator(dali_pipeline(), prepare_first_batch=False))
     trained(evaluator, epochs=1)
     run = evaluator.recorded()
     assert run.header.loader.ready_batches == 0
-    assert len(startups(run)) == 1
+    assert len(epoch_starts(run)) == 1
 
 
 @pytest.mark.parametrize(

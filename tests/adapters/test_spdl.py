@@ -188,4 +188,4 @@ def test_an_alternating_run_serves_every_batch_once() -> None:
     expected = sorted(batch["names"] for batch in loader)
     evaluator = LoaderEvaluator(loader, mode="alternate")
     assert sorted(batch["names"] for batch in evaluator) == expected
-    assert len(evaluator.recorded().pulls) > 0
+    assert len(evaluator.recorded().prefetches) > 0

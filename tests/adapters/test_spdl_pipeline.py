@@ -182,4 +182,4 @@ def test_an_alternating_run_serves_every_batch_once() -> None:
     evaluator = LoaderEvaluator(pipeline(files), mode="alternate")
     served = [batch["names"] for batch in evaluator]
     assert sorted(served) == sorted(expected)
-    assert len(evaluator.recorded().pulls) > 0
+    assert len(evaluator.recorded().prefetches) > 0

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.alone import NO_CPU, NO_INTERVAL, NO_PULL, NO_SAMPLES, SWALLOWED
+from loadeval.analysis.alone import NO_CPU, NO_INTERVAL, NO_PREFETCH, NO_SAMPLES, SWALLOWED
 from loadeval.analysis.headroom import compare, headroom
 from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
@@ -19,7 +19,7 @@ from loadeval.runlog.model import (
     EpochEnd,
     Header,
     LoaderInfo,
-    Pull,
+    Prefetch,
     Run,
     Steps,
     Window,
@@ -83,12 +83,12 @@ def windows(cpu_ms: float | None, number: int = 6, elapsed_ms: float = 400) -> t
     return tuple(Window(pair, 0, "ideal", int(elapsed_ms * MS), cpu_ns) for pair in range(number))
 
 
-def pulls(each_ms: float, samples: int | None = 32, timed: int = 8) -> tuple[Pull, ...]:
-    return (Pull(0, 0, 10, timed, int(each_ms * timed * MS), samples),)
+def prefetches(each_ms: float, samples: int | None = 32, timed: int = 8) -> tuple[Prefetch, ...]:
+    return (Prefetch(0, 0, 10, timed, int(each_ms * timed * MS), samples),)
 
 
-def pulled(longest_ms: float) -> tuple[Pull, ...]:
-    return (Pull(0, 0, 10, 8, 80 * MS, 32, int(longest_ms * MS)),)
+def prefetched(longest_ms: float) -> tuple[Prefetch, ...]:
+    return (Prefetch(0, 0, 10, 8, 80 * MS, 32, int(longest_ms * MS)),)
 
 
 def value(estimate: Estimate | None) -> float:
@@ -97,12 +97,12 @@ def value(estimate: Estimate | None) -> float:
 
 
 def test_only_what_counts_is_compared() -> None:
-    """Wash-out and start-up enter no figure."""
+    """Wash-out and epoch start enter no figure."""
     found = headroom(alternating(pairs()))
     assert (found.real_ns, found.ideal_ns) == (100 * MS, 50 * MS)
     assert value(found.speedup) == pytest.approx(2.0)
     assert value(found.waiting_ns) == 30 * MS
-    assert value(found.interference_ns) == 20 * MS
+    assert value(found.contention_ns) == 20 * MS
     assert value(found.lost_ns) == 50 * MS
     assert (found.pairs, found.real_batches, found.ideal_batches) == (6, 48, 48)
     assert (found.unit, found.samples_per_batch) == ("images", 4.0)
@@ -165,45 +165,51 @@ def test_arms_with_batches_of_other_sizes_are_compared_by_sample() -> None:
 def test_unknown_samples_are_told() -> None:
     """Batches are compared as they are, and that is said."""
     blocks = [*pairs(), served("real", 6, 8, 30, 70, -1), served("ideal", 6, 8, 0, 50)]
-    found = headroom(alternating(blocks, pulls=pulls(40)))
+    found = headroom(alternating(blocks, prefetches=prefetches(40)))
     assert found.samples_per_batch is None
     assert found.not_measured == (NO_SAMPLES,)
     assert found.loader_only_ns == 40 * MS
 
 
 def test_the_loader_alone_is_per_batch_of_the_real_arm() -> None:
-    """16 ms a sample are 64 ms a batch of four, and 1.28 ideal cycles."""
-    found = headroom(alternating(pairs(), pulls=pulls(32, samples=16)))
+    """16 ms a sample are 64 ms a batch of four, and 1.28 ideal iterations."""
+    found = headroom(alternating(pairs(), prefetches=prefetches(32, samples=16)))
     assert found.loader_only_ns == 64 * MS
     assert found.not_measured == ()
-    ahead = headroom(alternating(pairs(), QUEUED, pulls=pulls(32, samples=16)))
+    ahead = headroom(alternating(pairs(), QUEUED, prefetches=prefetches(32, samples=16)))
     assert ahead.required == pytest.approx(1.28)
 
 
 def test_no_speed_is_required_of_a_loader_that_works_in_turn() -> None:
     """Without workers its time is added to the step's, however short it is."""
-    found = headroom(alternating(pairs(), IN_PROCESS, pulls=pulls(32)))
+    found = headroom(alternating(pairs(), IN_PROCESS, prefetches=prefetches(32)))
     assert found.loader_only_ns == 32 * MS
     assert found.required is None
 
 
 @pytest.mark.parametrize("samples", [None, 0])
-def test_pulls_without_samples_go_by_batch(samples: int | None) -> None:
-    """Where a pull's samples are not known, or none, batches count as equal."""
-    found = headroom(alternating(pairs(), pulls=pulls(32, samples)))
+def test_prefetches_without_samples_go_by_batch(samples: int | None) -> None:
+    """Where a prefetch's samples are not known, or none, batches count as equal."""
+    found = headroom(alternating(pairs(), prefetches=prefetches(32, samples)))
     assert found.loader_only_ns == 32 * MS
 
 
 def test_a_loader_that_was_not_timed_alone_is_told() -> None:
-    """Because nothing was pulled, or all that was had been loaded before."""
+    """Because nothing was prefetched, or all that was had been loaded before."""
     found = headroom(alternating(pairs()))
-    assert (found.loader_only_ns, found.required, found.not_measured) == (None, None, (NO_PULL,))
-    assert headroom(alternating(pairs(), pulls=pulls(0, None, 0))).not_measured == (SWALLOWED,)
+    assert (found.loader_only_ns, found.required, found.not_measured) == (
+        None,
+        None,
+        (NO_PREFETCH,),
+    )
+    assert headroom(alternating(pairs(), prefetches=prefetches(0, None, 0))).not_measured == (
+        SWALLOWED,
+    )
 
 
 def test_unreadable_workers_are_told() -> None:
     """Whether workers rested is not known, unless there are none."""
-    more: dict[str, Any] = {"pulls": pulls(40)}
+    more: dict[str, Any] = {"prefetches": prefetches(40)}
     found = headroom(alternating(pairs(), QUEUED, windows=windows(None), **more))
     assert found.not_measured == (NO_CPU,)
     assert headroom(alternating(pairs(), QUEUED, **more)).not_measured == (NO_CPU,)
@@ -245,7 +251,7 @@ def test_few_batches_are_inconclusive() -> None:
     )
     assert "More pairs" in found.advice
     blocks = [served(arm, pair, 12, 1, 9) for pair in (0, 1) for arm in ("real", "ideal")]
-    two = headroom(alternating(blocks, pulls=pulls(1)))
+    two = headroom(alternating(blocks, prefetches=prefetches(1)))
     assert two.verdict == "inconclusive"
     assert "fewer than three pairs are whole" in two.reason
     assert two.not_measured == (NO_INTERVAL,)
@@ -310,16 +316,16 @@ def test_advice_goes_by_capacity(
     loader: LoaderInfo, alone: float, wait: float, real: float, said: str
 ) -> None:
     """A loader too slow on its own, or fast enough and late all the same, or in the way."""
-    found = headroom(alternating(pairs(wait=wait, real=real), loader, pulls=pulls(alone)))
+    found = headroom(alternating(pairs(wait=wait, real=real), loader, prefetches=prefetches(alone)))
     assert said in found.advice
     assert ("capacity is not the problem" in found.advice) is (loader is QUEUED and alone < 50)
 
 
 def test_whole_epochs_have_start_up_and_end() -> None:
-    """Start-up, batches and the wait at the end, over the epoch's batches in ideal cycles."""
+    """Epoch start, batches and the wait at the end, over the epoch's batches in ideal iterations."""
     run = alternating(pairs(), ends=(EpochEnd(0, "exhausted", 0, 100 * MS),))
     found = headroom(run)
-    assert found.startup_ns == 500 * MS
+    assert found.epoch_start_ns == 500 * MS
     assert found.epoch_speedup == pytest.approx((500 + 109 * 100 + 100) / (109 * 50))
 
 
@@ -331,9 +337,9 @@ def test_an_epoch_of_unknown_length_has_no_speedup() -> None:
     assert headroom(known).epoch_speedup == pytest.approx((500 + 1000) / 500)
 
 
-def test_an_epoch_that_starts_from_memory_tells_no_start_up() -> None:
-    """A batch that was pulled came without its wait."""
-    assert headroom(alternating(pairs()[3:])).startup_ns is None
+def test_an_epoch_that_starts_from_memory_tells_no_epoch_start() -> None:
+    """A batch that was prefetched came without its wait."""
+    assert headroom(alternating(pairs()[3:])).epoch_start_ns is None
 
 
 def test_start_up_that_costs_more_is_told() -> None:
@@ -373,13 +379,13 @@ def test_other_runs_are_no_alternating_ones() -> None:
 
 
 def test_the_summary_is_of_one_arm() -> None:
-    """By default the real one, and of what counts; start-up waits are the loader's own."""
+    """By default the real one, and of what counts; epoch start waits are the loader's own."""
     run = alternating(pairs())
-    assert summarise(run).cycle_ns == 100 * MS
-    assert summarise(run, "ideal").cycle_ns == 50 * MS
+    assert summarise(run).iteration_ns == 100 * MS
+    assert summarise(run, "ideal").iteration_ns == 50 * MS
     assert summarise(run, "ideal").steady_batches == 48
-    assert summarise(run).startup_ns == (500 * MS,)
-    assert summarise(alternating([served("ideal", 0, 3, 0, 50)])).cycle_ns == 50 * MS
+    assert summarise(run).epoch_start_ns == (500 * MS,)
+    assert summarise(alternating([served("ideal", 0, 3, 0, 50)])).iteration_ns == 50 * MS
     assert summarise(alternating([])).steady_batches == 0
 
 
@@ -392,16 +398,16 @@ def test_the_arm_of_another_run_may_be_asked_for() -> None:
 
 
 def stalled(longest_ms: float, blocks: list[Block] | None = None, depth: int = 0) -> Headroom:
-    """Six pairs that agree, 5% lost, and a wait of `longest_ms` in a pull."""
+    """Six pairs that agree, 5% lost, and a wait of `longest_ms` in a prefetch."""
     run = alternating(pairs(wait=5, real=100, ideal=100) if blocks is None else blocks)
     loader = replace(run.header.loader, prefetch_depth=depth)
     return headroom(
-        replace(run, header=replace(run.header, loader=loader), pulls=pulled(longest_ms))
+        replace(run, header=replace(run.header, loader=loader), prefetches=prefetched(longest_ms))
     )
 
 
 def test_a_stall_beside_the_counted_batches_widens_the_interval() -> None:
-    """By three such stalls among the counted ones; 48 batches of 105 ms, and 1 s in a pull."""
+    """By three such stalls among the counted ones; 48 batches of 105 ms, and 1 s in a prefetch."""
     speedup = stalled(1005).speedup
     assert speedup is not None
     assert speedup.low == pytest.approx(1.05)
@@ -426,8 +432,8 @@ def test_a_stall_that_could_not_matter_is_let_pass() -> None:
     assert "stalled" not in stalled(1005, counted).reason
 
 
-def test_a_stall_in_a_wash_out_is_seen() -> None:
-    """But not the first wait of one, which includes the pull, nor an epoch's start-up."""
+def test_a_stall_in_a_warm_up_is_seen() -> None:
+    """But not the first wait of one, which includes the prefetch, nor an epoch's epoch start."""
     first = [served("real", None, 1, 9000, 100), *pairs(wait=5, real=100, ideal=100)[1:]]
     assert stalled(0, first).verdict != "inconclusive"
     later = [*first, served("real", None, 1, 9000, 100), served("real", None, 1, 1005, 100)]

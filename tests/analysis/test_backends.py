@@ -10,9 +10,9 @@ import pytest
 
 from loadeval.analysis.backends import (
     BATCHES,
+    NO_EPOCH_START,
     NO_IDEAL,
     NO_PACE,
-    NO_STARTUP,
     BackendResult,
     Difference,
     comparison_of,
@@ -32,7 +32,7 @@ from loadeval.runlog.model import (
     Event,
     Header,
     LoaderInfo,
-    Pull,
+    Prefetch,
     Run,
     Steps,
 )
@@ -45,9 +45,9 @@ MS = 1_000_000
 IN_PROCESS = LoaderInfo("loader", workers=0)
 
 
-def block(arm: Any, number: int | None, cycle_ms: float, samples: int) -> Block:
+def block(arm: Any, number: int | None, iteration_ms: float, samples: int) -> Block:
     """Ten batches."""
-    step, zero = np.full(10, round(cycle_ms * MS)), np.zeros(10, np.int64)
+    step, zero = np.full(10, round(iteration_ms * MS)), np.zeros(10, np.int64)
     return Block(0, arm, zero, zero, step, np.full(10, samples), zero, number)
 
 
@@ -67,8 +67,8 @@ def turns(
         blocks += [block("real", number, real_ms, samples), block("ideal", number, 10, samples)]
     settings: dict[str, Any] = {} if comparison is None else {"comparison": comparison}
     header = Header("id", "turns", "alternate", "", unit, 1, loader, settings=settings)
-    pulls = tuple(Pull(number, 0, 10, 10, 100 * MS, 40) for number in range(rounds))
-    return Run(header, Steps.from_blocks(blocks, []), events=events, pulls=pulls)
+    prefetches = tuple(Prefetch(number, 0, 10, 10, 100 * MS, 40) for number in range(rounds))
+    return Run(header, Steps.from_blocks(blocks, []), events=events, prefetches=prefetches)
 
 
 def test_a_run_in_turns_tells_all_paces() -> None:
@@ -78,7 +78,14 @@ def test_a_run_in_turns_tells_all_paces() -> None:
     rates = (found.real, found.ideal, found.loader_only)
     assert [rate and rate.value for rate in rates] == pytest.approx([200, 400, 400])
     assert (found.name, found.run, found.error) == ("torch", run, None)
-    for name in ("speedup", "lost_share", "real_ns", "ideal_ns", "loader_only_ns", "startup_ns"):
+    for name in (
+        "speedup",
+        "lost_share",
+        "real_ns",
+        "ideal_ns",
+        "loader_only_ns",
+        "epoch_start_ns",
+    ):
         assert getattr(found, name) == getattr(expected, name)
     assert (found.real_batches, found.ideal_batches) == (40, 40)
     assert (found.verdict, found.reason) == (expected.verdict, expected.reason)
@@ -99,14 +106,14 @@ def test_without_a_whole_round_nothing_is_told() -> None:
     assert "too short for a pair of blocks" in found.reason
 
 
-def test_a_loader_that_was_ready_has_no_start_up() -> None:
+def test_a_loader_that_was_ready_has_no_epoch_start() -> None:
     """In turns its first batch is always there; a run by itself has other epochs."""
     ready = replace(IN_PROCESS, ready_batches=1)
     found = result_of("dali", turns(loader=ready), "images")
-    assert found.startup_ns is None
-    assert NO_STARTUP in found.not_measured
+    assert found.epoch_start_ns is None
+    assert NO_EPOCH_START in found.not_measured
     alone = result_of("dali", turns(loader=ready, comparison=None), "images")
-    assert NO_STARTUP not in alone.not_measured
+    assert NO_EPOCH_START not in alone.not_measured
 
 
 def test_a_log_run_has_a_real_pace_alone(make_run: Callable[..., Run]) -> None:
@@ -115,7 +122,7 @@ def test_a_log_run_has_a_real_pace_alone(make_run: Callable[..., Run]) -> None:
     assert found.real is not None
     assert found.real.value == pytest.approx(4e7)
     assert found.ideal is found.loader_only is found.speedup is None
-    assert (found.real_ns, found.startup_ns, found.real_batches) == (100, 10, 100)
+    assert (found.real_ns, found.epoch_start_ns, found.real_batches) == (100, 10, 100)
     assert (found.verdict, found.not_measured) == ("not measured", (NO_IDEAL,))
 
 
@@ -123,7 +130,7 @@ def test_a_log_run_without_batches_has_no_pace(make_run: Callable[..., Run]) -> 
     """It says so."""
     found = result_of("torch", make_run([]), BATCHES)
     assert found.real is None
-    assert found.startup_ns is None
+    assert found.epoch_start_ns is None
     assert found.not_measured == (NO_PACE, NO_IDEAL)
 
 

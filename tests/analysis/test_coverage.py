@@ -81,8 +81,8 @@ SETTINGS = {
 }
 
 
-def real_cycles(load: Times, step: Times, prefetched: int) -> Times:
-    """The cycle of each batch, of a loader that keeps so many ready and begins with none.
+def real_iterations(load: Times, step: Times, prefetched: int) -> Times:
+    """The iteration of each batch, of a loader that keeps so many ready and begins with none.
 
     With none it loads on request; otherwise a background worker loads while there is room.
     """
@@ -90,20 +90,20 @@ def real_cycles(load: Times, step: Times, prefetched: int) -> Times:
         return load + step
     now = finished = np.zeros(len(load))
     delivered: list[Times] = []
-    cycles = np.empty_like(load)
+    iterations = np.empty_like(load)
     for k in range(load.shape[1]):
         room = delivered[k - prefetched] if k >= prefetched else finished
         finished = np.maximum(finished, room) + load[:, k]
         delivered.append(np.maximum(now, finished))
-        cycles[:, k] = delivered[k] + step[:, k] - now
+        iterations[:, k] = delivered[k] + step[:, k] - now
         now = delivered[k] + step[:, k]
-    return cycles
+    return iterations
 
 
 def simulated(setting: Setting, rng: np.random.Generator) -> tuple[Times, Times]:
     """The times of each run's real and ideal blocks, as (runs, pairs), in random order."""
-    washout = setting.prefetched + 1
-    served = washout + BLOCK
+    warmup = setting.prefetched + 1
+    served = warmup + BLOCK
     shape = (RUNS, PAIRS * 2 * served)
     load, step = setting.load(rng, *shape), setting.step(rng, *shape)
     real, ideal = np.empty((2, RUNS, PAIRS))
@@ -113,8 +113,8 @@ def simulated(setting: Setting, rng: np.random.Generator) -> tuple[Times, Times]
         for half in (0, 1):
             start = (2 * pair + half) * served
             rows = slice(start, start + served)
-            cycles = real_cycles(load[:, rows], step[:, rows], setting.prefetched)
-            sums.append((cycles[:, washout:].sum(1), step[:, rows][:, washout:].sum(1)))
+            iterations = real_iterations(load[:, rows], step[:, rows], setting.prefetched)
+            sums.append((iterations[:, warmup:].sum(1), step[:, rows][:, warmup:].sum(1)))
         real[:, pair] = np.where(first, sums[0][0], sums[1][0])
         ideal[:, pair] = np.where(first, sums[1][1], sums[0][1])
     return real, ideal
@@ -124,8 +124,8 @@ def truth(setting: Setting) -> float:
     """The speed-up of the process itself: 200 runs of 3,000 batches, without their beginning."""
     rng = np.random.default_rng(99)
     load, step = setting.load(rng, 200, 3_000), setting.step(rng, 200, 3_000)
-    cycles = real_cycles(load, step, setting.prefetched)
-    return float(cycles[:, 100:].sum() / step[:, 100:].sum())
+    iterations = real_iterations(load, step, setting.prefetched)
+    return float(iterations[:, 100:].sum() / step[:, 100:].sum())
 
 
 @pytest.mark.parametrize("name", SETTINGS)

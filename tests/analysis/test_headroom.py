@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def parts(headroom: Headroom) -> tuple[float, float]:
-    return value(headroom.waiting_ns), value(headroom.interference_ns)
+    return value(headroom.waiting_ns), value(headroom.contention_ns)
 
 
 def value(estimate: Estimate | None) -> float:
@@ -35,8 +35,8 @@ FEW = 19
 ENOUGH = 20
 
 
-def test_speedup_is_the_ratio_of_the_cycles(make_run: MakeRun) -> None:
-    """A cycle of 100 against one of 40 is 2.5 times the pace; 60 of 100 is lost."""
+def test_speedup_is_the_ratio_of_the_iterations(make_run: MakeRun) -> None:
+    """An iteration of 100 against one of 40 is 2.5 times the pace; 60 of 100 is lost."""
     headroom = compare(make_run([30] * ENOUGH, 70), make_run([0] * ENOUGH, 40, mode="replay"))
     assert value(headroom.speedup) == pytest.approx(2.5)
     assert (headroom.real_ns, headroom.ideal_ns) == (100.0, 40.0)
@@ -45,7 +45,7 @@ def test_speedup_is_the_ratio_of_the_cycles(make_run: MakeRun) -> None:
 
 
 def test_what_is_lost_is_waited_or_in_slower_steps(make_run: MakeRun) -> None:
-    """Waiting is the difference of the waits, interference that of the steps: together, all."""
+    """Waiting is the difference of the waits, contention that of the steps: together, all."""
     headroom = compare(make_run([30] * ENOUGH, 70), make_run([1] * ENOUGH, 40, mode="replay"))
     assert parts(headroom) == pytest.approx((29.0, 30.0))
     assert value(headroom.lost_ns) == pytest.approx(59.0)
@@ -201,7 +201,7 @@ def test_no_steady_batch_is_unmeasured(make_run: MakeRun) -> None:
     headroom = compare(make_run([50] * 3, 50, warmup=3), make_run([0] * 30, 50, mode="replay"))
     assert headroom.verdict == "inconclusive"
     assert (headroom.speedup, headroom.lost_share, headroom.lost_ns) == (None, None, None)
-    assert (headroom.waiting_ns, headroom.interference_ns) == (None, None)
+    assert (headroom.waiting_ns, headroom.contention_ns) == (None, None)
     assert (headroom.real_ns, headroom.ideal_ns) == (None, 50.0)
     assert headroom.reason == (
         "the real run has no steady batch: it has 3 in all, and the first 3 of each epoch are "

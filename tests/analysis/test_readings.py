@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loadeval.analysis.gpu_idle import gpu_idle_ns, hidden_waits
 from loadeval.analysis.readings import Level, missing, quantities
-from loadeval.analysis.starving import hidden_waits, starved_ns
-from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Readings, Run, Starvation, Steps
+from loadeval.runlog.model import Arm, Block, GpuIdle, Header, LoaderInfo, Readings, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,10 +34,10 @@ def run_of(
     column: Any = np.array(values, dtype=np.float64)
     readings = Readings("gpu", "GPU 0", np.array(times), {"kernel_busy_percent": column})
     stopped = Readings("host", "", np.empty(0, np.int64), {}, "no such file")
-    starvation = [Starvation(0, 0, np.array(starved))] if starved else []
+    gpu_idle = [GpuIdle(0, 0, np.array(starved))] if starved else []
     return Run(
         Header("id", "run", mode, "", "images", 0, LoaderInfo("loader")),
-        Steps.from_blocks(blocks, [], starvation),
+        Steps.from_blocks(blocks, [], gpu_idle),
         readings=(readings, stopped),
     )
 
@@ -97,8 +97,8 @@ def test_starving_is_a_mean_over_the_batches_that_count() -> None:
     """Those whose starving the device has told; None where it told none."""
     blocks = [block("real", 1000, None, 1), block("real", 1100), block("ideal", 3000)]
     run = run_of(blocks, [], [], starved=[5000, 10, 20, 30])
-    assert starved_ns(run, "real") == 20.0
-    assert starved_ns(run, "ideal") is None
+    assert gpu_idle_ns(run, "real") == 20.0
+    assert gpu_idle_ns(run, "ideal") is None
 
 
 def test_waits_that_starved_nobody_are_told() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadeval.analysis.summary import startups
+from loadeval.analysis.summary import epoch_starts
 from loadeval.runlog.model import Block, Header, LoaderInfo, Run, Steps
 
 
@@ -16,4 +16,4 @@ def test_it_has_no_start_up_to_tell() -> None:
     for ready, expected in ((0, [5, 10]), (1, [10])):
         loader = LoaderInfo("a.Loader", ready_batches=ready)
         header = Header("id", "log", "log", "2026-11-21", "samples", 0, loader)
-        assert startups(Run(header, steps)).tolist() == expected
+        assert epoch_starts(Run(header, steps)).tolist() == expected

@@ -17,7 +17,7 @@ from loadeval.analysis.rounds import (
     throughput,
     throughput_ratio,
 )
-from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo, Pull, Run, Steps
+from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo, Prefetch, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,15 +29,20 @@ MS = 1_000_000
 NOISE = (0.9, 1.05, 1.0, 1.1, 0.95)
 
 
-def block(arm: Arm, number: int | None, cycle_ms: float, samples: int, wait_ms: float = 0) -> Block:
+def block(
+    arm: Arm, number: int | None, iteration_ms: float, samples: int, wait_ms: float = 0
+) -> Block:
     """Ten batches."""
-    wait, step = (np.full(10, round(ms * MS)) for ms in (wait_ms, cycle_ms - wait_ms))
+    wait, step = (np.full(10, round(ms * MS)) for ms in (wait_ms, iteration_ms - wait_ms))
     unknown = np.full(10, UNKNOWN)
     return Block(0, arm, unknown, wait, step, np.full(10, samples), unknown, number)
 
 
 def alternated(
-    real_ms: Sequence[float], ideal_ms: float = 10, samples: int = 4, pulls: Sequence[Pull] = ()
+    real_ms: Sequence[float],
+    ideal_ms: float = 10,
+    samples: int = 4,
+    prefetches: Sequence[Prefetch] = (),
 ) -> Run:
     """A round for each of `real_ms`, what a batch of it takes."""
     blocks = chain.from_iterable(
@@ -45,7 +50,7 @@ def alternated(
         for number, ms in enumerate(real_ms)
     )
     header = Header("id", "turns", "alternate", "", "images", 1, LoaderInfo("loader"))
-    return Run(header, Steps.from_blocks(list(blocks), []), pulls=tuple(pulls))
+    return Run(header, Steps.from_blocks(list(blocks), []), prefetches=tuple(prefetches))
 
 
 def rate_of(counted: Counted, *, by_sample: bool = True) -> Estimate:
@@ -107,8 +112,11 @@ def test_samples_of_both_arms_have_to_be_known(make_run: Callable[..., Run]) -> 
 
 def test_a_stall_beside_the_rounds_makes_real_slower() -> None:
     """The lower end allows for three of them; the value stays."""
-    pulls = [Pull(0, 0, 10, 10, 50 * MS, 40, longest_ns=800 * MS)]
-    stalled, calm = counted_of(alternated([20] * 5, pulls=pulls)), counted_of(alternated([20] * 5))
+    prefetches = [Prefetch(0, 0, 10, 10, 50 * MS, 40, longest_ns=800 * MS)]
+    stalled, calm = (
+        counted_of(alternated([20] * 5, prefetches=prefetches)),
+        counted_of(alternated([20] * 5)),
+    )
     assert calm.missed == 0
     assert stalled.missed == pytest.approx(3 * 800 / (50 * 20))
     found = rate_of(stalled)
@@ -166,8 +174,11 @@ def test_without_an_interval_of_one_there_is_none_of_the_ratio() -> None:
 
 def test_a_missed_stall_widens_the_ratio_on_its_side() -> None:
     """The one that may be slower may be less fast than it seems."""
-    pulls = [Pull(0, 0, 10, 10, 50 * MS, 40, longest_ns=800 * MS)]
-    stalled, calm = counted_of(alternated([20] * 5, pulls=pulls)), counted_of(alternated([20] * 5))
+    prefetches = [Prefetch(0, 0, 10, 10, 50 * MS, 40, longest_ns=800 * MS)]
+    stalled, calm = (
+        counted_of(alternated([20] * 5, prefetches=prefetches)),
+        counted_of(alternated([20] * 5)),
+    )
     factor = 1 + stalled.missed
     ratio = throughput_ratio(stalled, calm, True, together=True)
     assert bounds(ratio) == pytest.approx((1 / factor, 1))
@@ -175,23 +186,25 @@ def test_a_missed_stall_widens_the_ratio_on_its_side() -> None:
     assert bounds(ratio) == pytest.approx((1, factor))
 
 
-def pulled(pair: int, timed: int, elapsed_ms: float, samples: int | None) -> Pull:
-    return Pull(pair, 0, timed + 2, timed, round(elapsed_ms * MS), samples)
+def prefetched(pair: int, timed: int, elapsed_ms: float, samples: int | None) -> Prefetch:
+    return Prefetch(pair, 0, timed + 2, timed, round(elapsed_ms * MS), samples)
 
 
 def test_the_loader_alone_is_told_over_rounds() -> None:
-    """Pulls of one round are one observation; those that timed nothing are none."""
-    pulls = [pulled(number, 4, 20, 16) for number in (0, 0, 1, 2)] + [pulled(3, 0, 0, None)]
-    found = loader_alone(alternated([10] * 4, pulls=pulls), by_sample=True)
+    """Prefetches of one round are one observation; those that timed nothing are none."""
+    prefetches = [prefetched(number, 4, 20, 16) for number in (0, 0, 1, 2)] + [
+        prefetched(3, 0, 0, None)
+    ]
+    found = loader_alone(alternated([10] * 4, prefetches=prefetches), by_sample=True)
     assert found is not None
     assert found.value == pytest.approx(800)
     assert bounds(found) == pytest.approx((800, 800))
-    by_batch: Any = loader_alone(alternated([10] * 4, pulls=pulls), by_sample=False)
+    by_batch: Any = loader_alone(alternated([10] * 4, prefetches=prefetches), by_sample=False)
     assert by_batch.value == pytest.approx(200)
 
 
-def test_the_loader_alone_is_not_told_without_pulls_or_samples() -> None:
+def test_the_loader_alone_is_not_told_without_prefetches_or_samples() -> None:
     """A throughput in samples needs all of them."""
     assert loader_alone(alternated([10] * 3), by_sample=False) is None
-    pulls = [pulled(0, 4, 20, 16), pulled(1, 4, 20, None)]
-    assert loader_alone(alternated([10] * 3, pulls=pulls), by_sample=True) is None
+    prefetches = [prefetched(0, 4, 20, 16), prefetched(1, 4, 20, None)]
+    assert loader_alone(alternated([10] * 3, prefetches=prefetches), by_sample=True) is None

@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 def test_means_are_over_the_steady_batches(make_run: Callable[..., Run]) -> None:
-    """A cycle is a wait and a step; the share of the waits is of the whole."""
+    """An iteration is a wait and a step; the share of the waits is of the whole."""
     summary = summarise(make_run([10, 30], [90, 70]))
-    assert (summary.wait_ns, summary.step_ns, summary.cycle_ns) == (20.0, 80.0, 100.0)
+    assert (summary.wait_ns, summary.step_ns, summary.iteration_ns) == (20.0, 80.0, 100.0)
     assert summary.wait_share == pytest.approx(0.2)
     assert (summary.batches, summary.steady_batches, summary.epochs) == (2, 2, 1)
 
@@ -52,14 +52,14 @@ def test_start_up_is_the_first_wait_of_each_epoch(make_run: Callable[..., Run]) 
     """It is told beside the steady part, whatever the warm-up is."""
     for warmup in (0, 1, 9):
         run = make_run([900, 10, 700, 10], epochs=[2, 2], warmup=warmup)
-        assert summarise(run).startup_ns == (900, 700)
+        assert summarise(run).epoch_start_ns == (900, 700)
 
 
 def test_open_steps_are_left_out(make_run: Callable[..., Run]) -> None:
     """A batch whose step nobody knows is delivered, and not steady."""
     summary = summarise(make_run([10, 10, 5_000], [90, 90, -1]))
     assert (summary.batches, summary.steady_batches) == (3, 2)
-    assert summary.cycle_ns == 100.0
+    assert summary.iteration_ns == 100.0
 
 
 def test_unknown_samples_give_no_rate_of_samples(make_run: Callable[..., Run]) -> None:
@@ -96,17 +96,17 @@ def test_without_a_steady_batch_nothing_is_known(
     """No batch, none after the warm-up, or none with a step: every figure of a pace is None."""
     summary = summarise(make_run(waits, steps, warmup=warmup))
     assert summary.batches == len(waits)
-    assert summary.startup_ns == tuple(waits[:1])
+    assert summary.epoch_start_ns == tuple(waits[:1])
     assert summary.steady_batches == 0
     later = [field.name for field in fields(Summary)][4:]
-    assert later[0] == "cycle_ns"
+    assert later[0] == "iteration_ns"
     assert {name: getattr(summary, name) for name in later} == dict.fromkeys(later)
 
 
 def test_no_time_gives_no_rate(make_run: Callable[..., Run]) -> None:
-    """Batches that took no time by their clock have a cycle of 0 and no rate."""
+    """Batches that took no time by their clock have an iteration of 0 and no rate."""
     summary = summarise(make_run([0, 0], 0))
-    assert (summary.cycle_ns, summary.wait_share) == (0.0, None)
+    assert (summary.iteration_ns, summary.wait_share) == (0.0, None)
     assert (summary.batches_per_s, summary.samples_per_s) == (None, None)
 
 
@@ -116,7 +116,7 @@ def test_bursts_are_in_the_mean(make_run: Callable[..., Run]) -> None:
     assert summary.waits is not None
     assert summary.waits.p50_ns == 0.0
     assert summary.waits.mean_ns == summary.wait_ns == 100.0
-    assert summary.cycle_ns == 200.0
+    assert summary.iteration_ns == 200.0
 
 
 def test_quantiles_of_the_waits(make_run: Callable[..., Run]) -> None:

@@ -14,11 +14,11 @@ from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 from loadeval.analysis.about_backends import whole_epochs
 from loadeval.analysis.arms import side_of_run
 from loadeval.analysis.epochs import epochs_of, numbers_in_run
+from loadeval.analysis.gpu_idle import gpu_idle_ns
 from loadeval.analysis.headroom import compare
 from loadeval.analysis.quantiles import quantiles
 from loadeval.analysis.readings import quantities
 from loadeval.analysis.rounds import counted_of
-from loadeval.analysis.starving import starved_ns
 from loadeval.analysis.summary import steady, summarise
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.runlog.histogram import counted
@@ -54,11 +54,11 @@ def test_a_comparison_goes_by_all_batches() -> None:
     assert thinned.speedup.value == pytest.approx(whole.speedup.value, rel=1e-12)
     assert thinned.real_batches == whole.real_batches
     assert thinned.epoch_speedup == pytest.approx(whole.epoch_speedup, rel=1e-12)
-    assert thinned.startup_ns == whole.startup_ns
+    assert thinned.epoch_start_ns == whole.epoch_start_ns
 
 
-def test_an_interval_is_over_tallies() -> None:
-    """It is there where there are tallies enough, and contains the speed-up."""
+def test_an_interval_is_over_aggregates() -> None:
+    """It is there where there are aggregates enough, and contains the speed-up."""
     found = compare(trained(every=20, epochs=5), trained(mode="replay")).speedup
     assert found is not None
     assert found.low is not None
@@ -66,7 +66,7 @@ def test_an_interval_is_over_tallies() -> None:
     assert found.low < found.value < found.high
 
 
-def test_too_few_tallies_give_no_interval() -> None:
+def test_too_few_aggregates_give_no_interval() -> None:
     """The verdict then says what there is too little of."""
     clock = FakeClock()
     loader = ScriptedLoader([0] * 100, [MS // 10] * 100, clock)
@@ -80,26 +80,28 @@ def test_too_few_tallies_give_no_interval() -> None:
     )
 
 
-def test_sides_have_an_entry_for_each_tally() -> None:
-    """Samples are known where every tally knows them, and are not where one does not."""
+def test_sides_have_an_entry_for_each_aggregate() -> None:
+    """Samples are known where every aggregate knows them, and are not where one does not."""
     run = trained(every=20)
     side = side_of_run(run)
     assert side.count == summarise(run).steady_batches == 2_997
-    assert len(side.wait_ns) == sum(tally.first > 0 for tally in run.tallies)
+    assert len(side.wait_ns) == sum(aggregate.first > 0 for aggregate in run.aggregates)
     assert side.samples is not None
-    unknown = replace(run, tallies=(*run.tallies[:-1], replace(run.tallies[-1], samples=None)))
+    unknown = replace(
+        run, aggregates=(*run.aggregates[:-1], replace(run.aggregates[-1], samples=None))
+    )
     assert side_of_run(unknown).samples is None
     assert summarise(unknown).samples_per_s is None
     assert counted_of(run).real.count == 2_997
 
 
 def test_bytes_are_of_all_batches_or_else_of_those_kept() -> None:
-    """Where a tally does not know them, the mean is over the batches kept in detail."""
+    """Where an aggregate does not know them, the mean is over the batches kept in detail."""
     run = trained(every=20)
     assert summarise(run).bytes_per_batch == 64.0
-    tallies = (replace(run.tallies[-1], nbytes=None),)
+    aggregates = (replace(run.aggregates[-1], nbytes=None),)
     steps = replace(run.steps, nbytes=np.full(len(run.steps), 48))
-    assert summarise(replace(run, tallies=tallies, steps=steps)).bytes_per_batch == 48.0
+    assert summarise(replace(run, aggregates=aggregates, steps=steps)).bytes_per_batch == 48.0
 
 
 def test_epochs_have_all_their_batches() -> None:
@@ -108,8 +110,8 @@ def test_epochs_have_all_their_batches() -> None:
     assert epochs_of(run).batches == 1_000
     assert whole_epochs(run, "batches") == {1_000}
     assert whole_epochs(run, "samples") == {4_000}
-    tallies = tuple(replace(tally, samples=None) for tally in run.tallies)
-    assert whole_epochs(replace(run, tallies=tallies), "samples") == set()
+    aggregates = tuple(replace(aggregate, samples=None) for aggregate in run.aggregates)
+    assert whole_epochs(replace(run, aggregates=aggregates), "samples") == set()
 
 
 def test_rows_are_numbered_in_the_run() -> None:
@@ -118,7 +120,7 @@ def test_rows_are_numbered_in_the_run() -> None:
     expected = [0, 400, 800, 1_000, 1_400, 1_800, 2_000, 2_400, 2_800]
     assert numbers_in_run(thinned).tolist() == expected
     assert numbers_in_run(whole).tolist() == list(range(1_000))
-    of_a_killed_run = replace(thinned, tallies=())
+    of_a_killed_run = replace(thinned, aggregates=())
     assert numbers_in_run(of_a_killed_run).tolist() == [0, 400, 800] * 3
 
 
@@ -131,14 +133,14 @@ def test_the_warm_up_goes_by_numbers() -> None:
 def test_starving_is_told_of_kept_batches(make_run: Callable[..., Run]) -> None:
     """The mean is over those of which it is known."""
     run = make_run([10, 10])
-    steps = replace(run.steps, starved_ns=np.array([4, 8]), batch=np.array([0, 20]))
-    assert starved_ns(replace(run, steps=steps), "real") == 6.0
+    steps = replace(run.steps, gpu_idle_ns=np.array([4, 8]), batch=np.array([0, 20]))
+    assert gpu_idle_ns(replace(run, steps=steps), "real") == 6.0
 
 
 def test_readings_count_between_kept_batches() -> None:
     """Those that were taken while steady batches were served count, kept in detail or not."""
     run = trained(every=500)
-    time_ns = np.arange(0, run.tallies[-1].end_ns, 100 * MS)
+    time_ns = np.arange(0, run.aggregates[-1].end_ns, 100 * MS)
     found = Readings("host", "process", time_ns, {"cpu_cores": np.ones(len(time_ns))})
     (quantity,) = quantities(replace(run, readings=(found,)))
     assert quantity.real is not None

@@ -55,7 +55,7 @@ def test_a_drift_within_a_run_leaves_it_open(make_run: MakeRun) -> None:
     found = compare(make_run([5] * 100, drifting), make_run([0] * 100, 100, mode="replay"))
     assert found.verdict == "inconclusive"
     assert found.reason == (
-        "the pace changed more within a run, by 27.3% of the real cycle, than it differs between "
+        "the pace changed more within a run, by 27.3% of the real iteration, than it differs between "
         "the runs, by 9.1%"
     )
     assert "mode='alternate'" in found.advice
@@ -113,11 +113,11 @@ def test_rank_correlation() -> None:
 
 
 def test_whole_epochs_of_two_runs(make_run: MakeRun) -> None:
-    """The real run's start-up and end, and the steady cycles of both."""
+    """The real run's epoch start and end, and the steady iterations of both."""
     run = make_run([500] + [30] * 30, 70, warmup=1)
     real = replace(run, ends=(EpochEnd(0, "exhausted", 0, 50),))
     found = compare(real, make_run([0] * 30, 50, mode="replay"))
-    assert found.startup_ns == 500.0
+    assert found.epoch_start_ns == 500.0
     assert found.epoch_speedup == pytest.approx((500 + 31 * 100 + 50) / (31 * 50))
 
 

@@ -100,7 +100,7 @@ def test_before_the_first_batch() -> None:
         None,
         None,
     )
-    assert (state.elapsed_ns, state.silent_ns, state.startup_ns) == (3 * SECOND, None, None)
+    assert (state.elapsed_ns, state.silent_ns, state.epoch_start_ns) == (3 * SECOND, None, None)
 
 
 @pytest.mark.parametrize(
@@ -115,9 +115,9 @@ def test_over_all_is_what_a_summary_says(tmp_path: Path, mode: str, every: int) 
     assert state.overall.batches_per_s == pytest.approx(summary.batches_per_s, rel=1e-12)
     assert state.overall.samples_per_s == pytest.approx(summary.samples_per_s, rel=1e-12)
     assert state.overall.wait_share == pytest.approx(summary.wait_share, rel=1e-12)
-    assert (state.startup_ns, state.last_startup_ns) == (
-        summary.startup_ns[0],
-        summary.startup_ns[-1],
+    assert (state.epoch_start_ns, state.last_epoch_start_ns) == (
+        summary.epoch_start_ns[0],
+        summary.epoch_start_ns[-1],
     )
     assert (state.ended, state.epoch, state.batch, state.silent_ns) == (True, 2, 499, None)
 
@@ -128,7 +128,7 @@ def test_an_outlier_is_told_with_its_place(tmp_path: Path, every: int) -> None:
     path = recorded(tmp_path / "run.jsonl", every)
     state = watch(path)
     whole = read_run(recorded(tmp_path / "whole.jsonl")).steps
-    assert state.median_cycle_ns == pytest.approx(12 * MS, rel=1 / 16)
+    assert state.median_iteration_ns == pytest.approx(12 * MS, rel=1 / 16)
     assert state.outlier_count == 3
     assert [(one.epoch, one.batch) for one in state.outliers] == [(0, 123), (1, 123), (2, 123)]
     last = state.outliers[-1]
@@ -166,7 +166,7 @@ def test_slow_batches_are_no_silence() -> None:
 
 
 def test_a_batch_that_is_not_kept_is_no_silence(tmp_path: Path) -> None:
-    """Where one batch in N is kept, the next word of the run may be a tally away."""
+    """Where one batch in N is kept, the next word of the run may be an aggregate away."""
     path = recorded(tmp_path / "run.jsonl", every=10_000)
     lines = path.read_text().splitlines(keepends=True)
     path.write_text("".join(lines[:-1]))
@@ -187,7 +187,7 @@ def test_readings_and_events_tell_the_time_too() -> None:
 
 
 def test_silence_before_the_first_batch_is_told() -> None:
-    """A start-up that takes long is one too."""
+    """An epoch start that takes long is one too."""
     assert after(header(), quiet_s=11).silent_ns == 11 * SECOND
 
 
@@ -212,7 +212,7 @@ def test_epochs_at_once_are_told_apart() -> None:
     state = after(header(), block([0, 2]), block([3, 4], epoch=1), block([9]))
     assert state.overall is not None
     assert (state.overall.batches, state.overall.elapsed_ns) == (1, 7 * SECOND)
-    assert (state.startup_ns, state.last_startup_ns) == (SECOND, SECOND)
+    assert (state.epoch_start_ns, state.last_epoch_start_ns) == (SECOND, SECOND)
 
 
 def test_only_real_blocks_count_of_an_alternating_run() -> None:
@@ -234,12 +234,12 @@ def test_unknown_samples_give_batches() -> None:
     assert added(Stretch(samples=3), Stretch(samples=None)).samples is None
 
 
-def test_a_batch_that_was_ready_is_no_startup() -> None:
+def test_a_batch_that_was_ready_is_no_epoch_start() -> None:
     """The first epoch of a loader that had loaded when it was wrapped has none to tell."""
     lines = [block([0, 2]), block([5], epoch=1)]
     state = after(header(ready_batches=2), *lines)
-    assert (state.startup_ns, state.last_startup_ns) == (SECOND, None)
-    assert after(header(ready_batches=2), lines[0]).startup_ns is None
+    assert (state.epoch_start_ns, state.last_epoch_start_ns) == (SECOND, None)
+    assert after(header(ready_batches=2), lines[0]).epoch_start_ns is None
 
 
 def test_empty_blocks_are_nothing() -> None:
@@ -264,7 +264,7 @@ def test_what_is_held_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
     assert not found._next
 
 
-def test_a_few_cycles_have_no_median() -> None:
+def test_a_few_iterations_have_no_median() -> None:
     """Before there are twenty nothing is called an outlier."""
     found = Outliers()
     rows = block(list(range(0, 40, 2))).part(slice(-1))

@@ -275,10 +275,10 @@ def measure(timed: list[Subject]) -> dict[str, float]:
     }
 
 
-def cycles_by_arm() -> dict[str, float]:
+def iterations_by_arm() -> dict[str, float]:
     """Nanoseconds from request to request, by our own clock: logged, and inside blocks.
 
-    Of numbers, since only a batch that was pulled ahead has memory to free.
+    Of numbers, since only a batch that was prefetched ahead has memory to free.
     """
     found = {}
     logged = LoaderEvaluator(Batches([NUMBER]))
@@ -321,8 +321,8 @@ def main() -> None:
     for mode in ("log", "replay"):
         of_mode = [subject for subject in by_kind if subject.name.startswith(mode)]
         console.print(table_of("loadeval, by kind of batch", of_mode, added))
-    inside = Table("inside blocks: median cycle by our own clock", "ns")
-    for name, ns in cycles_by_arm().items():
+    inside = Table("inside blocks: median iteration by our own clock", "ns")
+    for name, ns in iterations_by_arm().items():
         inside.add_row(name, f"{ns:,.0f}")
     console.print(inside)
 

@@ -96,12 +96,12 @@ def trained(probes: list[Timed], on: list[bool]) -> Steps:
 
 
 def pace(steps: Steps, on: list[bool], wanted: bool) -> Pace:
-    """The cycles of the blocks with probes, or without, an entry for each pair."""
+    """The iterations of the blocks with probes, or without, an entry for each pair."""
     row = np.arange(len(steps))
     counts = (row % BLOCK >= WASHOUT) & (steps.step_ns != UNKNOWN)
     counts &= np.array(on)[row // BLOCK] == wanted
-    pair, cycle_ns = row[counts] // (2 * BLOCK), (steps.wait_ns + steps.step_ns)[counts]
-    total_ns, batches = np.bincount(pair, cycle_ns), np.bincount(pair)
+    pair, iteration_ns = row[counts] // (2 * BLOCK), (steps.wait_ns + steps.step_ns)[counts]
+    total_ns, batches = np.bincount(pair, iteration_ns), np.bincount(pair)
     return Pace(total_ns.astype(np.float64), batches.astype(np.float64))
 
 

@@ -126,7 +126,7 @@ def say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def start_up(result: Result) -> str:
+def epoch_start(result: Result) -> str:
     """The whole epoch's speed-up, of a loader that opens slowly."""
     truth = result.truth.of_epoch(OUR_BATCHES)
     ours = plain(result.ours.epoch_speedup)
@@ -137,7 +137,7 @@ def show(results: list[Result], markdown: bool) -> None:
     """The table, and what it has no column for."""
     heads = ["case", "what", "truth", "loadeval", "verdict", "DALI", "SPDL", "right"]
     rows = [result.row() for result in results]
-    notes = [start_up(result) for result in results if result.case.slow_start]
+    notes = [epoch_start(result) for result in results if result.case.slow_start]
     if markdown:
         for cells in (heads, ["---"] * len(heads), *rows):
             print(f"| {' | '.join(cells)} |")

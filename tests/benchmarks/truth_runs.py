@@ -39,13 +39,13 @@ class Truth:
 
     real_s: list[float] = field(default_factory=list)
     ideal_s: list[float] = field(default_factory=list)
-    startup_s: list[float] = field(default_factory=list)
+    epoch_start_s: list[float] = field(default_factory=list)
 
     def again(self, case: Case) -> None:
         """Measure both paces once more."""
         count = case.truth_batches
-        startup_s, real_s = bare(case, case.loader(count + MORE))
-        self.startup_s.append(startup_s)
+        epoch_start_s, real_s = bare(case, case.loader(count + MORE))
+        self.epoch_start_s.append(epoch_start_s)
         self.real_s.append(real_s)
         kept = [case.content(index) for index in reversed(range(count))]
         self.ideal_s.append(bare(case, emptied(kept))[1])
@@ -60,8 +60,8 @@ class Truth:
         return min(ratios), max(ratios)
 
     def of_epoch(self, batches: int) -> float:
-        """With start-up, which free loading would not have."""
-        opening = sum(self.startup_s) / batches
+        """With epoch start, which free loading would not have."""
+        opening = sum(self.epoch_start_s) / batches
         return (opening + sum(self.real_s)) / sum(self.ideal_s)
 
 
@@ -147,7 +147,7 @@ def dali(case: Case) -> float:
 
 
 def spdl(case: Case) -> float:
-    """A run's mean cycle over that of a second run, once it is served from the cache."""
+    """A run's mean iteration over that of a second run, once it is served from the cache."""
     count = PEERS_BATCHES
     with steps(case, count, runs=2) as step:
         real_s = total_s(case.loader(count), step) / count

@@ -54,7 +54,7 @@ def test_once_tells_one_state(log: Path) -> None:
     code, out, err = run(log, "--once")
     assert (code, err, out.count("\n")) == (0, "", 1)
     assert out.startswith("ended after 1 s; epoch 0, batch 29 of 30; 30 batches in all; now 100 ")
-    assert "over all 100 images/s, waited 75.0%; start-up 30.0 ms in the first epoch" in out
+    assert "over all 100 images/s, waited 75.0%; epoch start 30.0 ms in the first epoch" in out
 
 
 def test_json_has_the_fields_of_the_state(log: Path) -> None:

@@ -82,8 +82,8 @@ def test_both_arms_are_counted(demo: Demo) -> None:
 
 
 def test_the_loader_alone_is_timed(demo: Demo) -> None:
-    """Batches were pulled back to back, more than the loader had prefetched."""
-    assert sum(pull.timed for pull in demo.run.pulls) > 0
+    """Batches were prefetched back to back, more than the loader had prefetched."""
+    assert sum(prefetch.timed for prefetch in demo.run.prefetches) > 0
 
 
 def test_it_has_a_speedup(demo: Demo) -> None:
@@ -95,7 +95,7 @@ def test_it_has_a_speedup(demo: Demo) -> None:
 
 
 def test_a_whole_demo_has_pairs_enough() -> None:
-    """Its batches are enough for ten pairs: a wash-out of 5 and of 1, and blocks of 10."""
+    """Its batches are enough for ten pairs: a warm-up of 5 and of 1, and blocks of 10."""
     batches = PHOTOGRAPHS // BATCH_SIZE * EPOCHS
     assert batches / (5 + 1 + 2 * block_for(4)) >= 10
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo, read_run
-from loadeval.runlog.model import Block, EpochEnd, Event, Header, Readings, Starvation
+from loadeval.runlog.model import Block, EpochEnd, Event, GpuIdle, Header, Readings
 from loadeval.runlog.writer import RunLog
 from loadeval.runtime import registry
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -45,7 +45,7 @@ def log_file(tmp_path: Path) -> Path:
             nbytes=column(64, 64, 64),
         ),
         EpochEnd(0, "exhausted", 100_000, 7_000),
-        Starvation(0, 0, column(0, 500)),
+        GpuIdle(0, 0, column(0, 500)),
         Block(
             epoch=1,
             arm="real",

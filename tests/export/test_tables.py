@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 COLUMNS = [
     *("epoch", "batch", "arm", "pair", "request_ns", "wait_ns", "step_ns"),
-    *("samples", "nbytes", "starved_ns"),
+    *("samples", "nbytes", "gpu_idle_ns"),
 ]
 READ: dict[Format, Callable[[Path], Any]] = {
     Format.CSV: pd.read_csv,
@@ -48,7 +48,7 @@ def test_what_is_not_known_is_missing(form: Format, log_file: Path, tmp_path: Pa
     assert batches["arm"].tolist() == ["real"] * 4
     assert batches["wait_ns"].tolist() == [40_000, 0, 2_500, 1_000]
     assert batches["step_ns"].tolist()[:3] == [10_000, 38_999, 7_500]
-    assert batches["starved_ns"].tolist()[:2] == [0, 500]
+    assert batches["gpu_idle_ns"].tolist()[:2] == [0, 500]
     missing = {
         name: batches[name].isna().tolist() for name in COLUMNS if batches[name].isna().any()
     }
@@ -57,7 +57,7 @@ def test_what_is_not_known_is_missing(form: Format, log_file: Path, tmp_path: Pa
         "step_ns": [False, False, False, True],
         "samples": [False, True, False, True],
         "nbytes": [False, False, False, True],
-        "starved_ns": [False, False, True, True],
+        "gpu_idle_ns": [False, False, True, True],
     }
 
 

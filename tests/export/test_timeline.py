@@ -92,8 +92,8 @@ def test_what_is_known_of_a_batch_is_with_its_wait(log_file: Path, tmp_path: Pat
     """And nothing else."""
     events = events_of(read_run(log_file), tmp_path)
     assert [event["args"] for event in named(events, "wait")] == [
-        {"batch": 0, "samples": 4, "nbytes": 64, "starved_ns": 0},
-        {"batch": 1, "nbytes": 64, "starved_ns": 500},
+        {"batch": 0, "samples": 4, "nbytes": 64, "gpu_idle_ns": 0},
+        {"batch": 1, "nbytes": 64, "gpu_idle_ns": 500},
         {"batch": 2, "samples": 4, "nbytes": 64},
         {"batch": 0},
     ]
@@ -165,19 +165,19 @@ def test_pairs_and_arms_are_on_a_track_of_their_own(alternating: Run, tmp_path: 
     assert sum(e["args"]["batches"] for e in arms if "pair" in e["name"]) == batches.sum()
 
 
-def test_a_pull_is_where_training_waited_for_it(alternating: Run, tmp_path: Path) -> None:
-    """At the request of a batch whose wait is as long as the pull at least, or at the end."""
+def test_a_prefetch_is_where_training_waited_for_it(alternating: Run, tmp_path: Path) -> None:
+    """At the request of a batch whose wait is as long as the prefetch at least, or at the end."""
     events = events_of(alternating, tmp_path)
     waits = {event["ts"]: event["dur"] for event in named(events, "wait")}
     ends = {e["ts"] + e["dur"] for e in events if e["name"].startswith("epoch ")}
-    pulls = named(events, "pull")
-    assert len(pulls) == len(alternating.pulls)
-    assert any(not pull["args"]["timed"] for pull in pulls)  # of the queue
-    for pull in pulls:
-        longest_ns = pull["args"].get("longest_ns", 0)
-        taken_ns = longest_ns * pull["args"]["batches"]
-        assert waits.get(pull["ts"], 0) >= taken_ns or pull["ts"] in ends
-    assert sum(pull["ts"] in waits for pull in pulls) >= len(pulls) - 3
+    prefetches = named(events, "prefetch")
+    assert len(prefetches) == len(alternating.prefetches)
+    assert any(not prefetch["args"]["timed"] for prefetch in prefetches)  # of the queue
+    for prefetch in prefetches:
+        longest_ns = prefetch["args"].get("longest_ns", 0)
+        taken_ns = longest_ns * prefetch["args"]["batches"]
+        assert waits.get(prefetch["ts"], 0) >= taken_ns or prefetch["ts"] in ends
+    assert sum(prefetch["ts"] in waits for prefetch in prefetches) >= len(prefetches) - 3
 
 
 def test_an_epoch_without_batches_has_its_end(empty_file: Path, tmp_path: Path) -> None:

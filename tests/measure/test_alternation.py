@@ -6,7 +6,7 @@ import gc
 import subprocess
 import sys
 import weakref
-from collections import Counter as Tally
+from collections import Counter as Aggregate
 from dataclasses import replace
 from importlib.metadata import EntryPoint
 from typing import TYPE_CHECKING, Any
@@ -116,13 +116,16 @@ def test_a_window_is_the_sum_of_its_batches() -> None:
         assert steps.step_ns[rows].tolist() == [STEP_NS] * 7 + [STEP_NS + fence_ns]
 
 
-def test_the_pull_times_the_loader_alone() -> None:
-    """Batches pulled ahead take what the loader takes; the wait for them counts nowhere."""
+def test_the_prefetch_times_the_loader_alone() -> None:
+    """Batches prefetched ahead take what the loader takes; the wait for them counts nowhere."""
     evaluator, _, clock = alternating(200, pairs=4)
     train(evaluator, clock)
     run = evaluator.recorded()
-    assert len(run.pulls) == 4
-    assert all(pull.elapsed_ns == pull.timed * LOAD_NS == 11 * LOAD_NS for pull in run.pulls)
+    assert len(run.prefetches) == 4
+    assert all(
+        prefetch.elapsed_ns == prefetch.timed * LOAD_NS == 11 * LOAD_NS
+        for prefetch in run.prefetches
+    )
     assert run.steps.wait_ns[run.steps.pair != UNKNOWN].max() == LOAD_NS
 
 
@@ -141,7 +144,7 @@ def test_short_epochs_carry_blocks_over() -> None:
     evaluator, _, clock = alternating(5)
     assert train(evaluator, clock, epochs=40) == list(range(5)) * 40
     run = evaluator.recorded()
-    rows = Tally(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
+    rows = Aggregate(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
     assert rows[0, 0] == rows[0, 1] == rows[1, 0] == rows[1, 1] == 8
     assert {window.epoch for window in run.windows if window.pair == 0} > {0, 1}
 
@@ -230,7 +233,7 @@ def test_a_real_block_begins_with_an_empty_queue() -> None:
 def test_the_loaders_error_comes_after_the_batches_before_it(
     fails_at: int, prefetched: int
 ) -> None:
-    """A loader that fails while batches are pulled ahead fails where it would have by itself."""
+    """A loader that fails while batches are prefetched ahead fails where it would have by itself."""
     clock = FakeClock()
     batches: list[Any] = [*range(fails_at), OSError("disk gone")]
     loader = Prefetching(batches, [LOAD_NS] * len(batches), clock)
@@ -252,7 +255,7 @@ def test_the_loaders_error_comes_after_the_batches_before_it(
 @pytest.mark.parametrize("length", range(0, 45, 2))
 @pytest.mark.parametrize("prefetched", [0, 4])
 def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
-    """Wherever an epoch ends, in a pull or in a block, each of its batches is served once."""
+    """Wherever an epoch ends, in a prefetch or in a block, each of its batches is served once."""
     evaluator, _, clock = alternating(length + 1, prefetched)
     for _ in range(3):
         assert sorted(train(evaluator, clock)) == list(range(length + 1))
@@ -269,23 +272,23 @@ def test_an_epoch_can_be_broken_off_anywhere() -> None:
                 break
     run = evaluator.recorded()
     assert {end.cause for end in run.ends} == {"broken off"}
-    rows = Tally(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
+    rows = Aggregate(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
     assert rows[0, 0] == rows[0, 1] == 8
 
 
-def test_a_pull_stays_within_the_caches_bound() -> None:
+def test_a_prefetch_stays_within_the_caches_bound() -> None:
     """Blocks are served in smaller parts when a whole one does not fit into memory."""
     clock = FakeClock()
     loader = Prefetching([bytes(100)] * 200, [LOAD_NS] * 200, clock)
     evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=350)
     assert len(train(evaluator, clock)) == 200
     run = evaluator.recorded()
-    assert {pull.batches for pull in run.pulls} <= {1, 2, 3}
-    rows = Tally(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
+    assert {prefetch.batches for prefetch in run.prefetches} <= {1, 2, 3}
+    rows = Aggregate(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
     assert rows[0, 0] == rows[0, 1] == 8
 
 
-def test_pulled_batches_are_in_memory_of_their_own() -> None:
+def test_prefetched_batches_are_in_memory_of_their_own() -> None:
     """A loader that reuses its buffer is served with the values that each batch had."""
     buffer = np.zeros(2)
 
@@ -385,11 +388,11 @@ def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None
     train(evaluator, clock, epochs=6)
     run = evaluator.recorded()
     assert set(run.steps.step_ns.tolist()) == {STEP_NS}
-    summed: Tally[tuple[int, int]] = Tally()
-    for pair, arm, cycle_ns in zip(
+    summed: Aggregate[tuple[int, int]] = Aggregate()
+    for pair, arm, iteration_ns in zip(
         run.steps.pair, run.steps.arm, run.steps.wait_ns + run.steps.step_ns, strict=True
     ):
-        summed[int(pair), int(arm)] += int(cycle_ns)
+        summed[int(pair), int(arm)] += int(iteration_ns)
     for window in run.windows:
         summed[window.pair, ARMS.index(window.arm)] -= window.elapsed_ns
     assert {pair: left for (pair, _), left in summed.items() if left and pair != UNKNOWN} == {}

@@ -13,7 +13,7 @@ import torch
 from loadeval import LoaderEvaluator, UsageError
 from loadeval.runtime import annotate
 
-CYCLES = """
+ITERATIONS = """
 import torch
 from torch.profiler import ProfilerActivity, profile, schedule
 from loadeval import LoaderEvaluator
@@ -29,7 +29,7 @@ with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
 
 def test_profilers_may_follow_each_other_within_steps() -> None:
     """A schedule that stops one and starts the next at once does not crash training."""
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", CYCLES], check=False)
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", ITERATIONS], check=False)
     assert done.returncode == 0
 
 

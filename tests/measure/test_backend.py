@@ -148,7 +148,7 @@ def test_a_loader_without_batches_is_an_error() -> None:
 
 
 def test_what_makes_loaders_has_none_ready() -> None:
-    """Each of them fills its queue in the start-up of its epoch."""
+    """Each of them fills its queue in the epoch start of its epoch."""
     assert Source(Backend(lambda: iter([1]))).look(None).info.ready_batches == 0
 
 

@@ -161,7 +161,7 @@ def test_an_error_ends_the_epoch_for_who_does_not_read_on(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("annotate", [None, "torch"])
 @pytest.mark.parametrize("caught_at", range(1, 60, 4))
-def test_an_interrupt_while_batches_are_pulled_ahead_loses_none(
+def test_an_interrupt_while_batches_are_prefetched_ahead_loses_none(
     caught_at: int, annotate: str | None
 ) -> None:
     """Who catches Ctrl-C gets the batches that were read, and the rest, unmeasured."""

@@ -14,10 +14,10 @@ import pytest
 from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.runlog.histogram import bin_of
-from loadeval.runlog.model import UNKNOWN, Block, Starvation, Tally
+from loadeval.runlog.model import UNKNOWN, Aggregate, Block, GpuIdle
 from loadeval.runlog.writer import metrics_of
 from loadeval.runtime.loop import CHUNK
-from loadeval.runtime.thinning import Thinning, longest_ns, starvation_of
+from loadeval.runtime.thinning import Thinning, gpu_idle_of, longest_ns
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ def trained(
 @pytest.mark.parametrize("leave", [None, 0, 1, 2, 3, 99, 100, 777])
 @pytest.mark.parametrize("logged", [False, True], ids=["in memory", "in a log"])
 def test_figures_are_those_of_all_batches(tmp_path: Path, leave: int | None, logged: bool) -> None:
-    """Sums, rates, means, extremes and start-ups are equal to the last digit, however it ends."""
+    """Sums, rates, means, extremes and epoch starts are equal to the last digit, however it ends."""
     whole = trained(1, leave=leave)
     thinned = trained(EVERY, tmp_path / "run.jsonl" if logged else None, leave=leave)
     expected, found = summarise(whole), summarise(thinned)
@@ -91,33 +91,40 @@ def test_kept_batches_are_those_of_the_whole_run(tmp_path: Path) -> None:
         assert getattr(thinned, name).tolist() == getattr(whole, name)[rows].tolist()
 
 
-def test_tallies_have_every_batch_once() -> None:
+def test_aggregates_have_every_batch_once() -> None:
     """They follow on one another, part at the warm-up, and their histograms hold each batch."""
     whole, thinned = trained(1).steps, trained(EVERY)
     for epoch in range(3):
-        tallies = [tally for tally in thinned.tallies if tally.epoch == epoch]
-        ends = np.cumsum([tally.batches for tally in tallies])
-        assert [tally.first for tally in tallies] == [0, *ends.tolist()[:-1]]
+        aggregates = [aggregate for aggregate in thinned.aggregates if aggregate.epoch == epoch]
+        ends = np.cumsum([aggregate.batches for aggregate in aggregates])
+        assert [aggregate.first for aggregate in aggregates] == [0, *ends.tolist()[:-1]]
         assert ends[-1] == 1_000
         assert 3 in ends
-        for tally in tallies:
-            rows = (whole.epoch == epoch) & (whole.batch >= tally.first)
-            rows &= whole.batch < tally.first + tally.batches
-            found = np.repeat(tally.wait_bins, tally.wait_counts)
+        for aggregate in aggregates:
+            rows = (whole.epoch == epoch) & (whole.batch >= aggregate.first)
+            rows &= whole.batch < aggregate.first + aggregate.batches
+            found = np.repeat(aggregate.wait_bins, aggregate.wait_counts)
             assert found.tolist() == np.sort(bin_of(whole.wait_ns[rows])).tolist()
-            found = np.repeat(tally.step_bins, tally.step_counts)
+            found = np.repeat(aggregate.step_bins, aggregate.step_counts)
             assert found.tolist() == np.sort(bin_of(whole.step_ns[rows])).tolist()
 
 
-def test_the_slowest_batch_of_a_tally_is_in_it() -> None:
+def test_the_slowest_batch_of_a_aggregate_is_in_it() -> None:
     """Its number, and when it was, as it is where all are kept."""
     whole, thinned = trained(1).steps, trained(EVERY)
-    cycle_ns = whole.wait_ns + whole.step_ns
-    for tally in thinned.tallies:
-        rows = np.flatnonzero(whole.epoch == tally.epoch)
-        row = rows[tally.slowest_batch]
-        assert cycle_ns[row] == cycle_ns[rows[tally.first : tally.first + tally.batches]].max()
-        assert (tally.slowest_request_ns, tally.slowest_wait_ns, tally.slowest_step_ns) == (
+    iteration_ns = whole.wait_ns + whole.step_ns
+    for aggregate in thinned.aggregates:
+        rows = np.flatnonzero(whole.epoch == aggregate.epoch)
+        row = rows[aggregate.slowest_batch]
+        assert (
+            iteration_ns[row]
+            == iteration_ns[rows[aggregate.first : aggregate.first + aggregate.batches]].max()
+        )
+        assert (
+            aggregate.slowest_request_ns,
+            aggregate.slowest_wait_ns,
+            aggregate.slowest_step_ns,
+        ) == (
             whole.request_ns[row],
             whole.wait_ns[row],
             whole.step_ns[row],
@@ -137,7 +144,7 @@ def test_a_run_that_goes_on_is_whole_so_far(tmp_path: Path) -> None:
             assert metrics_of(run)["total_time"] == pytest.approx((8 * number + 3) / 1e9)
             clock.advance(5)
     assert read_run(path).batches == 10
-    assert summarise(read_run(path)).cycle_ns == 8.0
+    assert summarise(read_run(path)).iteration_ns == 8.0
 
 
 def test_closing_in_the_middle_of_an_epoch_keeps_all(tmp_path: Path) -> None:
@@ -176,16 +183,16 @@ def test_an_epoch_that_fails_keeps_its_last_step() -> None:
         clock.advance(5)
     with pytest.raises(OSError, match="no"):
         next(epoch)
-    assert [tally.step_ns for tally in evaluator.recorded().tallies] == [5, 5]
+    assert [aggregate.step_ns for aggregate in evaluator.recorded().aggregates] == [5, 5]
 
 
-def test_an_epoch_without_a_batch_has_no_tally() -> None:
+def test_an_epoch_without_a_batch_has_no_aggregate() -> None:
     """Nor anything else but its end."""
     with pytest.warns(match="the loader gave no batch"):
         evaluator = LoaderEvaluator([], every=2)
         list(evaluator)
     run = evaluator.recorded()
-    assert (run.tallies, len(run.steps), len(run.ends)) == ((), 0, 1)
+    assert (run.aggregates, len(run.steps), len(run.ends)) == ((), 0, 1)
     assert metrics_of(run) == {}
     assert summarise(run).waits is None
 
@@ -226,14 +233,14 @@ def test_a_million_batches_are_a_small_file(tmp_path: Path) -> None:
 
 
 def test_without_a_log_memory_is_thinned_too() -> None:
-    """What is held is what a log would hold: rows of one batch in 1000, and tallies."""
+    """What is held is what a log would hold: rows of one batch in 1000, and aggregates."""
     evaluator = LoaderEvaluator(range(20 * CHUNK), every=1_000, probes=())
     for _ in evaluator:
         pass
     kept = evaluator._measurement.recorder._kept
     rows = [len(line) for line in kept if isinstance(line, Block)]
     assert sum(rows) == math.ceil(20 * CHUNK / 1_000)
-    assert sum(isinstance(line, Tally) for line in kept) < 20
+    assert sum(isinstance(line, Aggregate) for line in kept) < 20
 
 
 def test_a_log_without_thinning_is_as_ever(tmp_path: Path) -> None:
@@ -242,7 +249,7 @@ def test_a_log_without_thinning_is_as_ever(tmp_path: Path) -> None:
     trained(1, path)
     text = path.read_text()
     assert '"version":1,' in text
-    for word in ("every", "excerpt", "tally", '"batch"'):
+    for word in ("every", "excerpt", "aggregate", '"batch"'):
         assert word not in text
 
 
@@ -268,7 +275,7 @@ def test_a_copy_is_thinned_as_well() -> None:
     assert copy.recorded().steps.batch.tolist() == [0, 2]
 
 
-def test_tallies_grow_with_the_run() -> None:
+def test_aggregates_grow_with_the_run() -> None:
     """From 1 s over 1 min to a thousandth of the run: a few thousand in three months."""
     assert [longest_ns(second * SECOND) // SECOND for second in (0, 20, 600, 59_000, 10**6)] == [
         1,
@@ -301,15 +308,15 @@ def test_takes_may_come_at_any_time() -> None:
         excerpts = [line for line in lines if isinstance(line, Block)]
         assert [batch for one in excerpts for batch in one.samples.tolist()] == [*range(0, 20, 3)]
         assert all((one.step_ns == 6).all() for one in excerpts)
-        tallies = [line for line in lines if isinstance(line, Tally)]
-        assert [(one.first, one.batches, one.samples) for one in tallies] == [
+        aggregates = [line for line in lines if isinstance(line, Aggregate)]
+        assert [(one.first, one.batches, one.samples) for one in aggregates] == [
             (0, 2, 1),
             (2, 18, 189),
         ]
 
 
 @pytest.mark.parametrize(
-    ("first", "starved_ns", "expected"),
+    ("first", "gpu_idle_ns", "expected"),
     [
         (0, [1, 2, 3, 4, 5], (0, [1, 4])),
         (2, [1, 2, 3, 4, 5], (3, [2, 5])),
@@ -319,11 +326,11 @@ def test_takes_may_come_at_any_time() -> None:
     ],
 )
 def test_starving_is_kept_of_the_same_batches(
-    first: int, starved_ns: list[int], expected: tuple[int, list[int]] | None
+    first: int, gpu_idle_ns: list[int], expected: tuple[int, list[int]] | None
 ) -> None:
     """Of one batch in 3, from the first of them on."""
-    found = starvation_of(Starvation(0, first, np.array(starved_ns)), 3)
-    assert (None if found is None else (found.first, found.starved_ns.tolist())) == expected
+    found = gpu_idle_of(GpuIdle(0, first, np.array(gpu_idle_ns)), 3)
+    assert (None if found is None else (found.first, found.gpu_idle_ns.tolist())) == expected
 
 
 def test_the_process_id_is_not_the_only_guard(monkeypatch: pytest.MonkeyPatch) -> None:

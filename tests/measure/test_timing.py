@@ -110,7 +110,7 @@ def test_the_consumers_exception_passes_through() -> None:
     assert len(evaluator.recorded().steps) == 2
 
 
-def test_opening_the_loader_counts_as_start_up() -> None:
+def test_opening_the_loader_counts_as_epoch_start() -> None:
     """What `iter(loader)` takes, as when workers start, is part of the first wait."""
     clock = FakeClock()
 

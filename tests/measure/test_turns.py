@@ -122,14 +122,14 @@ def test_each_round_counts_as_many_batches() -> None:
 
 
 def test_the_paces_are_those_of_the_script() -> None:
-    """A real batch takes loading and step, an ideal one the step, a pulled one loading alone."""
+    """A real batch takes loading and step, an ideal one the step, a prefetched one loading alone."""
     run = Stand(list(range(200))).trained()
     steps = run.steps
-    cycle_ns = steps.wait_ns + steps.step_ns
+    iteration_ns = steps.wait_ns + steps.step_ns
     chosen = steps.pair != UNKNOWN
-    assert set(cycle_ns[chosen & (steps.arm == 0)].tolist()) == {LOAD_NS + STEP_NS}
-    assert set(cycle_ns[chosen & (steps.arm == 1)].tolist()) == {STEP_NS}
-    assert {pull.elapsed_ns / pull.timed for pull in run.pulls} == {LOAD_NS}
+    assert set(iteration_ns[chosen & (steps.arm == 0)].tolist()) == {LOAD_NS + STEP_NS}
+    assert set(iteration_ns[chosen & (steps.arm == 1)].tolist()) == {STEP_NS}
+    assert {prefetch.elapsed_ns / prefetch.timed for prefetch in run.prefetches} == {LOAD_NS}
 
 
 def test_a_turn_goes_on_over_epochs() -> None:
@@ -183,7 +183,9 @@ def test_a_full_queue_is_taken_out_first() -> None:
 
 def queues_taken(run: Run) -> list[int]:
     """The rounds in which a full queue was taken out."""
-    return [pull.pair for pull in run.pulls if (pull.batches, pull.timed) == (4, 0)]
+    return [
+        prefetch.pair for prefetch in run.prefetches if (prefetch.batches, prefetch.timed) == (4, 0)
+    ]
 
 
 def began_with(run: Run, number: int) -> int:

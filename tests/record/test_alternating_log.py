@@ -1,4 +1,4 @@
-"""What only the log of an alternating run has: pairs, pulls, windows, epochs left unmeasured."""
+"""What only the log of an alternating run has: pairs, prefetches, windows, epochs left unmeasured."""
 
 from __future__ import annotations
 
@@ -10,7 +10,17 @@ import pytest
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.codec import decode, encode, to_text
-from loadeval.runlog.model import UNKNOWN, Arm, Block, EpochEnd, Header, Pull, Run, Steps, Window
+from loadeval.runlog.model import (
+    UNKNOWN,
+    Arm,
+    Block,
+    EpochEnd,
+    Header,
+    Prefetch,
+    Run,
+    Steps,
+    Window,
+)
 from loadeval.runlog.reader import read_run
 from loadeval.runlog.writer import RunLog, metrics_of, write_metrics
 
@@ -21,7 +31,7 @@ if TYPE_CHECKING:
     from loadeval.runlog.codec import Line
 
 PULL: dict[str, Any] = {
-    "type": "pull",
+    "type": "prefetch",
     "pair": 0,
     "epoch": 7,
     "batches": 12,
@@ -38,7 +48,7 @@ WINDOW: dict[str, Any] = {
     "elapsed_ns": 70,
     "workers_cpu_ns": None,
 }
-PULLS = (Pull(0, 0, 3, 2, 70, 8), Pull(1, 1, 3, 2, 90, None))
+PULLS = (Prefetch(0, 0, 3, 2, 70, 8), Prefetch(1, 1, 3, 2, 90, None))
 WINDOWS = (Window(0, 0, "real", 40, 10_000_000), Window(0, 0, "ideal", 20, None))
 ENDS = (EpochEnd(0, "exhausted", 400, 3), EpochEnd(1, "unmeasured"))
 
@@ -81,7 +91,7 @@ def path(tmp_path: Path, lines: list[Line], make_header: Callable[..., Header]) 
 
 def expected(run: Run) -> None:
     assert run.header.mode == "alternate"
-    assert (run.pulls, run.windows, run.ends) == (PULLS, WINDOWS, ENDS)
+    assert (run.prefetches, run.windows, run.ends) == (PULLS, WINDOWS, ENDS)
     assert run.steps.pair.tolist() == [-1, -1, 0, 0, -1, -1, 0, 0, -1, -1]
     assert run.steps.arm.tolist() == [0, 0, 0, 0, 1, 1, 1, 1, 0, 0]
     assert run.steps.step_ns.tolist()[-1] == UNKNOWN
@@ -89,12 +99,12 @@ def expected(run: Run) -> None:
 
 
 def test_an_alternating_run_comes_back(path: Path) -> None:
-    """Pairs, pulls, windows and ends are read back equal."""
+    """Pairs, prefetches, windows and ends are read back equal."""
     expected(read_run(path))
 
 
 def test_an_alternating_run_comes_back_from_its_metrics(path: Path, tmp_path: Path) -> None:
-    """A metrics file holds pulls and windows too, and stretches of one pair as blocks."""
+    """A metrics file holds prefetches and windows too, and stretches of one pair as blocks."""
     run = read_run(path)
     metrics = tmp_path / "metrics.json"
     write_metrics(run, metrics)
@@ -137,7 +147,7 @@ def test_fields_are_of_their_type(line: dict[str, Any], name: str, value: Any, w
 
 @pytest.mark.parametrize("line", [PULL, WINDOW])
 def test_nothing_is_measured_in_an_epoch_that_is_over(path: Path, line: dict[str, Any]) -> None:
-    """A pull or a window stands before the end of its epoch, and after it is an error."""
+    """A prefetch or a window stands before the end of its epoch, and after it is an error."""
     header = path.read_bytes().splitlines(keepends=True)[0]
     end = to_text(encode(EpochEnd(7, "broken off"))).encode()
     path.write_bytes(header + end + to_text(line).encode())
@@ -145,7 +155,7 @@ def test_nothing_is_measured_in_an_epoch_that_is_over(path: Path, line: dict[str
         read_run(path)
     path.write_bytes(header + to_text(line).encode() + end)
     run = read_run(path)
-    assert len(run.pulls) + len(run.windows) == 1
+    assert len(run.prefetches) + len(run.windows) == 1
 
 
 def test_the_request_of_the_unmeasured_rest_closes_the_last_step() -> None:

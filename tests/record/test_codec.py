@@ -23,7 +23,7 @@ from loadeval.runlog.codec import (
     to_text,
 )
 from loadeval.runlog.histogram import BINS
-from loadeval.runlog.model import UNKNOWN, Block, Excerpt, Header, Readings, Starvation, Tally
+from loadeval.runlog.model import UNKNOWN, Aggregate, Block, Excerpt, GpuIdle, Header, Readings
 
 Draw = st.DrawFn
 WHOLE = st.integers(0, LARGEST)
@@ -73,7 +73,7 @@ def blocks(draw: Draw, kind: Any = Block) -> Any:
 
 
 @st.composite
-def tallies(draw: Draw) -> Any:
+def aggregates(draw: Draw) -> Any:
     """Totals of one batch or several, that fit together."""
     batches = draw(st.integers(1, 9))
     first = draw(WHOLE.filter(lambda first: first + 9 <= LARGEST))
@@ -88,7 +88,7 @@ def tallies(draw: Draw) -> Any:
         histograms[f"{what}_counts"] = st.just(counts[counts > 0])
     return draw(
         objects(
-            Tally,
+            Aggregate,
             batches=st.just(batches),
             first=st.just(first),
             slowest_batch=st.integers(first, first + batches - 1),
@@ -115,11 +115,11 @@ LINES = {
     "header": objects(Header, every=st.integers(1, LARGEST)),
     "block": blocks(),
     "excerpt": blocks(Excerpt),
-    "tally": tallies(),
+    "aggregate": aggregates(),
     "readings": readings(),
-    "starvation": objects(
-        Starvation, starved_ns=st.integers(0, 4).flatmap(lambda rows: column(rows, UNKNOWN))
-    ).filter(lambda line: not len(line) or (line.starved_ns != UNKNOWN).any()),
+    "gpu_idle": objects(
+        GpuIdle, gpu_idle_ns=st.integers(0, 4).flatmap(lambda rows: column(rows, UNKNOWN))
+    ).filter(lambda line: not len(line) or (line.gpu_idle_ns != UNKNOWN).any()),
 }
 
 

@@ -53,7 +53,7 @@ def written(path: Path, **changes: Any) -> Path:
 def test_a_whole_epoch_of_dalis_class(
     tmp_path: Path, dali_class: Any, torch_loader: Any, mode: str, arm: int
 ) -> None:
-    """Waits are right, and the mean cycle is the epoch's time by its batches."""
+    """Waits are right, and the mean iteration is the epoch's time by its batches."""
     path = tmp_path / f"{mode}.json"
     evaluator = dali_class(torch_loader, mode=mode, num_cached_batches=2)
     for batch in evaluator:
@@ -147,7 +147,7 @@ def test_steps_share_what_the_waits_leave(tmp_path: Path) -> None:
 
 
 def test_nanoseconds_that_cannot_be_shared_are_not_lost(tmp_path: Path) -> None:
-    """The cycles add up to the total time to the nanosecond."""
+    """The iterations add up to the total time to the nanosecond."""
     steps = read_run(written(tmp_path / "log.json", total_time=0.300000007)).steps
     assert steps.step_ns.tolist() == [2, 2, 2, 1]
     assert int((steps.wait_ns + steps.step_ns).sum()) == 300_000_007

@@ -26,9 +26,9 @@ def run_of(header: Header, waits_s: list[int], steps_s: list[int | None]) -> Run
     """One epoch with a wait and a step for each batch, in seconds; None is an open step."""
     wait_ns = np.array(waits_s, dtype=np.int64) * SECOND_NS
     step_ns = np.array([-1 if step is None else step * SECOND_NS for step in steps_s])
-    cycles = wait_ns + np.maximum(step_ns, 0)
+    iterations = wait_ns + np.maximum(step_ns, 0)
     unknown = np.full(len(waits_s), UNKNOWN)
-    block = Block(0, "real", np.cumsum(cycles) - cycles, wait_ns, step_ns, unknown, unknown)
+    block = Block(0, "real", np.cumsum(iterations) - iterations, wait_ns, step_ns, unknown, unknown)
     return Run(header, Steps.from_blocks([block] if waits_s else [], []), closed=True)
 
 

@@ -1,4 +1,4 @@
-"""What probes read and how long the device starved, as lines, in a log and in a run."""
+"""What probes read and how long the GPU was idle, as lines, in a log and in a run."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from loadeval.runlog.codec import LARGEST, decode, encode, to_text
 from loadeval.runlog.model import (
     UNKNOWN,
     Block,
+    GpuIdle,
     Header,
     Readings,
-    Starvation,
     Steps,
     join_readings,
 )
@@ -38,10 +38,10 @@ READINGS: dict[str, Any] = {
     "missing": None,
 }
 STARVATION: dict[str, Any] = {
-    "type": "starvation",
+    "type": "gpu_idle",
     "epoch": 2,
     "first": 7,
-    "starved_ns": [0, None, 3000],
+    "gpu_idle_ns": [0, None, 3000],
 }
 
 
@@ -53,8 +53,8 @@ def readings(
     return Readings("gpu", subject, np.array(times, np.int64), columns, missing)
 
 
-def starvation(epoch: int, first: int, *starved_ns: int) -> Starvation:
-    return Starvation(epoch, first, np.array(starved_ns, np.int64))
+def gpu_idle(epoch: int, first: int, *gpu_idle_ns: int) -> GpuIdle:
+    return GpuIdle(epoch, first, np.array(gpu_idle_ns, np.int64))
 
 
 def block(epoch: int, start: int, count: int) -> Block:
@@ -139,9 +139,9 @@ def test_values_are_as_many_as_times() -> None:
     [
         ("epoch", None, "a whole number, 0 or more"),
         ("first", -1, "a whole number, 0 or more"),
-        ("starved_ns", None, "a list of whole numbers"),
-        ("starved_ns", [1, -2], "a whole number, 0 or more or null"),
-        ("starved_ns", [LARGEST + 1], "a whole number, 0 or more or null"),
+        ("gpu_idle_ns", None, "a list of whole numbers"),
+        ("gpu_idle_ns", [1, -2], "a whole number, 0 or more or null"),
+        ("gpu_idle_ns", [LARGEST + 1], "a whole number, 0 or more or null"),
     ],
 )
 def test_fields_of_a_starvation_are_of_their_type(name: str, value: Any, expected: str) -> None:
@@ -172,7 +172,7 @@ def test_readings_are_joined_by_probe_and_subject() -> None:
     assert join_readings([]) == ()
 
 
-def test_a_log_keeps_readings_and_starving(
+def test_a_log_keeps_readings_and_gpu_idle(
     tmp_path: Path, make_header: Callable[..., Header]
 ) -> None:
     """Lines of both kinds may stand anywhere, after the end of their epoch too; none is lost."""
@@ -180,11 +180,11 @@ def test_a_log_keeps_readings_and_starving(
     lines: list[Line] = [
         readings(1, power_watts=[10]),
         block(0, 0, 3),
-        starvation(0, 0, 5),
+        gpu_idle(0, 0, 5),
         readings(2, power_watts=[20]),
         block(1, 100, 2),
-        starvation(1, 0, 6, 7),
-        starvation(0, 1, 8, 9),
+        gpu_idle(1, 0, 6, 7),
+        gpu_idle(0, 1, 8, 9),
     ]
     for line in lines:
         log.write(line)
@@ -193,29 +193,29 @@ def test_a_log_keeps_readings_and_starving(
     assert [plain(one) for one in run.readings] == [
         ("gpu", "GPU 0", [1, 2], {"power_watts": [10, 20]}, None)
     ]
-    assert run.steps.starved_ns.tolist() == [5, 8, 9, 6, 7]
+    assert run.steps.gpu_idle_ns.tolist() == [5, 8, 9, 6, 7]
     write_metrics(run, tmp_path / "metrics.json")
     again = read_run(tmp_path / "metrics.json")
-    assert again.steps.starved_ns.tolist() == [5, 8, 9, 6, 7]
+    assert again.steps.gpu_idle_ns.tolist() == [5, 8, 9, 6, 7]
     assert [plain(one) for one in again.readings] == [plain(one) for one in run.readings]
 
 
 def test_starving_of_batches_that_were_lost_is_left_out() -> None:
     """A killed process may have told of batches whose own line was never written."""
-    told = [starvation(0, 0, 1, 2), starvation(0, 2, 3, 4, 5), starvation(0, 9, 6)]
+    told = [gpu_idle(0, 0, 1, 2), gpu_idle(0, 2, 3, 4, 5), gpu_idle(0, 9, 6)]
     steps = Steps.from_blocks([block(0, 0, 3)], (), told)
-    assert steps.starved_ns.tolist() == [1, 2, 3]
+    assert steps.gpu_idle_ns.tolist() == [1, 2, 3]
 
 
 def test_starving_that_is_not_known_stays_so() -> None:
     """A batch that no line tells of is UNKNOWN, not 0."""
-    steps = Steps.from_blocks([block(0, 0, 4)], (), [starvation(0, 1, 0, 2)])
-    assert steps.starved_ns.tolist() == [UNKNOWN, 0, 2, UNKNOWN]
+    steps = Steps.from_blocks([block(0, 0, 4)], (), [gpu_idle(0, 1, 0, 2)])
+    assert steps.gpu_idle_ns.tolist() == [UNKNOWN, 0, 2, UNKNOWN]
 
 
 def test_steps_tell_their_starving_epoch_by_epoch() -> None:
     """An epoch of which nothing is known has no line."""
-    told = [starvation(0, 1, 5), starvation(2, 0, 6, 7)]
+    told = [gpu_idle(0, 1, 5), gpu_idle(2, 0, 6, 7)]
     steps = Steps.from_blocks([block(n, 100 * n, 2) for n in range(3)], (), told)
-    lines = [(one.epoch, one.first, one.starved_ns.tolist()) for one in steps.starvations()]
+    lines = [(one.epoch, one.first, one.gpu_idle_ns.tolist()) for one in steps.gpu_idle()]
     assert lines == [(0, 0, [UNKNOWN, 5]), (2, 0, [6, 7])]

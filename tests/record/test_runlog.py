@@ -77,7 +77,7 @@ def test_a_run_comes_back(written: Path, make_header: Callable[..., Header]) -> 
         "step_ns": [7, 13, 10, 7, 10, UNKNOWN],
         "samples": [4, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN],
         "nbytes": [UNKNOWN] * 6,
-        "starved_ns": [UNKNOWN] * 6,
+        "gpu_idle_ns": [UNKNOWN] * 6,
         "batch": [0, 1, 2, 3, 0, 1],
     }
 

@@ -14,7 +14,7 @@ from loadeval.runlog.model import (
     EpochEnd,
     Header,
     LoaderInfo,
-    Pull,
+    Prefetch,
     Run,
     Steps,
     Window,
@@ -67,16 +67,16 @@ def record(
 def alternating(  # noqa: PLR0913 - what a test changes, by keyword
     *,
     pairs: int = 12,
-    cycles_ns: tuple[int, int] = (40 * MS, 25 * MS),
+    iterations_ns: tuple[int, int] = (40 * MS, 25 * MS),
     waits_ns: tuple[int, int] = (10 * MS, 0),
     noise: float = 0.05,
     block: int = 8,
     epoch: int = 60,
     samples: int = 32,
-    pulls: bool = True,
+    prefetches: bool = True,
     **header: Any,
 ) -> Run:
-    """An alternating run of `pairs`, cut into epochs: blocks after a wash-out of 5 and of 1."""
+    """An alternating run of `pairs`, cut into epochs: blocks after a warm-up of 5 and of 1."""
     random = np.random.default_rng(0)
     rows: list[tuple[int, int, int, int]] = []
     for pair in range(pairs):
@@ -84,7 +84,7 @@ def alternating(  # noqa: PLR0913 - what a test changes, by keyword
             for place in range(-(5, 1)[code], block):
                 scale = float(random.normal(1, noise))
                 waited_ns = round(waits_ns[code] * scale)
-                stepped_ns = round(cycles_ns[code] * scale) - waited_ns
+                stepped_ns = round(iterations_ns[code] * scale) - waited_ns
                 rows.append((code, pair if place >= 0 else UNKNOWN, waited_ns, stepped_ns))
     table = np.array(rows, dtype=np.int64).reshape(-1, 4)
     arm, counted, wait_ns, step_ns = table.T
@@ -101,8 +101,9 @@ def alternating(  # noqa: PLR0913 - what a test changes, by keyword
             number, arm, counted, request_ns, wait_ns, step_ns, *sizes, np.full(len(wait_ns), -1)
         ),
         ends=tuple(EpochEnd(int(last), "exhausted", 10**18, 0) for last in np.unique(number)),
-        pulls=tuple(
-            _pull(one, block, cycles_ns[0], samples) for one in range(pairs if pulls else 0)
+        prefetches=tuple(
+            _prefetch(one, block, iterations_ns[0], samples)
+            for one in range(pairs if prefetches else 0)
         ),
         windows=tuple(_windows(number, arm, counted, wait_ns + step_ns)),
         closed=True,
@@ -119,16 +120,16 @@ ALTERNATING: dict[str, Any] = {
 }
 
 
-def _pull(pair: int, block: int, cycle_ns: int, samples: int) -> Pull:
+def _prefetch(pair: int, block: int, iteration_ns: int, samples: int) -> Prefetch:
     timed = block - 4
-    return Pull(pair, pair, block, timed, timed * cycle_ns, timed * samples)
+    return Prefetch(pair, pair, block, timed, timed * iteration_ns, timed * samples)
 
 
-def _windows(epoch: Column, arm: Column, pair: Column, cycle_ns: Column) -> Iterator[Window]:
+def _windows(epoch: Column, arm: Column, pair: Column, iteration_ns: Column) -> Iterator[Window]:
     parts = sorted({part for part in zip(pair, epoch, arm, strict=True) if part[0] != UNKNOWN})
     for one, number, code in parts:
         chosen = (pair == one) & (epoch == number) & (arm == code)
-        elapsed_ns = int(cycle_ns[chosen].sum())
+        elapsed_ns = int(iteration_ns[chosen].sum())
         yield Window(int(one), int(number), ARMS[code], elapsed_ns, None)
 
 

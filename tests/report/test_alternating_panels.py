@@ -47,46 +47,48 @@ def test_throughput_of_an_alternating_run(alternating: Record) -> None:
 
 def test_loader_alone_that_was_not_timed(alternating: Record) -> None:
     """Its place is kept, and says so."""
-    axes = figure_of(alternating(pulls=False)).axes[0]
+    axes = figure_of(alternating(prefetches=False)).axes[0]
     assert len(bars(axes)) == 2
     assert written(axes)[2] == "not\nmeasured"
 
 
 def test_lost_parts_have_whiskers(alternating: Record) -> None:
-    """What waiting and interference cost is drawn with its interval."""
+    """What waiting and contention cost is drawn with its interval."""
     run = alternating()
     found = headroom(run)
     drawn = [np.asarray(line.get_xdata()).tolist() for line in figure_of(run).axes[1].lines]
     assert len(drawn) == 2
-    for ends, lost in zip(drawn, (found.waiting_ns, found.interference_ns), strict=True):
+    for ends, lost in zip(drawn, (found.waiting_ns, found.contention_ns), strict=True):
         assert lost is not None
         assert lost.low is not None
         assert lost.high is not None
         assert ends[1] - ends[0] == pytest.approx(lost.high - lost.low)
 
 
-def test_cycles_are_drawn_by_arm(alternating: Record) -> None:
+def test_iterations_are_drawn_by_arm(alternating: Record) -> None:
     """A line for each block at its mean, in the colour of its arm; the counted batches as dots."""
     run = alternating(noise=0, epoch=1000)
     axes = figure_of(run).axes[2]
-    assert legend(axes) == ["real", "ideal", "1 start-up (300 ms)"]
-    for lines, cycle_ns, color in zip(blocks(axes), (40 * MS, 25 * MS), (REAL, IDEAL), strict=True):
+    assert legend(axes) == ["real", "ideal", "1 epoch start (300 ms)"]
+    for lines, iteration_ns, color in zip(
+        blocks(axes), (40 * MS, 25 * MS), (REAL, IDEAL), strict=True
+    ):
         heights = [np.asarray(part)[:, 1].tolist() for part in lines.get_segments()]
-        assert heights == [[cycle_ns, cycle_ns]] * 12
+        assert heights == [[iteration_ns, iteration_ns]] * 12
         assert np.asarray(lines.get_edgecolor())[0].tolist() == pytest.approx(to_rgba(color))
     dots = [len(np.asarray(line.get_xdata())) for line in axes.lines if line.get_marker() == "o"]
     assert dots == [96, 96]
 
 
 def test_a_block_that_goes_on_in_the_next_epoch_is_drawn_in_parts(alternating: Record) -> None:
-    """Its first batch there, a start-up, counts for nothing; start-ups and epochs are marked."""
+    """Its first batch there, an epoch start, counts for nothing; epoch starts and epochs are marked."""
     run = alternating(epoch=60)
     axes = figure_of(run).axes[2]
     assert sum(len(lines.get_segments()) for lines in blocks(axes)) > 24
-    assert legend(axes) == ["real", "ideal", "5 start-ups (300 ms)", "new epoch"]
+    assert legend(axes) == ["real", "ideal", "5 epoch starts (300 ms)", "new epoch"]
 
 
-def test_cycles_of_a_run_without_a_pair(alternating: Record) -> None:
+def test_iterations_of_a_run_without_a_pair(alternating: Record) -> None:
     """The panel says that nothing was measured."""
     assert written(figure_of(alternating(pairs=0)).axes[2]) == ["not measured"]
 

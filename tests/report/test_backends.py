@@ -27,7 +27,7 @@ TURNS = {"comparison": "one", "rounds": 6}
 def _measured(alternating: Record) -> list[Measured]:
     """torch, of 40 ms a batch; dali, of 30 ms; and spdl, which failed."""
     torch = alternating(name="torch", pairs=6, settings=TURNS)
-    dali = alternating(name="dali", pairs=6, cycles_ns=(30 * MS, 25 * MS), settings=TURNS)
+    dali = alternating(name="dali", pairs=6, iterations_ns=(30 * MS, 25 * MS), settings=TURNS)
     error = RuntimeError("the pipeline\nis gone")
     return [
         Measured("torch", torch, None),

@@ -29,9 +29,9 @@ ERROR = RuntimeError("a stage of the pipeline failed: cannot identify image file
 
 
 def turns(alternating: Record, name: str, real_ms: float = 40, **more: object) -> Measured:
-    cycles = round(real_ms * MS), 25 * MS
+    iterations = round(real_ms * MS), 25 * MS
     settings = {"comparison": "one", "rounds": 6}
-    run = alternating(name=name, pairs=6, cycles_ns=cycles, settings=settings, **more)
+    run = alternating(name=name, pairs=6, iterations_ns=iterations, settings=settings, **more)
     return Measured(name, run, None)
 
 

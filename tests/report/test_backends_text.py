@@ -23,7 +23,7 @@ def turns(
     return alternating(
         name=name,
         pairs=pairs,
-        cycles_ns=(round(real_ms * MS), 25 * MS),
+        iterations_ns=(round(real_ms * MS), 25 * MS),
         settings={"comparison": "one", "rounds": pairs},
         **more,
     )

@@ -33,7 +33,7 @@ def test_comparison_facts(record: Callable[..., Run]) -> None:
 
 
 def test_facts_of_an_alternating_run(alternating: Callable[..., Run]) -> None:
-    """The loader's own pace, what is required of it, start-ups and whole epochs beside them."""
+    """The loader's own pace, what is required of it, epoch starts and whole epochs beside them."""
     headroom = alternating_headroom(alternating(noise=0))
     found = dict(comparison_facts(headroom))
     assert found["loader alone"] == "40.0 ms a batch, 800 images/s"
@@ -52,7 +52,7 @@ def test_a_loader_that_is_fast_enough(alternating: Callable[..., Run]) -> None:
 
 def test_what_was_not_measured_is_told_with_its_reason(alternating: Callable[..., Run]) -> None:
     """Each sentence about it stands at the end."""
-    headroom = alternating_headroom(alternating(pulls=False))
+    headroom = alternating_headroom(alternating(prefetches=False))
     facts = comparison_facts(headroom)
     assert facts[-1] == ("not measured", " ".join(headroom.not_measured))
     assert dict(facts)["loader alone"] == "not measured"

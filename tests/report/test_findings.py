@@ -88,8 +88,8 @@ def test_what_is_not_known_is_not_told() -> None:
 @pytest.mark.parametrize(
     ("fact", "told"),
     [
-        (Fact("cycle", 1.5 * MS, "ns"), "1.50 ms"),
-        (Fact("cycle", 2 * MS, "ns", MS, 3 * MS), "2.00 ms [1.00 ms, 3.00 ms]"),
+        (Fact("iteration", 1.5 * MS, "ns"), "1.50 ms"),
+        (Fact("iteration", 2 * MS, "ns", MS, 3 * MS), "2.00 ms [1.00 ms, 3.00 ms]"),
         (Fact("growth", 5e9, "bytes"), "5.00 GB"),
         (Fact("factor", 2.0, "x"), "2.00x"),
         (Fact("in use", 3.61, "CPUs"), "3.61 CPUs"),

@@ -26,7 +26,7 @@ CASES: dict[str, Callable[[Record], tuple[Run, Run]]] = {
     "inconclusive": lambda record: (record(waits_ns=[MS] * 6), record("replay")),
     "no faster": lambda record: (record(waits_ns=[0] * 30), record("replay")),
     "slower": lambda record: (record(step_ns=MS), record("replay", step_ns=90 * MS)),
-    "interference": lambda record: (record(step_ns=30 * MS), record("replay")),
+    "contention": lambda record: (record(step_ns=30 * MS), record("replay")),
     "other batch size": lambda record: (record(samples=8), record("replay")),
     "samples unknown": lambda record: (record(samples=None), record("replay", samples=None)),
     "other unit": lambda record: (record(), record("replay", unit="videos")),
@@ -68,11 +68,15 @@ CASES: dict[str, Callable[[Record], tuple[Run, Run]]] = {
 
 ALTERNATING: dict[str, dict[str, Any]] = {
     "alternating": {},
-    "alternating, no faster": {"cycles_ns": (25 * MS, 25 * MS), "waits_ns": (900, 0), "noise": 0.3},
-    "alternating, interference": {"cycles_ns": (25 * MS, 20 * MS), "waits_ns": (0, 0)},
-    "alternating, slower": {"cycles_ns": (25 * MS, 90 * MS), "waits_ns": (0, 0), "noise": 0.2},
+    "alternating, no faster": {
+        "iterations_ns": (25 * MS, 25 * MS),
+        "waits_ns": (900, 0),
+        "noise": 0.3,
+    },
+    "alternating, contention": {"iterations_ns": (25 * MS, 20 * MS), "waits_ns": (0, 0)},
+    "alternating, slower": {"iterations_ns": (25 * MS, 90 * MS), "waits_ns": (0, 0), "noise": 0.2},
     "alternating, wide": {"pairs": 3, "noise": 0.6},
-    "alternating, loader not alone": {"pulls": False},
+    "alternating, loader not alone": {"prefetches": False},
     "alternating, one pair": {"pairs": 1},
     "alternating, no pair": {"pairs": 0},
     "alternating, many pairs": {"pairs": 300, "epoch": 2000},

@@ -55,7 +55,7 @@ def test_throughput_that_was_not_measured(record: Record) -> None:
 
 
 def test_batch_time_is_step_and_waiting(record: Record) -> None:
-    """Real and ideal are stacked; between them is what waiting and interference cost."""
+    """Real and ideal are stacked; between them is what waiting and contention cost."""
     _, axes, _ = panels(record(step_ns=12 * MS), record("replay"))
     drawn = [part / MS for left, width, _ in bars(axes) for part in (left, width)]
     assert drawn == pytest.approx([0, 12, 12, 30, 12, 30, 10, 2, 0, 10, 10, 0])
@@ -69,11 +69,11 @@ def test_how_long_the_device_starved_stands_below_the_waiting(record: Record) ->
     real, ideal = record(), record("replay")
     _, without, _ = panels(real, ideal)
     assert len(without.get_yticklabels()) == 4
-    starved_ns = np.full(len(real.steps), 5 * MS)
-    real = replace(real, steps=replace(real.steps, starved_ns=starved_ns))
+    gpu_idle_ns = np.full(len(real.steps), 5 * MS)
+    real = replace(real, steps=replace(real.steps, gpu_idle_ns=gpu_idle_ns))
     _, axes, _ = panels(real, ideal)
     labels = [label.get_text() for label in axes.get_yticklabels()]
-    assert labels[1:3] == ["lost by waiting", "device starved"]
+    assert labels[1:3] == ["lost by waiting", "GPU idle while waiting"]
     assert "5.00 ms" in written(axes)
     assert [width for _, width, _ in bars(axes)].count(5 * MS) == 1
 
@@ -108,18 +108,18 @@ def test_waits_are_drawn_by_batch_number(record: Record) -> None:
     assert np.asarray(real.get_ydata()).tolist() == waits_ns * 2
 
 
-def test_startups_outliers_and_epochs_are_marked(record: Record) -> None:
-    """The first wait of each epoch, waits over twice the median cycle, and new epochs."""
+def test_epoch_starts_outliers_and_epochs_are_marked(record: Record) -> None:
+    """The first wait of each epoch, waits over twice the median iteration, and new epochs."""
     waits_ns = [70 * MS, 30 * MS, 30 * MS, 90 * MS, 30 * MS]
     _, _, axes = panels(record(waits_ns=waits_ns, epochs=2), record("replay"))
     marks = {line.get_label(): np.asarray(line.get_xdata()).tolist() for line in axes.lines}
-    assert marks["2 start-ups"] == [0, 5]
-    assert marks["2 waits over 2x the median cycle"] == [3, 8]
+    assert marks["2 epoch starts"] == [0, 5]
+    assert marks["2 waits over 2x the median iteration"] == [3, 8]
     assert legend(axes) == [
         "real",
         "ideal",
-        "2 start-ups",
-        "2 waits over 2x the median cycle",
+        "2 epoch starts",
+        "2 waits over 2x the median iteration",
         "new epoch",
     ]
 
@@ -127,7 +127,7 @@ def test_startups_outliers_and_epochs_are_marked(record: Record) -> None:
 def test_one_epoch_has_no_boundary(record: Record) -> None:
     """Nothing is marked where nothing is."""
     _, _, axes = panels(record(), record("replay"))
-    assert legend(axes) == ["real", "ideal", "1 start-up"]
+    assert legend(axes) == ["real", "ideal", "1 epoch start"]
 
 
 def test_a_wait_of_nothing_has_its_place_on_a_logarithmic_scale(record: Record) -> None:
@@ -192,7 +192,7 @@ def test_many_marks_keep_the_highest_of_each_stretch(record: Record) -> None:
     assert set(np.asarray(line.get_ydata()).tolist()) == {300 * MS}
 
 
-def test_outliers_of_an_unsteady_run_use_all_its_cycles(record: Record) -> None:
+def test_outliers_of_an_unsteady_run_use_all_its_iterations(record: Record) -> None:
     """A run that is all warm-up still has bursts."""
     run = record(waits_ns=[MS, MS, 90 * MS, MS], warmup=99)
     assert outliers(run).tolist() == [False, False, True, False]

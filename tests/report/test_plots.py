@@ -89,7 +89,7 @@ def test_one_run_that_does_not_alternate_is_refused(record: Record) -> None:
 
 def test_what_was_not_measured_is_in_the_small_print(alternating: Record) -> None:
     """Each sentence about it."""
-    run = alternating(pulls=False)
+    run = alternating(prefetches=False)
     words = " ".join(text.get_text() for text in figure_of(run).texts)
     assert headroom(run).not_measured
     assert all(sentence in words for sentence in headroom(run).not_measured)

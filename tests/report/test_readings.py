@@ -17,7 +17,7 @@ from loadeval.report.readings import (
     readings_rows,
     value_of,
 )
-from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Readings, Run, Starvation, Steps
+from loadeval.runlog.model import Arm, Block, GpuIdle, Header, LoaderInfo, Readings, Run, Steps
 
 HOUR_NS = 3_600 * 10**9
 
@@ -35,10 +35,10 @@ def readings(probe: str, subject: str, times: Any, **values: Any) -> Readings:
 
 def run_of(*found: Readings, starved: bool = False) -> Run:
     """A run with one block of each arm, at 1000 and at 3000 ns."""
-    starvation = [Starvation(0, 0, np.array([10] * 10 + [0] * 10))] if starved else []
+    gpu_idle = [GpuIdle(0, 0, np.array([10] * 10 + [0] * 10))] if starved else []
     return Run(
         Header("id", "run", "alternate", "", "images", 0, LoaderInfo("loader")),
-        Steps.from_blocks([block("real", 1000), block("ideal", 3000)], [], starvation),
+        Steps.from_blocks([block("real", 1000), block("ideal", 3000)], [], gpu_idle),
         readings=found,
     )
 
@@ -52,8 +52,8 @@ def test_each_arm_has_its_column() -> None:
     """The same rows for both, each with the mean of its own arm."""
     run = run_of(GPU, starved=True)
     assert readings_rows([(run, "real"), (run, "ideal")]) == [
-        [("device starved, mean", "10 ns"), ("GPU 0 (H100) kernel busy", "41%")],
-        [("device starved, mean", "0 ns"), ("GPU 0 (H100) kernel busy", "93%")],
+        [("GPU idle while waiting, mean", "10 ns"), ("GPU 0 (H100) kernel busy", "41%")],
+        [("GPU idle while waiting, mean", "0 ns"), ("GPU 0 (H100) kernel busy", "93%")],
     ]
 
 
@@ -93,7 +93,7 @@ def test_json_has_every_level_and_reason() -> None:
     found = json.loads(json.dumps(readings_as_dict(run_of(GPU, NO_GPU, starved=True))))
     assert found["quantities"][0]["real"] == {"count": 1, "mean": 41.0, "p50": 41.0, "p95": 41.0}
     assert found["missing"] == [{"probe": "gpu", "reason": "no NVIDIA driver found"}]
-    assert found["starved_ns"] == {"real": 10.0, "ideal": 0.0}
+    assert found["gpu_idle_ns"] == {"real": 10.0, "ideal": 0.0}
     assert [one["subject"] for one in found["growth"]] == ["process", "workers"]
 
 

@@ -90,7 +90,7 @@ def test_a_finding_is_one_line(alternating: Record) -> None:
 
 def test_no_finding_says_what_was_checked(alternating: Record) -> None:
     """And how much of it could not be measured."""
-    run = alternating(cycles_ns=(25 * MS, 25 * MS), waits_ns=(0, 0), noise=0)
+    run = alternating(iterations_ns=(25 * MS, 25 * MS), waits_ns=(0, 0), noise=0)
     checks = diagnose(run).checks
     unknown = sum(check.outcome == "not measured" for check in checks)
     told = f"Findings: none in {len(checks) - unknown} checks; {unknown} not measured"
@@ -107,7 +107,7 @@ def test_an_inconclusive_run_says_what_would_settle_it(alternating: Record) -> N
 def test_everything_at_once_fits(alternating: Record) -> None:
     """Every finding there is, cautions and an inconclusive verdict: 25 lines of 80 columns."""
     told = Diagnosis(tuple(finding(rule.name) for rule in RULES), ())
-    for run in (alternating(), alternating(pairs=2), alternating(pulls=False)):
+    for run in (alternating(), alternating(pairs=2), alternating(prefetches=False)):
         lines = screen(run, diagnosis=told)
         assert len(lines) <= MOST_LINES
         assert max(map(len, lines)) <= WIDTH
@@ -190,7 +190,7 @@ def test_five_backends_fit(alternating: Record) -> None:
     """The headline, all three throughputs, and what free loading gains, in 25 lines of 80."""
     names = ("torch", "dali-cpu", "spdl", "a-loader-with-a-long-name", "grain")
     runs = [
-        alternating(name=name, cycles_ns=((40 + 9 * place) * MS, 25 * MS))
+        alternating(name=name, iterations_ns=((40 + 9 * place) * MS, 25 * MS))
         for place, name in enumerate(names)
     ]
     lines = backends_screen(BackendComparison.of_runs(runs), MORE, WIDTH)

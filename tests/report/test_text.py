@@ -87,11 +87,11 @@ def test_unknown_samples_are_unknown(record: Callable[..., Run]) -> None:
     assert (found["samples per batch"], found["bytes per batch"]) == ("unknown", "unknown")
 
 
-def test_startups_of_later_epochs_are_a_range(record: Callable[..., Run]) -> None:
+def test_epoch_starts_of_later_epochs_are_a_range(record: Callable[..., Run]) -> None:
     """From the shortest to the longest, without the first."""
     run = record(tick_ns=1000, epochs=3)
-    (first, *later) = summarise(run).startup_ns
-    summary = dataclasses.replace(summarise(run), startup_ns=(first, 2 * MS, 5 * MS, 3 * MS))
+    (first, *later) = summarise(run).epoch_start_ns
+    summary = dataclasses.replace(summarise(run), epoch_start_ns=(first, 2 * MS, 5 * MS, 3 * MS))
     assert len(later) == 2
     assert dict(figures(run, summary))["first batch, later epochs"] == "2.00 ms to 5.00 ms"
 
@@ -214,12 +214,12 @@ def test_no_runs_make_an_empty_report() -> None:
     assert printed(RunsReport([])) == ""
 
 
-def test_a_batch_that_was_ready_is_no_start_up(record: Callable[..., Run]) -> None:
-    """The first epoch's start-up is then not measured; those of later epochs are."""
+def test_a_batch_that_was_ready_is_no_epoch_start(record: Callable[..., Run]) -> None:
+    """The first epoch's epoch start is then not measured; those of later epochs are."""
     run = record(tick_ns=1000, epochs=3)
     loader = dataclasses.replace(run.header.loader, ready_batches=1)
     ready = dataclasses.replace(run, header=dataclasses.replace(run.header, loader=loader))
-    assert summarise(ready).startup_ns == summarise(run).startup_ns[1:]
+    assert summarise(ready).epoch_start_ns == summarise(run).epoch_start_ns[1:]
     found = dict(figures(ready, summarise(ready)))
     assert found["first batch, first epoch"] == "not measured"
     assert (

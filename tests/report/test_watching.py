@@ -30,9 +30,9 @@ WATCH = Watch(
     batches=16_234,
     now=NOW,
     overall=OVERALL,
-    startup_ns=400 * MS,
-    last_startup_ns=300 * MS,
-    median_cycle_ns=15.0 * MS,
+    epoch_start_ns=400 * MS,
+    last_epoch_start_ns=300 * MS,
+    median_iteration_ns=15.0 * MS,
     outlier_count=12,
     outliers=OUTLIERS,
     events=("the step changes its batch",),
@@ -46,8 +46,8 @@ EMPTY = replace(
     batches=0,
     now=None,
     overall=None,
-    startup_ns=None,
-    median_cycle_ns=None,
+    epoch_start_ns=None,
+    median_iteration_ns=None,
     outliers=(),
     events=(),
 )
@@ -60,18 +60,18 @@ def screen(watch: Watch, width: int = 80) -> str:
 
 
 def test_the_screen_tells_all() -> None:
-    """Status, now and over all side by side, start-ups, outliers with their places, events."""
+    """Status, now and over all side by side, epoch starts, outliers with their places, events."""
     assert [line.rstrip() for line in screen(WATCH).splitlines()] == [
         "resnet (log)",
         "running for 12 min 3 s; epoch 3, batch 1,234 of 5,000; 16,234 batches in all",
         "",
-        "              now, over 58 s  over all",
-        "throughput    264 images/s    250 images/s",
-        "share waited  34.0%           25.0%",
-        "cycle, mean   1.45 s          778 ms",
+        "                 now, over 58 s  over all",
+        "throughput       264 images/s    250 images/s",
+        "share waited     34.0%           25.0%",
+        "iteration, mean   1.45 s          778 ms",
         "",
-        "start-up: 400 ms in the first epoch, 300 ms in the last",
-        "outliers: 12 cycles over twice the median of 15.0 ms",
+        "epoch start: 400 ms in the first epoch, 300 ms in the last",
+        "outliers: 12 iterations over twice the median of 15.0 ms",
         "  epoch 3, batch 17, 2026-01-31 12:10:03 UTC: 289 ms, 279 ms of it waited",
         "  epoch 3, batch 1,234, 2026-01-31 12:00:00 UTC: 1.00 s, 1.00 s of it waited",
         "event: the step changes its batch",
@@ -83,8 +83,8 @@ def test_the_line_tells_as_much() -> None:
     assert watch_line(WATCH) == (
         "running for 12 min 3 s; epoch 3, batch 1,234 of 5,000; 16,234 batches in all; "
         "now 264 images/s, waited 34.0%; over all 250 images/s, waited 25.0%; "
-        "start-up 400 ms in the first epoch, 300 ms in the last; "
-        "outliers 12 cycles over twice the median of 15.0 ms; "
+        "epoch start 400 ms in the first epoch, 300 ms in the last; "
+        "outliers 12 iterations over twice the median of 15.0 ms; "
         "the last epoch 3, batch 1,234, 2026-01-31 12:00:00 UTC: 1.00 s, 1.00 s of it waited"
     )
 
@@ -93,7 +93,7 @@ def test_silence_comes_first() -> None:
     """For how long no batch came is told before everything else."""
     silent = replace(WATCH, silent_ns=93 * SECOND, now=None)
     assert watch_line(silent).startswith("no batch for 93 s, 12 min 3 s after the start; epoch 3")
-    assert "throughput    no steady batch  250 images/s" in screen(silent)
+    assert "throughput       no steady batch  250 images/s" in screen(silent)
 
 
 def test_the_end_is_told() -> None:
@@ -105,8 +105,8 @@ def test_before_the_first_batch_no_figure_is_made_up() -> None:
     """What is not known is said to be so."""
     assert watch_line(EMPTY) == "running for 12 min 3 s; no batch yet"
     shown = screen(EMPTY)
-    assert "throughput    no steady batch  no steady batch" in shown
-    assert "start-up: not measured" in shown
+    assert "throughput       no steady batch  no steady batch" in shown
+    assert "epoch start: not measured" in shown
     assert "outliers: not measured, too few batches" in shown
 
 
@@ -119,21 +119,21 @@ def test_batches_are_told_where_samples_are_not_known() -> None:
             overall=Standing(1, 0, None, None, None),
             epoch_batches=None,
             batches=1,
-            last_startup_ns=None,
-            startup_ns=5 * MS,
+            last_epoch_start_ns=None,
+            epoch_start_ns=5 * MS,
         )
     )
-    assert "throughput    0.700 batches/s  not measured" in shown
-    assert "share waited  34.0%            not measured" in shown
+    assert "throughput       0.700 batches/s  not measured" in shown
+    assert "share waited     34.0%            not measured" in shown
     assert "epoch 3, batch 1,234; 1 batch in all" in shown
-    assert "start-up: 5.00 ms in the first epoch\n" in " ".join(shown.split("  "))
+    assert "epoch start: 5.00 ms in the first epoch\n" in " ".join(shown.split("  "))
 
 
 def test_a_run_that_keeps_one_batch_in_n_says_so() -> None:
-    """Its outliers are the slowest batches of its tallies."""
+    """Its outliers are the slowest batches of its aggregates."""
     shown = screen(replace(WATCH, every=1_000), width=120)
     assert shown.startswith("resnet (log, one batch in 1,000)")
-    assert "twice the median of 15.0 ms, of the slowest one of each tally" in shown
+    assert "twice the median of 15.0 ms, of the slowest one of each aggregate" in shown
 
 
 @pytest.mark.parametrize("created", ["not recorded", "9999-12-31T23:59:59+00:00"])

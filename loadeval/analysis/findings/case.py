@@ -76,7 +76,7 @@ class Case:
         return found
 
     @cached_property
-    def cycle_ns(self) -> Column:
+    def iteration_ns(self) -> Column:
         """Their waits and steps."""
         found: Column = self.wait_ns + self.real.steps.step_ns[self.rows]
         return found
@@ -167,8 +167,8 @@ class Case:
         if found is None:
             return ()
         named = (
-            ("real cycle", found.real_ns),
-            ("ideal cycle", found.ideal_ns),
+            ("real iteration", found.real_ns),
+            ("ideal iteration", found.ideal_ns),
             ("loader alone", found.loader_only_ns),
         )
         return tuple(Fact(name, pace_ns, "ns") for name, pace_ns in named if pace_ns is not None)

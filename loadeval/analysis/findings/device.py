@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.findings.case import NO_IDEAL, NotMeasured
 from loadeval.analysis.findings.finding import Fact, Finding
-from loadeval.analysis.starving import hidden_waits, starved_ns
+from loadeval.analysis.gpu_idle import gpu_idle_ns, hidden_waits
 from loadeval.analysis.verdict import MODERATE_SHARE, percent
 from loadeval.runlog.model import UNKNOWN
 
@@ -21,7 +21,7 @@ IDLE_UNDER = 70.0
 
 def unpinned(case: Case) -> Answer:
     """Batches lie in memory that the device cannot read by itself."""
-    if not (case.real.steps.starved_ns != UNKNOWN).any():
+    if not (case.real.steps.gpu_idle_ns != UNKNOWN).any():
         return NO_DEVICE
     pinned = case.loader.pinned
     if pinned is None:
@@ -48,19 +48,19 @@ def unpinned(case: Case) -> Answer:
 
 def waits_unfelt(case: Case) -> Answer:
     """Training waits, and its device has work meanwhile."""
-    starved = starved_ns(case.real, "real")
+    starved = gpu_idle_ns(case.real, "real")
     if starved is None:
         return NO_DEVICE
     told = hidden_waits(case.real)
     if not told:
         return None
     return Finding(
-        rule="wait that starved nobody",
+        rule="hidden wait",
         severity="low",
         sentence=told,
         evidence=(
             Fact("wait, mean", case.summary.wait_ns or 0.0, "ns"),
-            Fact("device starved", starved, "ns"),
+            Fact("GPU idle while waiting", starved, "ns"),
         ),
         advice="Leave the loader as it is on account of these waits: they cost nothing.",
         confidence="measured",

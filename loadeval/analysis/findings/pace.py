@@ -35,7 +35,7 @@ def falling(case: Case) -> Answer:
     """Throughput falls all the time."""
     if len(case.rows) < FEWEST:
         return _too_few(case)
-    medians = np.array([np.median(part) for part in np.array_split(case.cycle_ns, PARTS)])
+    medians = np.array([np.median(part) for part in np.array_split(case.iteration_ns, PARTS)])
     found, middle_ns = _trend(medians), float(np.median(medians))
     if found is None or not _goes_on(medians):
         return None
@@ -51,8 +51,8 @@ def falling(case: Case) -> Answer:
             "of the run than at its beginning."
         ),
         evidence=(
-            Fact("cycle at the beginning", float(medians[: PARTS // 4].mean()), "ns"),
-            Fact("cycle at the end", float(medians[-PARTS // 4 :].mean()), "ns"),
+            Fact("iteration at the beginning", float(medians[: PARTS // 4].mean()), "ns"),
+            Fact("iteration at the end", float(medians[-PARTS // 4 :].mean()), "ns"),
             Fact("rise over the run", rise, "share"),
         ),
         advice=_against_falling(case),
@@ -66,12 +66,12 @@ def drift(case: Case) -> Answer:
     """One half of the run was slower than the other."""
     if len(case.rows) < FEWEST:
         return _too_few(case)
-    cycle_ns = case.cycle_ns.astype(np.float64)
-    change_ns = drift_ns(Pace(cycle_ns, np.ones(len(cycle_ns))))
-    share = change_ns / float(cycle_ns.mean()) if change_ns else 0.0
+    iteration_ns = case.iteration_ns.astype(np.float64)
+    change_ns = drift_ns(Pace(iteration_ns, np.ones(len(iteration_ns))))
+    share = change_ns / float(iteration_ns.mean()) if change_ns else 0.0
     if share < MODERATE_SHARE or isinstance(falling(case), Finding):
         return None
-    first_ns, second_ns = (float(half.mean()) for half in np.array_split(cycle_ns, 2))
+    first_ns, second_ns = (float(half.mean()) for half in np.array_split(iteration_ns, 2))
     slower = "slower" if second_ns > first_ns else "faster"
     return Finding(
         rule="drift",
@@ -81,12 +81,12 @@ def drift(case: Case) -> Answer:
             "the whole run are means of two paces."
         ),
         evidence=(
-            Fact("cycle, first half", first_ns, "ns"),
-            Fact("cycle, second half", second_ns, "ns"),
+            Fact("iteration, first half", first_ns, "ns"),
+            Fact("iteration, second half", second_ns, "ns"),
         ),
         advice=FASTER_LATER if second_ns < first_ns else SLOWER_LATER,
         confidence="measured",
-        source="difference of the halves' mean cycles, beyond their 95% interval",
+        source="difference of the halves' mean iterations, beyond their 95% interval",
     )
 
 
@@ -107,12 +107,12 @@ def _trend(medians: Series) -> Estimate | None:
 def waits_grow(case: Case) -> bool:
     """Whether more of the change between the halves of the run is in the waits."""
     waits = [float(part.mean()) for part in np.array_split(case.wait_ns, 2)]
-    cycles = [float(part.mean()) for part in np.array_split(case.cycle_ns, 2)]
-    return waits[1] - waits[0] > (cycles[1] - cycles[0]) / 2
+    iterations = [float(part.mean()) for part in np.array_split(case.iteration_ns, 2)]
+    return waits[1] - waits[0] > (iterations[1] - iterations[0]) / 2
 
 
 def _share_of_what_grows(case: Case) -> float:
-    waited = float(case.wait_ns.sum() / case.cycle_ns.sum())
+    waited = float(case.wait_ns.sum() / case.iteration_ns.sum())
     return waited if waits_grow(case) else 1 - waited
 
 

@@ -54,7 +54,7 @@ def too_shallow(case: Case) -> Answer:
         severity=severity_of(share),
         sentence=(
             f"On its own the loader is fast enough, at {found.required or 0.0:.2f} of an ideal "
-            f"cycle a batch, yet training waits for {percent(share)} of its time: its queue runs "
+            f"iteration a batch, yet training waits for {percent(share)} of its time: its queue runs "
             "empty now and then."
         ),
         evidence=(

@@ -38,7 +38,7 @@ def bursts(case: Case) -> Answer:
     wait_ns, count = case.wait_ns, len(case.rows)
     if count < FEWEST_FOR_BURSTS:
         return NotMeasured(f"too few steady batches, {count}: {FEWEST_FOR_BURSTS} are needed")
-    total_ns, waited_ns = int(case.cycle_ns.sum()), int(wait_ns.sum())
+    total_ns, waited_ns = int(case.iteration_ns.sum()), int(wait_ns.sum())
     top = np.sort(np.argsort(wait_ns, kind="stable")[-math.ceil(TOP * count) :])
     burst_ns = int(wait_ns[top].sum())
     share = burst_ns / waited_ns if waited_ns else 0.0
@@ -76,26 +76,26 @@ def outliers(case: Case) -> Answer:
     """A few batches take more than twice the median."""
     if case.thinned:
         return case.thinned
-    cycle_ns, count = case.cycle_ns, len(case.rows)
+    iteration_ns, count = case.iteration_ns, len(case.rows)
     if count < FEWEST:
         return NotMeasured(f"too few steady batches, {count}: {FEWEST} are needed")
-    median_ns = float(np.median(cycle_ns))
-    found = np.flatnonzero(cycle_ns > TIMES_MEDIAN * median_ns)
+    median_ns = float(np.median(iteration_ns))
+    found = np.flatnonzero(iteration_ns > TIMES_MEDIAN * median_ns)
     cost = sum(outlying_shares(case))
     if cost < WORTH_SAYING or len(found) > MOST_OUTLIERS * count:
         return None
-    waiting = int((case.wait_ns[found] > cycle_ns[found] / 2).sum())
+    waiting = int((case.wait_ns[found] > iteration_ns[found] / 2).sum())
     return Finding(
         rule="outliers",
         severity=severity_of(cost),
         sentence=(
-            f"{len(found)} of the {count:,} batches take more than twice the median cycle, beyond "
+            f"{len(found)} of the {count:,} batches take more than twice the median iteration, beyond "
             f"it {percent(cost)} of the training time; {waiting} of them mostly by waiting, "
             f"{len(found) - waiting} by their step."
         ),
         evidence=(
-            Fact("median cycle", median_ns, "ns"),
-            Fact("longest cycle", float(cycle_ns.max()), "ns"),
+            Fact("median iteration", median_ns, "ns"),
+            Fact("longest iteration", float(iteration_ns.max()), "ns"),
             Fact("batches over twice the median", len(found), "batches"),
             Fact("batches mostly waiting", waiting, "batches"),
         ),
@@ -106,19 +106,19 @@ def outliers(case: Case) -> Answer:
         confidence="measured",
         source="twice the median, as Amazon SageMaker's PT_dataloader_analysis has it",
         cost_share=cost,
-        places=case.places(case.rows[found], (cycle_ns[found] - median_ns).astype(np.float64)),
+        places=case.places(case.rows[found], (iteration_ns[found] - median_ns).astype(np.float64)),
     )
 
 
 def outlying_shares(case: Case) -> tuple[float, float]:
-    """What outliers take beyond the median cycle: the share of all time in waits, and in steps."""
-    cycle_ns = case.cycle_ns
-    median_ns = np.median(cycle_ns)
-    found = cycle_ns > TIMES_MEDIAN * median_ns
-    excess_ns = float((cycle_ns[found] - median_ns).sum())
+    """What outliers take beyond the median iteration: the share of all time in waits, and in steps."""
+    iteration_ns = case.iteration_ns
+    median_ns = np.median(iteration_ns)
+    found = iteration_ns > TIMES_MEDIAN * median_ns
+    excess_ns = float((iteration_ns[found] - median_ns).sum())
     waits_ns = (case.wait_ns[found] - np.median(case.wait_ns)).clip(min=0)
-    waited_ns = float(np.minimum(waits_ns, cycle_ns[found] - median_ns).sum())
-    total_ns = max(float(cycle_ns.sum()), 1.0)
+    waited_ns = float(np.minimum(waits_ns, iteration_ns[found] - median_ns).sum())
+    total_ns = max(float(iteration_ns.sum()), 1.0)
     return waited_ns / total_ns, (excess_ns - waited_ns) / total_ns
 
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from loadeval.report.html.blocks import Block
     from loadeval.report.html.subject import Subject
 
-HEAD = ("", "if loading were free", "lost to loading", "start-up", "verdict")
+HEAD = ("", "if loading were free", "lost to loading", "epoch start", "verdict")
 
 
 def side_by_side(subject: Subject) -> tuple[Section, ...]:
@@ -27,7 +27,7 @@ def side_by_side(subject: Subject) -> tuple[Section, ...]:
             shortened(one.name, LONGEST_NAME),
             estimated(one.speedup, speedup),
             estimated(one.lost_share, share),
-            duration(one.startup_ns),
+            duration(one.epoch_start_ns),
             one.verdict,
         )
         for one in ranked(found.backends)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.gpu_idle import gpu_idle_ns
 from loadeval.analysis.headroom import headroom
-from loadeval.analysis.starving import starved_ns
 from loadeval.analysis.summary import summarise
 from loadeval.report.html.blocks import Figure, Section
 from loadeval.report.html.drawing import bare_axis, beside, layout, names_axis, room_beside, whisker
@@ -29,15 +29,15 @@ ROW, AROUND = 34, 16
 WHOLE = (
     "Mean time of a batch. Real is a step and the wait for the batch; of what it has over ideal, "
     "some is lost by waiting, and some by contention: steps that are slower while the loader "
-    "works. Ideal is the step alone, on batches from memory. A device starves while it has "
+    "works. Ideal is the step alone, on batches from memory. A GPU is idle while it has "
     "nothing to do in the wait for a batch. Whiskers are 95% intervals; hollow bars are gains."
 )
 PARTS = "Mean time of a batch: the wait for it, and the step that trains with it."
 COLORS = {
     "step": "step",
     "waiting": "waiting",
-    "contention": "interference",
-    "device starving": "starving",
+    "contention": "contention",
+    "GPU idle while waiting": "gpu_idle",
 }
 
 
@@ -99,24 +99,24 @@ def _of_comparison(comparison: Comparison) -> tuple[list[Row], list[Part]]:
     rows = [
         _stack(parts, "real", 0, found.real_ns, real.wait_share),
         _lost(parts, "waiting", 1, between, found.waiting_ns),
-        _lost(parts, "contention", 2, found.ideal_ns, found.interference_ns),
+        _lost(parts, "contention", 2, found.ideal_ns, found.contention_ns),
         _stack(parts, "ideal: step alone", 3, found.ideal_ns, ideal.wait_share),
-        _starving(parts, 4, starved_ns(comparison.real, "real")),
+        _gpu_idle(parts, 4, gpu_idle_ns(comparison.real, "real")),
     ]
     return rows, parts
 
 
 def _stack(
-    parts: list[Part], name: str, row: int, cycle_ns: float | None, waited: float | None
+    parts: list[Part], name: str, row: int, iteration_ns: float | None, waited: float | None
 ) -> Row:
-    if cycle_ns is None or waited is None:
+    if iteration_ns is None or waited is None:
         return Row(name, NOT_MEASURED, 0.0)
-    wait_ns = cycle_ns * waited
+    wait_ns = iteration_ns * waited
     parts += [
-        Part(row, "step", 0.0, cycle_ns - wait_ns),
-        Part(row, "waiting", cycle_ns - wait_ns, wait_ns),
+        Part(row, "step", 0.0, iteration_ns - wait_ns),
+        Part(row, "waiting", iteration_ns - wait_ns, wait_ns),
     ]
-    return Row(name, duration(cycle_ns), cycle_ns)
+    return Row(name, duration(iteration_ns), iteration_ns)
 
 
 def _lost(
@@ -130,11 +130,11 @@ def _lost(
     return Row(name, estimated(lost, duration), end)
 
 
-def _starving(parts: list[Part], row: int, mean_ns: float | None, name: str = "") -> Row:
-    label = ", ".join(filter(None, [name, "device starving"]))
+def _gpu_idle(parts: list[Part], row: int, mean_ns: float | None, name: str = "") -> Row:
+    label = ", ".join(filter(None, [name, "GPU idle while waiting"]))
     if mean_ns is None:
         return Row(label, NO_DEVICE, 0.0)
-    parts.append(Part(row, "device starving", 0.0, mean_ns))
+    parts.append(Part(row, "GPU idle while waiting", 0.0, mean_ns))
     return Row(label, duration(mean_ns), mean_ns)
 
 
@@ -151,19 +151,19 @@ def _of_tracks(subject: Subject) -> tuple[list[Row], list[Part]]:
         words = ", ".join(f"{part.what} {duration(part.ns)}" for part in told)
         whole = f"{duration(end)}: {words}" if told else NOT_MEASURED
         rows.append(Row(track.name or track.run.header.mode, whole, end))
-        if (starving := starved_ns(track.run, "real")) is not None or len(subject.tracks) == 1:
-            rows.append(_starving(parts, len(rows), starving, track.name))
+        if (starving := gpu_idle_ns(track.run, "real")) is not None or len(subject.tracks) == 1:
+            rows.append(_gpu_idle(parts, len(rows), starving, track.name))
     return rows, parts
 
 
 def _of_run(run: Run, row: int) -> Iterator[Part]:
-    """What adds up to the mean cycle of `run`; of one that alternated, of its real arm."""
+    """What adds up to the mean iteration of `run`; of one that alternated, of its real arm."""
     summary = summarise(run, "real") if run.header.mode == "alternate" else summarise(run)
     if summary.wait_ns is None or summary.step_ns is None:
         return
     step_ns = summary.step_ns
     if run.header.mode == "alternate":
-        slower = headroom(run).interference_ns
+        slower = headroom(run).contention_ns
         taken = min(max(slower.value, 0.0), step_ns) if slower else 0.0
         step_ns -= taken
         if taken:

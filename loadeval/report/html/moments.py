@@ -49,7 +49,7 @@ class Moments:
         return rank_in_epoch(self.run.steps.epoch)
 
     @cached_property
-    def cycle_ns(self) -> Column:
+    def iteration_ns(self) -> Column:
         """Wait and step of each batch together; nothing to go by where the step is open."""
         return self.run.steps.wait_ns + self.run.steps.step_ns
 

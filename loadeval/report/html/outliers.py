@@ -1,4 +1,4 @@
-"""Outliers: cycles over twice the median of their kind."""
+"""Outliers: iterations over twice the median of their kind."""
 
 from __future__ import annotations
 
@@ -30,17 +30,17 @@ if TYPE_CHECKING:
 WORST = 20
 HEIGHT = 300
 CAPTION = (
-    "Cycles, wait and step together, of the batches that count, against time. Marked are those "
+    "Iterations, wait and step together, of the batches that count, against time. Marked are those "
     "over twice the median of their arm, which is the dashed line."
 )
-NONE = "Of {count} that count, no cycle is over twice the median."
-HEAD = ("epoch and batch", "at", "cycle", "wait", "step", "times the median")
+NONE = "Of {count} that count, no iteration is over twice the median."
+HEAD = ("epoch and batch", "at", "iteration", "wait", "step", "times the median")
 NOTHING = "Not measured: no batch counts."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Cycles:
-    """The cycles of one arm that count: which batches, and which of these are outliers."""
+class Iterations:
+    """The iterations of one arm that count: which batches, and which of these are outliers."""
 
     arm: Arm
     places: Places
@@ -58,7 +58,7 @@ def outliers(subject: Subject) -> Section:
             blocks.append(Heading(track.name))
         run = compared(track.run) if track.run.header.mode == "alternate" else track.run
         moments = Moments(run)
-        found = cycles_of(moments)
+        found = iterations_of(moments)
         blocks.append(_block(track, moments, found))
         worst += _worst(track, moments, found)
         count += sum(len(one.slow) for one in found)
@@ -67,7 +67,7 @@ def outliers(subject: Subject) -> Section:
     return Section("outliers", "Outliers", tuple(blocks))
 
 
-def _block(track: Track, moments: Moments, found: list[Cycles]) -> Block:
+def _block(track: Track, moments: Moments, found: list[Iterations]) -> Block:
     count = sum(len(one.places) for one in found)
     if not count:
         return Text((NOTHING,))
@@ -85,53 +85,55 @@ def _table(worst: list[tuple[float, tuple[str, ...]]], count: int) -> Table:
 
 
 def _worst(
-    track: Track, moments: Moments, found: list[Cycles]
+    track: Track, moments: Moments, found: list[Iterations]
 ) -> list[tuple[float, tuple[str, ...]]]:
-    """Of each arm the rows of its slowest cycles, behind how many medians each took."""
-    cycle_ns = moments.cycle_ns
+    """Of each arm the rows of its slowest iterations, behind how many medians each took."""
+    iteration_ns = moments.iteration_ns
     return [
-        (float(cycle_ns[place]) / one.median_ns, _row(track, moments, one, place))
+        (float(iteration_ns[place]) / one.median_ns, _row(track, moments, one, place))
         for one in found
-        for place in one.slow[highest(cycle_ns[one.slow], WORST)].tolist()
+        for place in one.slow[highest(iteration_ns[one.slow], WORST)].tolist()
     ]
 
 
-def cycles_of(moments: Moments) -> list[Cycles]:
+def iterations_of(moments: Moments) -> list[Iterations]:
     """The arms of a run that have batches that count, each with its outliers."""
-    run, cycle_ns = moments.run, moments.cycle_ns
+    run, iteration_ns = moments.run, moments.iteration_ns
     found = []
     for code, arm in enumerate(ARMS):
         (places,) = np.nonzero(steady(run, arm) & (run.steps.arm == code))
         if len(places):
-            median_ns = float(np.median(cycle_ns[places]))
-            slow = places[cycle_ns[places] > TIMES_MEDIAN * median_ns] if median_ns else places[:0]
-            found.append(Cycles(arm, places, slow, median_ns))
+            median_ns = float(np.median(iteration_ns[places]))
+            slow = (
+                places[iteration_ns[places] > TIMES_MEDIAN * median_ns] if median_ns else places[:0]
+            )
+            found.append(Iterations(arm, places, slow, median_ns))
     return found
 
 
-def _row(track: Track, moments: Moments, one: Cycles, place: int) -> tuple[str, ...]:
+def _row(track: Track, moments: Moments, one: Iterations, place: int) -> tuple[str, ...]:
     steps = moments.run.steps
-    cycle_ns = int(moments.cycle_ns[place])
+    iteration_ns = int(moments.iteration_ns[place])
     where = f"epoch {steps.epoch[place]}, batch {moments.number[place]}"
     arm = f" ({one.arm})" if moments.run.header.mode == "alternate" else ""
     return (
         f"{track.name}: {where}{arm}" if track.name else f"{where}{arm}",
         moments.when(place).removeprefix(", at ") or "unknown",
-        duration(cycle_ns),
+        duration(iteration_ns),
         duration(int(steps.wait_ns[place])),
         duration(int(steps.step_ns[place])),
-        number(cycle_ns / one.median_ns),
+        number(iteration_ns / one.median_ns),
     )
 
 
-def _figure(track: Track, moments: Moments, found: list[Cycles]) -> Figure:
-    cycle_ns = moments.cycle_ns
-    scale = durations(cycle_ns[np.concatenate([one.places for one in found])], "cycle")
+def _figure(track: Track, moments: Moments, found: list[Iterations]) -> Figure:
+    iteration_ns = moments.iteration_ns
+    scale = durations(iteration_ns[np.concatenate([one.places for one in found])], "iteration")
     data, shown = [], 0
     for one in found:
         others = np.setdiff1d(one.places, one.slow, assume_unique=True)
-        kept = others[extremes(cycle_ns[others], DOTS)]
-        marked = one.slow[highest(cycle_ns[one.slow], DOTS)]
+        kept = others[extremes(iteration_ns[others], DOTS)]
+        marked = one.slow[highest(iteration_ns[one.slow], DOTS)]
         shown += len(kept) + len(marked)
         data.append(_trace(moments, scale, kept, one.arm, one.arm))
         name = f"{one.arm}, over twice the median ({len(one.slow):,})"
@@ -157,13 +159,13 @@ def _trace(
     *,
     slow: bool = False,
 ) -> Json:
-    cycle_ns = moments.cycle_ns
+    iteration_ns = moments.iteration_ns
     return {
         "type": "scatter",
         "mode": "markers",
         "name": name,
         "x": moments.at(places),
-        "y": scale.places(cycle_ns[places]),
+        "y": scale.places(iteration_ns[places]),
         "marker": {
             "color": color,
             "size": 11 if slow else 4,
@@ -171,12 +173,12 @@ def _trace(
             "opacity": 1 if slow else 0.55,
             "line": {"width": 2 if slow else 0, "color": color},
         },
-        "customdata": moments.told(places, "cycle of", cycle_ns),
+        "customdata": moments.told(places, "iteration of", iteration_ns),
         "hovertemplate": "%{customdata}<extra></extra>",
     }
 
 
-def _median(one: Cycles) -> Json:
+def _median(one: Iterations) -> Json:
     return {
         "type": "line",
         "xref": "paper",

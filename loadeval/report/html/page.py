@@ -12,6 +12,7 @@ from loadeval.report.html.backends import side_by_side
 from loadeval.report.html.batch_time import batch_time
 from loadeval.report.html.blocks import Figure
 from loadeval.report.html.distribution import distribution
+from loadeval.report.html.epoch_starts import epoch_starts
 from loadeval.report.html.escaping import script_json
 from loadeval.report.html.findings import findings
 from loadeval.report.html.machine import machine
@@ -21,7 +22,6 @@ from loadeval.report.html.palette import THEMES, css_classes, css_variables
 from loadeval.report.html.reproduce import reproduce
 from loadeval.report.html.scripts import Plotly, policy
 from loadeval.report.html.settings import settings
-from loadeval.report.html.startups import start_ups
 from loadeval.report.html.timeline import timeline
 from loadeval.report.html.verdict import top, verdict
 from loadeval.report.wording import LONGEST_NAME, printable, shortened
@@ -52,7 +52,7 @@ def sections(subject: Subject, runs: Sequence[Path], output: Path) -> list[Secti
         batch_time(subject),
         findings(subject),
         timeline(subject),
-        start_ups(subject),
+        epoch_starts(subject),
         outliers(subject),
         distribution(subject),
         machine(subject),

@@ -23,9 +23,9 @@ LIGHT = {
     "loader": "#7b68b3",
     "step": "#8a877f",
     "waiting": "#b56a00",
-    "interference": "#b04f87",
-    "starving": "#b3402a",
-    "startup": "#c04a00",
+    "contention": "#b04f87",
+    "gpu_idle": "#b3402a",
+    "epoch_start": "#c04a00",
     "outlier": "#1c1b19",
     "between": "#8f8b84",
     "series0": "#0072b2",
@@ -48,9 +48,9 @@ DARK = {
     "loader": "#8676c9",
     "step": "#7d7b76",
     "waiting": "#b87a08",
-    "interference": "#bd6299",
-    "starving": "#cb5a41",
-    "startup": "#d4713a",
+    "contention": "#bd6299",
+    "gpu_idle": "#cb5a41",
+    "epoch_start": "#d4713a",
     "outlier": "#eceae6",
     "between": "#85837d",
     "series0": "#56b4e9",
@@ -65,7 +65,7 @@ TEXT = ("ink", "faint", "link")
 """What text is set in; on the paper, and on raised parts of it."""
 DECORATION = ("paper", "raised", "rule")
 """What carries no meaning: no contrast is asked of it."""
-BARS = ("real", "ideal", "loader", "step", "waiting", "interference")
+BARS = ("real", "ideal", "loader", "step", "waiting", "contention")
 """What a whisker in the colour of ink ends in, and is seen against, as against the paper."""
 SERIES = 6
 """Colours for things without a colour of their own, told apart by their lines' dashes too."""

@@ -33,7 +33,7 @@ MOST_BLOCKS = 400
 MOST_EPOCH_LINES = 40
 MOST_DOTS = 300
 SHADE = 0.13
-SYMBOLS = {"real": "circle", "ideal": "diamond", "start-up": "triangle-up-open"}
+SYMBOLS = {"real": "circle", "ideal": "diamond", "epoch start": "triangle-up-open"}
 CAPTION = (
     "Above how long training waited for each batch, below how long its step took, against the "
     "time since the run began."
@@ -69,17 +69,17 @@ def _figure(track: Track) -> Figure:
     run = compared(track.run) if track.run.header.mode == "alternate" else track.run
     moments = Moments(run)
     steps = run.steps
-    waits, cycles = durations(steps.wait_ns, "wait"), durations(_closed(steps.step_ns), "step")
+    waits, iterations = durations(steps.wait_ns, "wait"), durations(_closed(steps.step_ns), "step")
     shades, caption = _shades(run, moments)
     found = layout(HEIGHT)
     found |= {
         "xaxis": moments.axis(anchor="y2"),
         "yaxis": waits.axis | {"domain": [0.54, 1]},
-        "yaxis2": cycles.axis | {"domain": [0, 0.46], "anchor": "x"},
+        "yaxis2": iterations.axis | {"domain": [0, 0.46], "anchor": "x"},
         "shapes": [*shades, *_epoch_lines(run, moments)],
     }
     data, drawn = _traces(moments, _groups(run), steps.wait_ns, waits, "waited", "y")
-    more, _ = _traces(moments, _merged(_groups(run)), steps.step_ns, cycles, "step of", "y2")
+    more, _ = _traces(moments, _merged(_groups(run)), steps.step_ns, iterations, "step of", "y2")
     note = told(drawn, len(steps), "batches")
     name = f"timeline-{track.number}"
     caption = f"{CAPTION}{caption}"
@@ -92,10 +92,10 @@ def _closed(step_ns: Column) -> Column:
 
 
 def _groups(run: Run) -> list[Group]:
-    """Start-ups, what counts of each arm, and the rest."""
+    """Epoch starts, what counts of each arm, and the rest."""
     steps = run.steps
     first = rank_in_epoch(steps.epoch) == 0
-    found = [Group("start-up", "startup", first)]
+    found = [Group("epoch start", "epoch_start", first)]
     rest = ~first
     for code, arm in enumerate(ARMS):
         counts = steady(run, arm) & (steps.arm == code) & rest
@@ -147,7 +147,7 @@ def _look(group: Group, few: bool, joined: bool) -> Json:
         "marker": {
             "color": group.color,
             "symbol": SYMBOLS.get(group.name, "x-thin-open"),
-            "size": 9 if group.name == "start-up" else 5 if few else 4,
+            "size": 9 if group.name == "epoch start" else 5 if few else 4,
             "opacity": 1 if few else 0.7,
         },
         "hovertemplate": f"{group.name}, %{{customdata}}<extra></extra>",

@@ -67,7 +67,7 @@ def top(subject: Subject) -> list[Block]:
 
 def _alone(run: Run, subject: Subject) -> str:
     ((_, (_, summary)),) = subject.sides
-    if summary.cycle_ns is None:
+    if summary.iteration_ns is None:
         return "Not measured: no steady-state batches"
     if run.header.mode == "replay":
         return "Loading was free in this run: it replayed kept batches"
@@ -93,7 +93,7 @@ def _of_one(subject: Subject) -> list[Block]:
     keys = Keys(
         (
             ("throughput", throughput(summary, unit), ""),
-            ("iteration, mean", duration(summary.cycle_ns), ""),
+            ("iteration, mean", duration(summary.iteration_ns), ""),
             ("wait, mean", duration(summary.wait_ns), ""),
             ("step, mean", duration(summary.step_ns), ""),
         )

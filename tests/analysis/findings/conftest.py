@@ -16,7 +16,7 @@ from loadeval.runlog.model import (
     EpochEnd,
     Header,
     LoaderInfo,
-    Pull,
+    Prefetch,
     Readings,
     Run,
     Steps,
@@ -73,10 +73,10 @@ def alternating() -> Callable[..., Run]:
             if first is not None:  # each pair is an epoch, which begins with this wait
                 begin = replace(block("real", None, start_ns, 1, first, real), epoch=pair)
                 blocks.insert(-2, begin)
-        pulls = (
+        prefetches = (
             []
             if alone is None
-            else [Pull(pair, 0, 8, 8, int(8 * alone * MS), None) for pair in range(pairs)]
+            else [Prefetch(pair, 0, 8, 8, int(8 * alone * MS), None) for pair in range(pairs)]
         )
         info = LoaderInfo(**{"backend": "torch.utils.data.DataLoader", "workers": 2, **loader})
         header = Header(
@@ -86,7 +86,7 @@ def alternating() -> Callable[..., Run]:
             header,
             Steps.from_blocks(blocks, []),
             ends=(EpochEnd(0, "broken off"),),
-            pulls=tuple(pulls),
+            prefetches=tuple(prefetches),
             readings=tuple(readings),
         )
 

@@ -40,8 +40,8 @@ def test_a_loader_that_is_too_slow_alone(alternating: MakeRun, finding: Find) ->
     ]
     assert lost.value == waiting.value == pytest.approx(0.5)
     assert [(fact.name, fact.value) for fact in paces] == [
-        ("real cycle", 100e6),
-        ("ideal cycle", 50e6),
+        ("real iteration", 100e6),
+        ("ideal iteration", 50e6),
         ("loader alone", 100e6),
     ]
 
@@ -81,7 +81,7 @@ def test_a_queue_that_runs_empty(alternating: MakeRun, finding: Find) -> None:
         "Raise prefetch_factor from 2 to 4 and measure: that hides up to 200 ms more of a stall, "
         "and the longest wait was 50 ms."
     )
-    assert "at 0.80 of an ideal cycle" in found.sentence
+    assert "at 0.80 of an ideal iteration" in found.sentence
     assert found.severity == "high"
     assert found.cost_share == pytest.approx(0.2)
     assert [fact.name for fact in found.evidence][-1] == "prefetch depth"

@@ -24,10 +24,10 @@ NOTHING = ("nothing found", "")
 NO_DEVICE = ("not measured", "no device's clock was read: there was no CUDA device in use")
 
 
-def starving(run: Run, starved_ns: int) -> Run:
+def starving(run: Run, gpu_idle_ns: int) -> Run:
     """The run, with a device that starved for so long in each wait."""
-    column = np.full(len(run.steps), starved_ns)
-    return replace(run, steps=replace(run.steps, starved_ns=column))
+    column = np.full(len(run.steps), gpu_idle_ns)
+    return replace(run, steps=replace(run.steps, gpu_idle_ns=column))
 
 
 def pinning(make_run: MakeRun, pinned: bool | None, device: str | None, samples: int = 4) -> Run:
@@ -60,16 +60,16 @@ def test_pinning_that_is_not_known(make_run: MakeRun, outcome: Ask) -> None:
     """Nothing is said, nor without a device."""
     told, reason = outcome("unpinned memory", pinning(make_run, None, None))
     assert (told, reason[:16]) == ("not measured", "whether the load")
-    for rule in ("unpinned memory", "wait that starved nobody"):
+    for rule in ("unpinned memory", "hidden wait"):
         assert outcome(rule, make_run([30] * 40)) == NO_DEVICE
 
 
 def test_waits_that_the_device_did_not_feel(make_run: MakeRun, finding: Find, outcome: Ask) -> None:
     """They are told as costing nothing, where it starved for less than half of them."""
-    found = finding("wait that starved nobody", starving(make_run([30] * 40), 14))
+    found = finding("hidden wait", starving(make_run([30] * 40), 14))
     assert found.cost_share == 0.0
     assert [fact.value for fact in found.evidence] == [30, 14]
-    assert outcome("wait that starved nobody", starving(make_run([30] * 40), 15)) == NOTHING
+    assert outcome("hidden wait", starving(make_run([30] * 40), 15)) == NOTHING
 
 
 def test_a_device_that_is_idle_all_the_same(

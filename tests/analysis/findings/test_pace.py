@@ -65,7 +65,7 @@ def test_a_run_that_becomes_faster_drifts_too(make_run: MakeRun, finding: Find) 
 
 
 def test_a_small_change_is_no_drift(make_run: MakeRun, outcome: Ask) -> None:
-    """Under 5% of the cycle it is left alone."""
+    """Under 5% of the iteration it is left alone."""
     run = make_run([0] * 400, noisy([100_000.0] * 200 + [104_000.0] * 200))
     assert outcome("drift", run) == NOTHING
 

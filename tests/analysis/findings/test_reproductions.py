@@ -271,14 +271,14 @@ def test_bursts() -> None:
     assert 99 in {place.batch for place in found.places}
 
 
-def test_epoch_boundaries_and_slow_start_up() -> None:
+def test_epoch_boundaries_and_slow_epoch_start() -> None:
     """Workers that take 200 ms to begin are started anew each epoch."""
     loader = DataLoader(
         Slow(10, lambda _: 0), num_workers=1, worker_init_fn=lambda _: time.sleep(0.2)
     )
     run = trained(loader, pause(5), epochs=3)
     assert "Try persistent_workers=True and compare" in the("epoch boundaries", run).advice
-    assert the("slow start-up", run).severity == "low"
+    assert the("slow epoch start", run).severity == "low"
 
 
 @pytest.mark.parametrize(

@@ -107,7 +107,7 @@ def test_outliers(make_run: MakeRun, finding: Find) -> None:
     waits[40], steps[70] = 400, 600
     found = finding("outliers", make_run(waits, steps, epochs=[50, 50]))
     assert found.sentence == (
-        "2 of the 100 batches take more than twice the median cycle, beyond it 8.3% of the "
+        "2 of the 100 batches take more than twice the median iteration, beyond it 8.3% of the "
         "training time; 1 of them mostly by waiting, 1 by their step."
     )
     assert [(place.epoch, place.batch, place.wait_ns) for place in found.places] == [

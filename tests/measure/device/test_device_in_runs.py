@@ -38,13 +38,13 @@ def test_a_run_has_it_for_each_batch(
         device.work(100)
         if batch == 1:
             break
-    assert evaluator.recorded().steps.starved_ns.tolist() == [50, 30, 0, 50, 30]
+    assert evaluator.recorded().steps.gpu_idle_ns.tolist() == [50, 30, 0, 50, 30]
     device.work(5000)
     list(evaluator)
-    assert evaluator.recorded().steps.starved_ns.tolist()[5:] == [UNKNOWN] * 3
+    assert evaluator.recorded().steps.gpu_idle_ns.tolist()[5:] == [UNKNOWN] * 3
     evaluator.close()
     steps = (evaluator.recorded() if path is None else read_run(path)).steps
-    assert steps.starved_ns.tolist() == [50, 30, 0, 50, 30, 0, 0, 0]
+    assert steps.gpu_idle_ns.tolist() == [50, 30, 0, 50, 30, 0, 0, 0]
     assert steps.wait_ns.tolist() == [50, 130, 70, 50, 130, 50, 130, 70]
 
 
@@ -54,7 +54,7 @@ def test_a_saved_run_keeps_it(device: Device, clock: FakeClock, tmp_path: Path) 
     for _ in evaluator:
         device.work(100)
     evaluator.save_metrics(tmp_path / "metrics.json")
-    assert read_run(tmp_path / "metrics.json").steps.starved_ns.tolist() == [50, 30]
+    assert read_run(tmp_path / "metrics.json").steps.gpu_idle_ns.tolist() == [50, 30]
 
 
 def test_what_an_epoch_leaves_is_forgotten_once_it_is_read(
@@ -76,7 +76,7 @@ def test_without_a_device_in_use_it_is_not_known(clock: FakeClock) -> None:
     synchronize()
     evaluator = evaluator_of([50, 130], clock)
     list(evaluator)
-    assert evaluator.recorded().steps.starved_ns.tolist() == [UNKNOWN] * 2
+    assert evaluator.recorded().steps.gpu_idle_ns.tolist() == [UNKNOWN] * 2
 
 
 def test_without_torch_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> None:

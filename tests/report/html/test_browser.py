@@ -51,7 +51,7 @@ FOCUSABLE = """() => [...document.querySelectorAll("a[href], button, summary, [t
 
 @pytest.fixture(name="jagged")
 def _jagged(alternating: Record, readings: Record) -> Run:
-    """An alternating run with readings and some slow cycles."""
+    """An alternating run with readings and some slow iterations."""
     run = alternating(noise=0.05)
     step_ns = run.steps.step_ns.copy()
     step_ns[::17] *= 4

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.summary import startups
+from loadeval.analysis.summary import epoch_starts
 from loadeval.report.html.blocks import Figure, Table
+from loadeval.report.html.epoch_starts import started
 from loadeval.report.html.page import sections
 from loadeval.report.html.palette import LIGHT
-from loadeval.report.html.startups import started
 from loadeval.report.html.subject import Subject
 from loadeval.report.wording import duration, number
 from loadeval.runlog.model import UNKNOWN
@@ -154,20 +154,20 @@ def test_lines_do_not_join_epochs(record: Record) -> None:
 
 
 @pytest.mark.parametrize("ready", [None, 3])
-def test_start_ups_are_those_of_the_analysis(alternating: Record, ready: int | None) -> None:
+def test_epoch_starts_are_those_of_the_analysis(alternating: Record, ready: int | None) -> None:
     """With the epochs that they are of."""
     run = alternating()
     loader = replace(run.header.loader, ready_batches=ready)
     run = replace(run, header=replace(run.header, loader=loader))
     epochs, waits = started(run)
-    assert waits.tolist() == startups(run).tolist()
+    assert waits.tolist() == epoch_starts(run).tolist()
     assert len(epochs) == len(waits)
     assert epochs[0] == (1 if ready else 0)
 
 
-def test_very_many_start_ups_are_a_line(record: Record) -> None:
+def test_very_many_epoch_starts_are_a_line(record: Record) -> None:
     """Bars would be thinner than a pixel."""
-    (trace,) = figures([record("log", waits_ns=(MS,) * 2, epochs=400)])["start-ups"].data
+    (trace,) = figures([record("log", waits_ns=(MS,) * 2, epochs=400)])["epoch starts"].data
     assert (trace["type"], len(trace["x"])) == ("scatter", 400)
 
 

@@ -43,7 +43,7 @@ DIAGNOSIS = Diagnosis(
     (
         Check("few-workers", "Are workers too few?", "found"),
         Check("memory", "Does memory grow?", "nothing found"),
-        Check("starving", "Does the device starve?", "not measured", "no CUDA device"),
+        Check("gpu_idle", "Does the device starve?", "not measured", "no CUDA device"),
     ),
 )
 

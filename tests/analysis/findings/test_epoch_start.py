@@ -91,7 +91,7 @@ def test_a_first_wait_for_more_than_two_batches(alternating: MakeRun, finding: F
 
 
 def test_epochs_that_begin_quickly(make_run: MakeRun, outcome: Ask) -> None:
-    """Under 5% of an epoch's time nothing is said; the first start-up does not count."""
+    """Under 5% of an epoch's time nothing is said; the first epoch start does not count."""
     assert outcome("epoch boundaries", epochs(make_run, 90_000, 100)) == NOTHING
 
 
@@ -104,26 +104,26 @@ def test_a_run_of_one_epoch_has_no_boundary(make_run: MakeRun, outcome: Ask) -> 
 
 
 def test_how_long_an_epoch_is_may_not_be_known(make_run: MakeRun, outcome: Ask) -> None:
-    """Without a steady batch there is nothing to compare a start-up with."""
+    """Without a steady batch there is nothing to compare an epoch start with."""
     run = make_run([500, 500], 100, warmup=1, epochs=[1, 1])
-    for rule in ("epoch boundaries", "slow start-up"):
+    for rule in ("epoch boundaries", "slow epoch start"):
         told, reason = outcome(rule, run)
         assert (told, reason[:11]) == ("not measured", "how long an")
 
 
 def test_a_first_batch_that_is_long_in_coming(make_run: MakeRun, finding: Find) -> None:
     """It is told as paid once, and of low severity."""
-    found = finding("slow start-up", epochs(make_run, 500))
+    found = finding("slow epoch start", epochs(make_run, 500))
     assert (found.severity, found.cost_share) == ("low", None)
     assert "20.0% of the first epoch" in found.sentence
 
 
 def test_a_first_batch_that_comes_in_time(make_run: MakeRun, outcome: Ask) -> None:
     """Under a fifth of the first epoch it is left alone."""
-    assert outcome("slow start-up", epochs(make_run, 499)) == NOTHING
+    assert outcome("slow epoch start", epochs(make_run, 499)) == NOTHING
 
 
 def test_a_loader_that_was_ready_shows_no_start(make_run: MakeRun, outcome: Ask) -> None:
     """Its first batch was there before it was asked for."""
-    told, reason = outcome("slow start-up", epochs(make_run, 0, 500, ready_batches=1))
+    told, reason = outcome("slow epoch start", epochs(make_run, 0, 500, ready_batches=1))
     assert (told, reason) == ("not measured", "no epoch shows what its first batch costs")

@@ -22,7 +22,7 @@ def contention(case: Case) -> Answer:
         return NO_IDEAL
     if case.unknown_loss:
         return case.unknown_loss
-    slower = found.interference_ns
+    slower = found.contention_ns
     cost = case.contention_share
     if slower is None or (slower.low is not None and slower.low <= 0) or cost < MODERATE_SHARE:
         return None

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.findings.case import NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
-from loadeval.analysis.summary import startups
+from loadeval.analysis.summary import epoch_starts
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE, percent
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ NO_LENGTH = NotMeasured("how long an epoch is, or how fast it goes on, is not kn
 
 def slow_start(case: Case) -> Answer:
     """The first batch of all is long in coming."""
-    found, whole_ns = startups(case.real), _epoch_ns(case)
+    found, whole_ns = epoch_starts(case.real), _epoch_ns(case)
     if not len(found) or case.loader.ready_batches:
         return NO_START
     if whole_ns is None:
@@ -45,13 +45,13 @@ def slow_start(case: Case) -> Answer:
     if share < HIGH_SHARE:
         return None
     return Finding(
-        rule="slow start-up",
+        rule="slow epoch start",
         severity="low",
         sentence=(
             f"The first batch of all takes {first_ns / 1e9:.3g} s, {percent(share)} of the first "
             "epoch: it is paid once in a training, and matters in short ones."
         ),
-        evidence=(Fact("start-up", first_ns, "ns"), Fact("rest of an epoch", whole_ns, "ns")),
+        evidence=(Fact("epoch start", first_ns, "ns"), Fact("rest of an epoch", whole_ns, "ns")),
         advice=(
             "Look at what is done before the first batch: listing files, building an index, "
             "filling a shuffle buffer, imports in workers that are spawned. Keep an index or a "
@@ -64,7 +64,7 @@ def slow_start(case: Case) -> Answer:
 
 def epoch_boundaries(case: Case) -> Answer:
     """Every epoch begins with a long wait."""
-    found, whole_ns = startups(case.real), _epoch_ns(case)
+    found, whole_ns = epoch_starts(case.real), _epoch_ns(case)
     later = found if case.loader.ready_batches else found[1:]
     if not len(later):
         return NotMeasured("there was no second epoch")
@@ -82,7 +82,7 @@ def epoch_boundaries(case: Case) -> Answer:
             f"Each epoch begins with a wait of {mean_ns / 1e9:.3g} s, {percent(cost)} of its time."
         ),
         evidence=(
-            Fact("start-up, later epochs", mean_ns, "ns"),
+            Fact("epoch start, later epochs", mean_ns, "ns"),
             Fact("rest of an epoch", whole_ns, "ns"),
             Fact("epochs", len(later), "epochs"),
             *(() if one_ns is None else (Fact("a batch in one worker", one_ns, "ns"),)),
@@ -95,8 +95,8 @@ def epoch_boundaries(case: Case) -> Answer:
 
 
 def _epoch_ns(case: Case) -> float | None:
-    length, cycle_ns = case.loader.length or case.epochs.batches, case.summary.cycle_ns
-    return length * cycle_ns if length and cycle_ns else None
+    length, iteration_ns = case.loader.length or case.epochs.batches, case.summary.iteration_ns
+    return length * iteration_ns if length and iteration_ns else None
 
 
 def _one_batch_ns(case: Case) -> float | None:

@@ -1,4 +1,4 @@
-"""The lines of a log that keeps one batch in N: excerpts and tallies."""
+"""The lines of a log that keeps one batch in N: excerpts and aggregates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.codec import decode, encode
-from loadeval.runlog.model import UNKNOWN, Block, Excerpt, Header, Steps, Tally
+from loadeval.runlog.model import UNKNOWN, Aggregate, Block, Excerpt, Header, Steps
 from loadeval.runlog.reader import read_run
 from loadeval.runlog.writer import write_metrics
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WHOLE = "a whole number, 0 or more"
 TALLY: dict[str, Any] = {
-    "type": "tally",
+    "type": "aggregate",
     "epoch": 2,
     "first": 5,
     "batches": 3,
@@ -63,11 +63,11 @@ def wrong(line: dict[str, Any], **changes: Any) -> str:
     return str(caught.value)
 
 
-def test_a_tally_ends_with_its_last_step() -> None:
+def test_a_aggregate_ends_with_its_last_step() -> None:
     """Batches follow on one another, so that their waits and steps add up to the time."""
     closed, still_open = decode(TALLY), decode(OPEN)
-    assert isinstance(closed, Tally)
-    assert isinstance(still_open, Tally)
+    assert isinstance(closed, Aggregate)
+    assert isinstance(still_open, Aggregate)
     assert (closed.end_ns, still_open.end_ns) == (200, 130)
 
 
@@ -102,7 +102,7 @@ def test_a_part_of_an_excerpt_keeps_its_numbers() -> None:
         ("wait_bins", [5, 10, 944], "bins under 944, in ascending order, each once,"),
     ],
 )
-def test_fields_of_a_tally_are_checked(name: str, value: Any, expected: str) -> None:
+def test_fields_of_a_aggregate_are_checked(name: str, value: Any, expected: str) -> None:
     """A value of another type, or one that does not fit the others, is shown."""
     said = wrong(TALLY, **{name: value})
     assert said.startswith("has ")
@@ -163,7 +163,7 @@ def test_what_is_thinned_is_a_log(thinned_log: Path) -> None:
     assert run.steps.epoch.tolist() == [0, 0, 1]
     assert run.steps.batch.tolist() == [0, 2, 0]
     assert run.steps.step_ns.tolist() == [5, 5, UNKNOWN]
-    assert [(one.epoch, one.first, one.batches, one.step_ns) for one in run.tallies] == [
+    assert [(one.epoch, one.first, one.batches, one.step_ns) for one in run.aggregates] == [
         (0, 0, 1, 5),
         (0, 1, 3, 15),
         (1, 0, 1, None),
@@ -174,13 +174,13 @@ def test_what_is_thinned_is_a_log(thinned_log: Path) -> None:
 
 
 def test_a_thinned_run_comes_back_from_its_metrics(thinned_log: Path, tmp_path: Path) -> None:
-    """A metrics file holds its excerpts and tallies."""
+    """A metrics file holds its excerpts and aggregates."""
     run = read_run(thinned_log)
     write_metrics(run, tmp_path / "metrics.json")
     again = read_run(tmp_path / "metrics.json")
     for name in Steps.__slots__:
         assert getattr(again.steps, name).tolist() == getattr(run.steps, name).tolist()
-    assert [encode(one) for one in again.tallies] == [encode(one) for one in run.tallies]
+    assert [encode(one) for one in again.aggregates] == [encode(one) for one in run.aggregates]
     for name in ("header", "ends", "events", "closed", "notes"):
         assert getattr(again, name) == getattr(run, name)
 
@@ -222,13 +222,13 @@ def test_excerpts_that_were_lost_are_missed(thinned_log: Path) -> None:
 
 
 def test_kinds_of_logs_are_not_mixed(real_log: Path, thinned_log: Path) -> None:
-    """A block in a thinned log, and an excerpt or a tally in another, are errors."""
+    """A block in a thinned log, and an excerpt or an aggregate in another, are errors."""
     real, thinned = (log.read_text().splitlines() for log in (real_log, thinned_log))
     for header, lines in ((thinned[0], real), (real[0], thinned)):
         for line in lines:
-            if json.loads(line)["type"] in {"block", "excerpt", "tally"}:
+            if json.loads(line)["type"] in {"block", "excerpt", "aggregate"}:
                 real_log.write_text(f"{header}\n{line}\n")
-                with pytest.raises(RunLogError, match=r"line 2 is (of another kind|a tally)"):
+                with pytest.raises(RunLogError, match=r"line 2 is (of another kind|an aggregate)"):
                     read_run(real_log)
 
 

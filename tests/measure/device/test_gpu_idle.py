@@ -14,11 +14,11 @@ from loadeval.testing import FakeClock, ScriptedLoader
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from loadeval.runlog.model import Starvation
+    from loadeval.runlog.model import GpuIdle
     from tests.measure.device.conftest import Device
 
 
-def starving_on(device: Device, epoch: int = 0) -> GpuIdleTimer:
+def gpu_idle_on(device: Device, epoch: int = 0) -> GpuIdleTimer:
     """Watches one epoch."""
     return GpuIdleTimer(epoch, lambda: device.event(enable_timing=True), deque())
 
@@ -27,13 +27,13 @@ def batches(waits_ns: list[int], clock: FakeClock) -> Iterator[Any]:
     return iter(ScriptedLoader(range(len(waits_ns)), waits_ns, clock))
 
 
-def starved(found: Starvation | None) -> list[int] | None:
-    return None if found is None else found.starved_ns.tolist()
+def starved(found: GpuIdle | None) -> list[int] | None:
+    return None if found is None else found.gpu_idle_ns.tolist()
 
 
 def test_a_wait_that_is_hidden_starves_nothing(device: Device, clock: FakeClock) -> None:
     """While the device still works, the host may wait: it is 0."""
-    starving = starving_on(device)
+    starving = gpu_idle_on(device)
     device.work(100)
     for _ in starving.watched(batches([100, 20, 30], clock)):
         device.work(100)
@@ -43,7 +43,7 @@ def test_a_wait_that_is_hidden_starves_nothing(device: Device, clock: FakeClock)
 
 def test_a_wait_that_is_not_hidden_starves_for_the_gap(device: Device, clock: FakeClock) -> None:
     """It is the time from the end of the device's work to the delivery."""
-    starving = starving_on(device)
+    starving = gpu_idle_on(device)
     for _ in starving.watched(batches([50, 130, 100, 101], clock)):
         device.work(100)
     assert starved(starving.take()) == [50, 30, 0, 1]
@@ -53,7 +53,7 @@ def test_a_step_that_waits_for_the_device_starves_it_for_the_whole_wait(
     device: Device, clock: FakeClock
 ) -> None:
     """Where nothing is queued when a batch is asked for, nothing hides the wait."""
-    starving = starving_on(device)
+    starving = gpu_idle_on(device)
     for _ in starving.watched(batches([40, 60], clock)):
         device.work(10)
         clock.advance(10)
@@ -62,14 +62,14 @@ def test_a_step_that_waits_for_the_device_starves_it_for_the_whole_wait(
 
 def test_long_waits_are_told_to_the_microsecond(device: Device, clock: FakeClock) -> None:
     """CUDA's milliseconds become nanoseconds."""
-    starving = starving_on(device)
+    starving = gpu_idle_on(device)
     list(starving.watched(batches([3_217_000_000], clock)))
     assert starved(starving.take()) == [3_217_000_000]
 
 
 def test_only_what_the_device_has_passed_is_read(device: Device, clock: FakeClock) -> None:
     """What is still queued is told later, with the number of its first batch."""
-    starving = starving_on(device, epoch=3)
+    starving = gpu_idle_on(device, epoch=3)
     assert starving.take() is None
     for _ in starving.watched(batches([10, 10, 10], clock)):
         device.work(100)
@@ -96,7 +96,7 @@ def test_events_that_were_read_are_used_again(device: Device, clock: FakeClock) 
 
 def test_events_that_are_still_queued_are_not_used_again(device: Device, clock: FakeClock) -> None:
     """As many are made as the host is ahead of the device: here only the first two come back."""
-    starving = starving_on(device)
+    starving = gpu_idle_on(device)
     for _ in starving.watched(batches([0] * 4, clock)):
         device.work(1000)
         starving.take()
@@ -120,7 +120,7 @@ def test_the_request_that_finds_the_end_counts_for_nothing(
 
 def test_what_the_source_raises_passes_through(device: Device, clock: FakeClock) -> None:
     """The batches before it are told."""
-    starving = starving_on(device)
+    starving = gpu_idle_on(device)
     source = ScriptedLoader([0, ValueError("bad image")], [5, 5], clock)
     with pytest.raises(ValueError, match="bad image"):
         list(starving.watched(iter(source)))
@@ -129,7 +129,7 @@ def test_what_the_source_raises_passes_through(device: Device, clock: FakeClock)
 
 def test_parts_of_an_epoch_are_counted_through(device: Device, clock: FakeClock) -> None:
     """Stretches from other sources, as of two arms, are batches of the same epoch."""
-    starving = starving_on(device)
+    starving = gpu_idle_on(device)
     list(islice(starving.watched(batches([1] * 9, clock)), 2))
     list(islice(starving.watched(batches([2] * 9, clock)), 1))
     assert starved(starving.take()) == [1, 1, 2]
@@ -137,7 +137,7 @@ def test_parts_of_an_epoch_are_counted_through(device: Device, clock: FakeClock)
 
 def test_an_epoch_is_done_once_all_is_read(device: Device, clock: FakeClock) -> None:
     """Not while it goes on, nor while the device has events of it queued."""
-    starving = starving_on(device)
+    starving = gpu_idle_on(device)
     seen = [starving.done]
     device.work(100)
     list(starving.watched(batches([10], clock)))
@@ -154,7 +154,7 @@ def test_an_epoch_is_done_once_all_is_read(device: Device, clock: FakeClock) -> 
 
 def test_waiting_is_for_the_last_event_alone(device: Device, clock: FakeClock) -> None:
     """It ends when the device has passed all; where nothing is queued, at once."""
-    starving = starving_on(device)
+    starving = gpu_idle_on(device)
     starving.wait()
     for _ in starving.watched(batches([10, 10, 10], clock)):
         device.work(100)

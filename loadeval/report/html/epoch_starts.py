@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.summary import rank_in_epoch, startups
+from loadeval.analysis.summary import epoch_starts as first_waits
+from loadeval.analysis.summary import rank_in_epoch
 from loadeval.report.html.blocks import Figure, Section, Text
 from loadeval.report.html.drawing import axis, layout, linear
 from loadeval.report.html.escaping import drawn
@@ -36,12 +37,12 @@ WIDE = 0.7
 """Of the room for an epoch, that a bar takes; less where there are few."""
 CAPTION = "The first wait of each epoch: opening the loader, and loading the first batch."
 NONE = (
-    "No start-up was measured: no epoch began with the loader itself, or the first batch was ready "
+    "No epoch start was measured: no epoch began with the loader itself, or the first batch was ready "
     "before the loader was wrapped."
 )
 
 
-def start_ups(subject: Subject) -> Section:
+def epoch_starts(subject: Subject) -> Section:
     """A bar for each epoch, and their times in a table."""
     found = [(track.name, *started(track.run)) for track in subject.tracks]
     found = [one for one in found if len(one[1])]
@@ -58,28 +59,28 @@ def start_ups(subject: Subject) -> Section:
         first = f", the first {MOST_ROWS} of {most:,} epochs" if most > MOST_ROWS else ""
         data, form, notes = _drawn(found)
         blocks = [
-            Figure("start-ups", CAPTION, data, form, notes),
-            listed(f"Start-up of each epoch{first}", "first wait", rows, folded=True),
+            Figure("epoch starts", CAPTION, data, form, notes),
+            listed(f"Epoch start of each epoch{first}", "first wait", rows, folded=True),
         ]
-    return Section("start-ups", "Epoch starts", tuple(blocks))
+    return Section("epoch starts", "Epoch starts", tuple(blocks))
 
 
 def started(run: Run) -> tuple[Column, Column]:
     """The epochs that began with the loader itself, and the first wait of each in nanoseconds."""
     steps = run.steps
     first: npt.NDArray[np.bool_] = rank_in_epoch(steps.epoch) == 0
-    waits = startups(run)
+    waits = first_waits(run)
     if run.header.mode == "alternate":
         first &= steps.arm == ARMS.index("real")
     epochs: Column = steps.epoch[first]
-    # Where the loader had batches ready, the first epoch has no start-up to tell.
+    # Where the loader had batches ready, the first epoch has no epoch start to tell.
     return epochs[len(epochs) - len(waits) :], waits
 
 
 def _color(name: str, number: int, count: int) -> str:
     if name in ARMS:
         return name
-    return series(number) if count > 1 else "startup"
+    return series(number) if count > 1 else "epoch_start"
 
 
 def _drawn(found: Sequence[Found]) -> tuple[list[Json], Json, tuple[str, ...]]:
@@ -100,7 +101,7 @@ def _drawn(found: Sequence[Found]) -> tuple[list[Json], Json, tuple[str, ...]]:
 def _trace(one: Found, scale: Scale, number: int, count: int) -> Json:
     """Bars, or of very many epochs a line."""
     name, epochs, waits = one
-    kept, label = extremes(waits), drawn(name) or "start-up"
+    kept, label = extremes(waits), drawn(name) or "epoch start"
     color = _color(name, number, count)
     bars: Json = {"type": "bar", "marker": {"color": color}}
     line: Json = {"type": "scatter", "mode": "lines", "line": {"color": color, "width": 1.2}}
