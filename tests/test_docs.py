@@ -11,7 +11,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.headroom import HIGH_SHARE, MODERATE_SHARE, Headroom
+from loadeval.analysis.headroom import Headroom
+from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.runlog.codec import KINDS, decode
 from loadeval.runlog.model import CacheInfo, LoaderInfo

@@ -11,20 +11,36 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING, final
 
+from loadeval.analysis.epochs import lengths
 from loadeval.analysis.headroom import headroom
 from loadeval.analysis.rounds import counted_of, loader_alone, throughput, throughput_ratio
 from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
+from loadeval.runlog.model import UNKNOWN
 from loadeval.runtime.backends import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from typing_extensions import Self
 
     from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.rounds import Counted
     from loadeval.runlog.model import Run
 
 BATCHES = "batches"
+PLACE = ("rank", "world_size")
+MACHINE_FACTS = ("host", "cpus_usable")
+APART = (
+    "Separate runs are compared: a drift of the machine between them counts as a difference "
+    "between backends, and is in no interval."
+)
+BY_BATCH = "Samples are not known of every batch, or have different names: batches are compared."
+MANY = (
+    "Each of the {count} differences has a 95% interval of its own: one in twenty may be shown by "
+    "chance."
+)
+FEWEST_MANY = 3
 FAILED = "failed"
 NOT_MEASURED = "not measured"
 NO_IDEAL = "The ideal pace and the loader alone were not measured: the run does not alternate."
@@ -200,3 +216,151 @@ def _logged(name: str, run: Run, counted: Counted, by_sample: bool) -> BackendRe
         not_measured=(NO_IDEAL,) if real is not None else (NO_PACE, NO_IDEAL),
         run=run,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class BackendReport:
+    """Several backends under one training step.
+
+    `backends` are in the order they were given in, `differences` between every two that were
+    measured, the fastest first. Throughputs are per second, in `unit`. `cautions` say what makes
+    the figures mean less than they seem to, and `not_measured` what is missing and why.
+    """
+
+    backends: tuple[BackendResult, ...]
+    differences: tuple[Difference, ...]
+    unit: str
+    cautions: tuple[str, ...]
+    not_measured: tuple[str, ...]
+
+    @classmethod
+    def of_results(
+        cls, results: Sequence[BackendResult], unit: str, unlike: Sequence[str] = ()
+    ) -> Self:
+        """Of backends that were measured; `unlike` tells in what their work differs."""
+        return cls(
+            backends=tuple(results),
+            differences=differences(results, unit),
+            unit=unit,
+            cautions=cautions(results, unit, unlike),
+            not_measured=unmeasured(results),
+        )
+
+    @classmethod
+    def of_runs(cls, runs: Sequence[Run]) -> Self:
+        """Of runs that alternated or logged, one for each backend, named as they are.
+
+        Raises UsageError when one of them replayed.
+        """
+        unit = unit_of(runs)
+        named = zip(_names(runs), runs, strict=True)
+        return cls.of_results([result_of(name, run, unit) for name, run in named], unit)
+
+    def __getitem__(self, name: str) -> BackendResult:
+        """The result of the backend `name`."""
+        for result in self.backends:
+            if result.name == name:
+                return result
+        known = ", ".join(repr(result.name) for result in self.backends)
+        raise KeyError(f"{name!r} is none of the backends {known}")
+
+
+def _names(runs: Sequence[Run]) -> list[str]:
+    """The runs' names, or their paths where names are not different; numbered at worst."""
+    for names in ([run.header.name for run in runs], [str(run.path) for run in runs]):
+        if len(set(names)) == len(names):
+            return names
+    return [f"{run.header.name} ({number})" for number, run in enumerate(runs, start=1)]
+
+
+def cautions(
+    results: Sequence[BackendResult], unit: str, unlike: Sequence[str] = ()
+) -> tuple[str, ...]:
+    """Sentences about backends that were compared in `unit`, the weightiest first.
+
+    `unlike` tells in what their work differs, a clause for each difference.
+    """
+    runs = [result.run for result in results if result.real and result.run]
+    said = []
+    if unlike:
+        said.append(f"The backends do not do equal work: {'; '.join(unlike)}.")
+    said += _about_epochs(results, unit)
+    said += _about_machines(runs)
+    if len(runs) > 1 and not of_one_comparison(runs) and not are_ranks(runs):
+        said.append(APART)
+    if runs and unit == BATCHES:
+        said.append(BY_BATCH)
+    said += _by_name([(one.name, (one.caution, *_notes(one))) for one in results])
+    count = len(runs) * (len(runs) - 1) // 2
+    if count >= FEWEST_MANY:
+        said.append(MANY.format(count=count))
+    return tuple(said)
+
+
+def unmeasured(results: Sequence[BackendResult]) -> tuple[str, ...]:
+    """What is missing of which backends, and why, a sentence each."""
+    return tuple(_by_name([(one.name, one.not_measured) for one in results]))
+
+
+def _by_name(said: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
+    """Each sentence once, behind the names of all that it is said of."""
+    names: dict[str, list[str]] = {}
+    for name, texts in said:
+        for text in filter(None, texts):
+            names.setdefault(text, []).append(name)
+    return [f"{', '.join(found)}: {text}" for text, found in names.items()]
+
+
+def _notes(result: BackendResult) -> tuple[str, ...]:
+    return () if result.run is None else result.run.notes
+
+
+def _about_epochs(results: Sequence[BackendResult], unit: str) -> list[str]:
+    """Whole epochs that are not equally large, which is known only when they have been served."""
+    measured = [(one.name, one.run) for one in results if one.real and one.run]
+    sizes = {name: whole_epochs(run, unit) for name, run in measured}
+    found = {name: size for name, size in sizes.items() if size}
+    if not found or set.intersection(*found.values()):
+        return []
+    told = (
+        f"{name} {' or '.join(f'{one:,}' for one in sorted(size))}" for name, size in found.items()
+    )
+    return [f"The backends' epochs are not equally large, in {unit}: {', '.join(told)}."]
+
+
+def whole_epochs(run: Run, unit: str) -> set[int]:
+    """How many samples, or batches, the epochs had that `run` served from beginning to end.
+
+    Only after the end of an epoch is it sure that the next one begins at its beginning.
+    """
+    over = {end.epoch for end in run.ends if end.cause == "exhausted"}
+    whole = {one for one in over if one - 1 in over}
+    if unit == BATCHES:
+        return {count for epoch, count in lengths(run).items() if epoch in whole}
+    if run.header.every > 1:
+        return set(filter(None, (_samples_of(run, epoch) for epoch in whole)))
+    counts = [run.steps.samples[run.steps.epoch == one] for one in whole]
+    return {int(epoch.sum()) for epoch in counts if (epoch != UNKNOWN).all()}
+
+
+def _samples_of(run: Run, epoch: int) -> int | None:
+    """By its aggregates; None where they are not known."""
+    found = [aggregate.samples for aggregate in run.aggregates if aggregate.epoch == epoch]
+    return None if None in found else sum(count or 0 for count in found)
+
+
+def _about_machines(runs: Sequence[Run]) -> list[str]:
+    told = []
+    for fact in MACHINE_FACTS:
+        found = {str(value) for run in runs if (value := run.header.environment.get(fact))}
+        if len(found) > 1:
+            told.append(f"{fact.replace('_', ' ')} {' and '.join(sorted(found))}")
+    return [f"The runs were made on different machines: {', '.join(told)}."] if told else []
+
+
+def are_ranks(runs: Sequence[Run | None]) -> bool:
+    """Whether each is of another rank of a training that has the same number of them."""
+    places = [tuple(run.header.environment.get(name) for name in PLACE) for run in runs if run]
+    ranks, sizes = {rank for rank, _ in places}, {size for _, size in places}
+    told = None not in ranks and None not in sizes
+    return told and len(runs) == len(ranks) > 1 and len(sizes) == 1

@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadeval.cli.console import print_report
-from loadeval.report.wording import printable
+from loadeval.report.formatting import printable
 from loadeval.runtime.registry import registrations
 
 if TYPE_CHECKING:

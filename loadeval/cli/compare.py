@@ -24,12 +24,12 @@ from loadeval.cli.runs import read_each_once
 from loadeval.report.backends import BackendComparison
 from loadeval.report.comparison import Comparison, are_backends
 from loadeval.report.findings import diagnosis_as_dict, diagnosis_report
+from loadeval.report.formatting import printable
 from loadeval.report.plots import comparison_figure, figure_path, save_figure
 from loadeval.report.readings import readings_as_dict
 from loadeval.report.readings_table import readings_report
 from loadeval.report.screen import backends_screen, comparison_screen
 from loadeval.report.text import RunsReport, comparison_report
-from loadeval.report.wording import printable
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:

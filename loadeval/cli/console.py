@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from loadeval.errors import LoadevalError
-from loadeval.report.wording import printable
+from loadeval.report.formatting import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -17,7 +17,7 @@ from loadeval.analysis.doctor_check import BATCH_BYTES, PREFETCH, Plan
 from loadeval.cli.console import FAILED, print_json, print_report
 from loadeval.errors import UsageError
 from loadeval.probes.machine import DataSize, read_machine, size_of
-from loadeval.report.wording import printable
+from loadeval.report.formatting import printable
 
 if TYPE_CHECKING:
     from loadeval.analysis.doctor_check import Check

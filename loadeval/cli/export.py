@@ -9,7 +9,7 @@ import typer
 
 from loadeval.cli.console import errors_told
 from loadeval.export.formats import Format, default_path, export_run
-from loadeval.report.wording import printable
+from loadeval.report.formatting import printable
 from loadeval.runlog.reader import read_run
 
 RUN = "A run log, or a file of save_metrics(); for csv and parquet also one of DALI's."

@@ -9,6 +9,7 @@ import typer
 
 from loadeval.cli.console import errors_told
 from loadeval.cli.runs import read_each_once
+from loadeval.report.formatting import printable
 from loadeval.report.html.page import (
     check_replaceable,
     default_path,
@@ -17,7 +18,6 @@ from loadeval.report.html.page import (
     write_page,
 )
 from loadeval.report.html.subject import Subject
-from loadeval.report.wording import printable
 
 RUNS = (
     "One run of any mode; or two, the first of mode log and the second of mode replay; or one run "

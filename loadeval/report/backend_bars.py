@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from loadeval.report.bars import GAP, WHISKER
 from loadeval.report.fitting import POINTS_PER_INCH, width_of
+from loadeval.report.formatting import number
 from loadeval.report.style import FAINT, INK, SMALL
-from loadeval.report.wording import number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

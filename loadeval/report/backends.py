@@ -5,15 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from loadeval.analysis.about_backends import cautions, unmeasured
-from loadeval.analysis.backends import (
-    BackendResult,
-    Difference,
-    differences,
-    failed,
-    result_of,
-    unit_of,
-)
+from loadeval.analysis.backends import BackendReport, failed, result_of, unit_of
 from loadeval.report.backends_figure import backends_figure
 from loadeval.report.backends_text import backends_text
 from loadeval.report.plots import figure_path, save_figure
@@ -25,26 +17,13 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from loadeval.runlog.model import Run
     from loadeval.runtime.backends import Measured
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class BackendComparison:
-    """Several backends under one training step.
-
-    `backends` are in the order they were given in, `differences` between every two that were
-    measured, the fastest first. Throughputs are per second, in `unit`. `cautions` say what makes
-    the figures mean less than they seem to, and `not_measured` what is missing and why.
-    Converted to text it is a table, and the differences in words.
-    """
-
-    backends: tuple[BackendResult, ...]
-    differences: tuple[Difference, ...]
-    unit: str
-    cautions: tuple[str, ...]
-    not_measured: tuple[str, ...]
+class BackendComparison(BackendReport):
+    """Several backends under one training step; converted to text, a table and the differences."""
 
     @classmethod
     def of_measured(
@@ -59,37 +38,7 @@ class BackendComparison:
                 results.append(failed(name, in_words(error), run))
             elif run is not None:
                 results.append(result_of(name, run, unit))
-        return cls._of(results, unit, unlike)
-
-    @classmethod
-    def of_runs(cls, runs: Sequence[Run]) -> BackendComparison:
-        """Of runs that alternated or logged, one for each backend, named as they are.
-
-        Raises UsageError when one of them replayed.
-        """
-        unit = unit_of(runs)
-        named = zip(_names(runs), runs, strict=True)
-        return cls._of([result_of(name, run, unit) for name, run in named], unit)
-
-    @classmethod
-    def _of(
-        cls, results: Sequence[BackendResult], unit: str, unlike: Sequence[str] = ()
-    ) -> BackendComparison:
-        return cls(
-            backends=tuple(results),
-            differences=differences(results, unit),
-            unit=unit,
-            cautions=cautions(results, unit, unlike),
-            not_measured=unmeasured(results),
-        )
-
-    def __getitem__(self, name: str) -> BackendResult:
-        """The result of the backend `name`."""
-        for result in self.backends:
-            if result.name == name:
-                return result
-        known = ", ".join(repr(result.name) for result in self.backends)
-        raise KeyError(f"{name!r} is none of the backends {known}")
+        return cls.of_results(results, unit, unlike)
 
     def __str__(self) -> str:
         return backends_text(self)
@@ -112,14 +61,6 @@ class BackendComparison:
         path = figure_path(output)
         save_figure(backends_figure(self), path)
         return path
-
-
-def _names(runs: Sequence[Run]) -> list[str]:
-    """The runs' names, or their paths where names are not different; numbered at worst."""
-    for names in ([run.header.name for run in runs], [str(run.path) for run in runs]):
-        if len(set(names)) == len(names):
-            return names
-    return [f"{run.header.name} ({number})" for number, run in enumerate(runs, start=1)]
 
 
 def _plain(found: Any) -> Any:

@@ -10,6 +10,7 @@ from loadeval.report.backend_bars import Bar, draw_bars, fit
 from loadeval.report.backends_text import headline, measured_in_words
 from loadeval.report.bars import throughput_title
 from loadeval.report.fitting import POINTS_PER_INCH, clipped, drawable, width_of, wrapped
+from loadeval.report.formatting import NOT_MEASURED, share
 from loadeval.report.page import MARGIN, TEXT_WIDTH, WIDTH, high, small, write
 from loadeval.report.readings import gpus_of_backends
 from loadeval.report.style import (
@@ -29,7 +30,7 @@ from loadeval.report.style import (
     take_text_literally,
     without_scale,
 )
-from loadeval.report.wording import NOT_MEASURED, THRESHOLDS, described_loader, share
+from loadeval.report.wording import THRESHOLDS, described_loader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

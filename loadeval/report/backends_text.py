@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.backends import of_one_comparison, ranked
-from loadeval.analysis.ranks import are_ranks
-from loadeval.report.ranks import ranks_headline
-from loadeval.report.readings import gpus_of_backends
-from loadeval.report.wording import (
+from loadeval.analysis.backends import are_ranks, of_one_comparison, ranked
+from loadeval.report.formatting import (
     LONGEST_NAME,
     counted,
     duration,
@@ -19,6 +16,8 @@ from loadeval.report.wording import (
     shortened,
     speedup,
 )
+from loadeval.report.ranks import ranks_headline
+from loadeval.report.readings import gpus_of_backends
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.analysis.intervals import Estimate
 from loadeval.report.fitting import POINTS_PER_INCH, clipped, drawable, width_of
+from loadeval.report.formatting import NOT_MEASURED, duration, number
 from loadeval.report.style import (
     CONTENTION,
     FAINT,
@@ -21,7 +22,6 @@ from loadeval.report.style import (
     legend,
     without_scale,
 )
-from loadeval.report.wording import NOT_MEASURED, duration, number
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

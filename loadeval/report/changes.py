@@ -8,7 +8,7 @@ from loadeval.analysis.findings.case import Case
 from loadeval.analysis.findings.cpus import why_none_left
 from loadeval.analysis.findings.more_workers import more_workers
 from loadeval.analysis.findings.setting import prefetch_setting, workers_setting
-from loadeval.report.wording import share, shortened, speedup
+from loadeval.report.formatting import share, shortened, speedup
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.report.comparison import rate
-from loadeval.report.wording import (
+from loadeval.report.formatting import (
     NOT_MEASURED,
-    THRESHOLDS,
     counted,
     duration,
     estimated,
@@ -16,6 +15,7 @@ from loadeval.report.wording import (
     share,
     speedup,
 )
+from loadeval.report.wording import THRESHOLDS
 
 if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from loadeval.report.folding import Paragraph
-from loadeval.report.wording import (
+from loadeval.report.formatting import (
     LONGEST_NAME,
     counted,
     duration,

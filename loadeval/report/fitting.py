@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from loadeval.report.wording import printable, shortened
+from loadeval.report.formatting import printable, shortened
 
 FAMILY = "DejaVu Sans"
 """Comes with matplotlib, so the room that a text needs is the same everywhere."""

@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.measure import Measurement
 from rich.text import Text
 
-from loadeval.report.wording import BYTE_UNITS, TIME_UNITS
+from loadeval.report.formatting import BYTE_UNITS, TIME_UNITS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

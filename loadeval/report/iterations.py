@@ -6,12 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.summary import rank_in_epoch
+from loadeval.report.formatting import counted, duration
 from loadeval.report.style import EPOCH_START, IDEAL, INK, LABEL, REAL, legend
 from loadeval.report.wait_axes import scale_batches, scale_waits
 from loadeval.report.waits import BINS, MOST_EPOCH_LINES, draw_epochs, say_not_measured
-from loadeval.report.wording import counted, duration
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN, rank_in_epoch
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -10,19 +10,13 @@ from loadeval.report.bars import draw_batch_time, draw_throughput, throughput_ti
 from loadeval.report.comparison import Comparison, compared
 from loadeval.report.facts import lost_in_words, measured
 from loadeval.report.fitting import drawable, wrapped
+from loadeval.report.formatting import LONGEST_NAME, counted, shortened
 from loadeval.report.iterations import draw_iterations
 from loadeval.report.page import MARGIN, TEXT_WIDTH, WIDTH, high, small, write
 from loadeval.report.readings import gpus_in_words
 from loadeval.report.style import FAINT, INK, PAPER, SMALL, TITLE, panel, take_text_literally
 from loadeval.report.waits import draw_waits
-from loadeval.report.wording import (
-    LONGEST_NAME,
-    THRESHOLDS,
-    counted,
-    described_loader,
-    headline,
-    shortened,
-)
+from loadeval.report.wording import THRESHOLDS, described_loader, headline
 from loadeval.runlog.model import ARMS
 from loadeval.runlog.reader import read_run
 

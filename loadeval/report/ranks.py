@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.report.wording import LONGEST_NAME, counted, number, printable, share, shortened
+from loadeval.report.formatting import LONGEST_NAME, counted, number, printable, share, shortened
 
 if TYPE_CHECKING:
     from loadeval.report.backends import BackendComparison

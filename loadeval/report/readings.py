@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from loadeval.analysis.gpu_idle import gpu_idle_ns
 from loadeval.analysis.growth import growths
 from loadeval.analysis.readings import missing, quantities
-from loadeval.report.wording import NOT_MEASURED, duration, number, printable, shortened, size
+from loadeval.report.formatting import NOT_MEASURED, duration, number, printable, shortened, size
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:

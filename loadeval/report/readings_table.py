@@ -10,8 +10,8 @@ from rich.text import Text
 
 from loadeval.analysis.readings import missing, of_two_runs, quantities
 from loadeval.report.folding import CellTable, Paragraph
+from loadeval.report.formatting import NOT_MEASURED, printable
 from loadeval.report.readings import MAIN, TOO_SHORT, name_in_words, value_of
-from loadeval.report.wording import NOT_MEASURED, printable
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:

@@ -11,18 +11,18 @@ from loadeval.report.backends_text import measured_in_words
 from loadeval.report.changes import IN_SHORT, findings_in_short
 from loadeval.report.facts import measured
 from loadeval.report.folding import table_lines, wrapped
-from loadeval.report.wording import (
+from loadeval.report.formatting import (
     NOT_MEASURED,
     counted,
     duration,
     estimated,
-    headline,
     number,
     printable,
     share,
     shortened,
     speedup,
 )
+from loadeval.report.wording import headline
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from loadeval.report.facts import Rows
 
 MOST_LINES = 25
-LONGEST_NAME = 16
+LONGEST_IN_TABLE = 16
 NONE = "-"
 Part = list[str]
 
@@ -75,7 +75,7 @@ def backends_screen(found: BackendComparison, more: Rows, width: int = 80) -> li
 
 
 def _arms(found: Comparison) -> list[list[str]]:
-    unit = shortened(printable(found.unit), LONGEST_NAME)
+    unit = shortened(printable(found.unit), LONGEST_IN_TABLE)
     rates = found.rates()
     rows = [["", "throughput", "iteration", "wait", "step"]]
     for name, per_second, (_, side) in zip(ARMS, rates, found.sides, strict=False):
@@ -135,10 +135,10 @@ def _findings(found: Comparison, diagnosis: Diagnosis, width: int, room: int) ->
 
 
 def _backends(found: BackendComparison) -> list[list[str]]:
-    unit = shortened(printable(found.unit), LONGEST_NAME)
+    unit = shortened(printable(found.unit), LONGEST_IN_TABLE)
     rows = [[f"{unit}/s", "real", "ideal", "loader alone", "if loading were free", "time lost"]]
     for one in ranked(found.backends):
-        name = shortened(printable(one.name), LONGEST_NAME)
+        name = shortened(printable(one.name), LONGEST_IN_TABLE)
         if one.error:
             rows.append([name, "failed", *[NONE] * 4])
             continue

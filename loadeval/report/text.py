@@ -16,19 +16,18 @@ from rich.text import Text
 
 from loadeval.report.facts import comparison_facts
 from loadeval.report.folding import Paragraph
-from loadeval.report.readings import growth_in_words, readings_rows
-from loadeval.report.wording import (
+from loadeval.report.formatting import (
     LONGEST_NAME,
-    class_name,
     counted,
     duration,
-    headline,
     printable,
     share,
     shortened,
     size,
     throughput,
 )
+from loadeval.report.readings import growth_in_words, readings_rows
+from loadeval.report.wording import class_name, headline
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:

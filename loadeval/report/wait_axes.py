@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.report.wording import duration
+from loadeval.report.formatting import duration
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

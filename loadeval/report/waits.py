@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.epochs import numbers_in_run
-from loadeval.analysis.summary import rank_in_epoch, steady
+from loadeval.analysis.summary import steady
+from loadeval.report.formatting import NOT_MEASURED, counted
 from loadeval.report.style import EPOCH_START, FAINT, IDEAL, INK, LABEL, OUTLIER, REAL, legend
 from loadeval.report.wait_axes import scale_batches, scale_waits
-from loadeval.report.wording import NOT_MEASURED, counted
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN, rank_in_epoch
 
 if TYPE_CHECKING:
     import numpy.typing as npt

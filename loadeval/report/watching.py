@@ -9,7 +9,7 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from loadeval.report.wording import (
+from loadeval.report.formatting import (
     LONGEST_NAME,
     NOT_MEASURED,
     counted,

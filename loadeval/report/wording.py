@@ -1,112 +1,27 @@
-"""Figures and findings in words: what the terminal and the figure both say."""
+"""Every sentence that a user reads, made from codes and numbers."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.headroom import HIGH_SHARE, MODERATE_SHARE
+from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
+from loadeval.report.formatting import LONGEST_NAME, printable, shortened, speedup
 from loadeval.runlog.model import NOT_RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
+    from loadeval.analysis.findings.finding import Check, Finding
+    from loadeval.analysis.growth import Growth
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.intervals import Estimate
-    from loadeval.analysis.summary import Summary
     from loadeval.runlog.model import LoaderInfo, Run
 
-TIME_UNITS = ("ns", "us", "ms", "s")
-BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
-STEP_UP = 1000
-LONGEST_NAME = 48
-"""Characters that are shown of a name from a run."""
-MOST_IN_FULL = 1_000_000
-"""Of the largest unit: ten days, or an exabyte."""
-LEAST_SHARE = 0.001
-NOT_MEASURED = "not measured"
-LEAST_RATIO = 0.1
-"""From here to 1 a factor has two digits, as many decimals as those over 1."""
+
 NO_FASTER = 1.005
 """A speed-up under this reads 1.00x."""
-
 THRESHOLDS = (
     f"not input-bound under {MODERATE_SHARE:.0%} of the time lost, moderately under "
     f"{HIGH_SHARE:.0%}, highly from there on"
 )
-
-
-def printable(text: object) -> str:
-    """`text` with each character that would steer a terminal, or show nothing, as its escape."""
-    return "".join(
-        char if char.isprintable() else char.encode("unicode_escape").decode("ascii")
-        for char in str(text)
-    )
-
-
-def shortened(text: str, limit: int) -> str:
-    """`text`, or when it is longer than `limit` characters its beginning and end."""
-    if len(text) <= limit:
-        return text
-    kept = max(limit - 3, 2)
-    return f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"
-
-
-def duration(ns: float | None) -> str:
-    """`ns` nanoseconds to three digits in the unit that suits; "not measured" for None."""
-    return NOT_MEASURED if ns is None else _scaled(ns, TIME_UNITS)
-
-
-def size(nbytes: float | None) -> str:
-    """`nbytes` to three digits in the unit that suits; "unknown" for None."""
-    return "unknown" if nbytes is None else _scaled(nbytes, BYTE_UNITS)
-
-
-def number(value: float) -> str:
-    """`value` to three digits; whole from a thousand on, and in millions or more from a million."""
-    for name, great in (("billion", 1e9), ("million", 1e6)):
-        if abs(value) >= great:
-            return f"{number(value / great)} {name}"
-    digits = f"{value:#.3g}"
-    if "e+" in digits or abs(float(digits)) >= STEP_UP:
-        return f"{value:,.0f}"
-    return digits.rstrip(".")
-
-
-def share(part: float | None) -> str:
-    """`part`, 0 to 1, in percent; "not measured" for None."""
-    if part is None:
-        return NOT_MEASURED
-    return "under 0.1%" if 0 < part < LEAST_SHARE else f"{part:.1%}"
-
-
-def speedup(ratio: float | None) -> str:
-    """`ratio` as a factor: 2.45x, 0.98x; "not measured" for None."""
-    if ratio is None:
-        return NOT_MEASURED
-    return f"{ratio:.2f}x" if LEAST_RATIO <= ratio < 1 else f"{number(ratio)}x"
-
-
-def estimated(estimate: Estimate | None, told: Callable[[float | None], str]) -> str:
-    """A value as `told`, and behind it its interval where there is one: 2.45x [2.40x, 2.51x]."""
-    if estimate is None:
-        return NOT_MEASURED
-    if estimate.low is None or estimate.high is None:
-        return told(estimate.value)
-    return f"{told(estimate.value)} [{told(estimate.low)}, {told(estimate.high)}]"
-
-
-def throughput(summary: Summary, unit: str) -> str:
-    """Samples per second under their name, or batches per second where those are unknown."""
-    if summary.samples_per_s is not None:
-        return f"{number(summary.samples_per_s)} {unit}/s"
-    if summary.batches_per_s is not None:
-        return f"{number(summary.batches_per_s)} batches/s"
-    return NOT_MEASURED
-
-
-def counted(count: int, one: str, many: str) -> str:
-    """`count` things: 1 batch, 2,000 batches."""
-    return f"{count:,} {one if count == 1 else many}"
 
 
 def headline(headroom: Headroom) -> str:
@@ -158,12 +73,56 @@ def _unmeasured_side(headroom: Headroom) -> str:
     return f"the steady pace of the {side} run was not measured"
 
 
-def _scaled(value: float, units: tuple[str, ...]) -> str:
-    unit, *larger = units
-    # What rounds up to 1000 of a unit is 1.00 of the next.
-    while larger and abs(float(f"{value:.3g}")) >= STEP_UP:
-        value /= STEP_UP
-        unit, *larger = larger
-    if unit == units[0] and float(value).is_integer():
-        return f"{value:.0f} {unit}"
-    return f"{value:.3g} {unit}" if abs(value) >= MOST_IN_FULL else f"{number(value)} {unit}"
+def verdict_name(headroom: Headroom) -> str:
+    """The verdict in a few words: highly input-bound."""
+    return headroom.verdict
+
+
+def reason(headroom: Headroom) -> str:
+    """Why the verdict is concluded: a clause without a full stop."""
+    return headroom.reason
+
+
+def verdict_advice(headroom: Headroom) -> str:
+    """What to do about it, in sentences."""
+    return headroom.advice
+
+
+def cautions(headroom: Headroom) -> list[str]:
+    """What makes the figures mean less than they seem to, a sentence each."""
+    return [headroom.caution] if headroom.caution else []
+
+
+def not_measured(headroom: Headroom) -> list[str]:
+    """What was not measured and why, a sentence each."""
+    return list(headroom.not_measured)
+
+
+def finding_sentence(finding: Finding) -> str:
+    """What is wrong."""
+    return finding.sentence
+
+
+def finding_advice(finding: Finding) -> str:
+    """What to change."""
+    return finding.advice
+
+
+def finding_source(finding: Finding) -> str:
+    """Where the rule is from."""
+    return finding.source
+
+
+def why_not_checked(check: Check) -> str:
+    """Why a rule could not tell, as a clause; "" where it could."""
+    return check.reason
+
+
+def growth_reason(growth: Growth) -> str:
+    """How the memory of a subject grows, or why that is not known: a clause."""
+    return growth.reason
+
+
+def growth_advice(growth: Growth) -> str:
+    """What to do about it; "" for nothing."""
+    return growth.advice

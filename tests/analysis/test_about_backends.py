@@ -5,8 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.about_backends import APART, BY_BATCH, cautions, unmeasured, whole_epochs
-from loadeval.analysis.backends import BATCHES, BackendResult, failed
+from loadeval.analysis.backends import (
+    APART,
+    BATCHES,
+    BY_BATCH,
+    BackendResult,
+    cautions,
+    failed,
+    unmeasured,
+    whole_epochs,
+)
 from loadeval.analysis.intervals import Estimate
 
 if TYPE_CHECKING:

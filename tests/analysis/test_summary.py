@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from loadeval.analysis.summary import Summary, rank_in_epoch, steady, summarise
+from loadeval.analysis.summary import Summary, steady, summarise
+from loadeval.runlog.model import rank_in_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable

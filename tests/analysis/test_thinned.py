@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
-from loadeval.analysis.about_backends import whole_epochs
 from loadeval.analysis.arms import side_of_run
+from loadeval.analysis.backends import whole_epochs
 from loadeval.analysis.epochs import epochs_of, numbers_in_run
 from loadeval.analysis.gpu_idle import gpu_idle_ns
 from loadeval.analysis.headroom import compare

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.ranks import are_ranks
+from loadeval.analysis.backends import are_ranks
 from loadeval.report.backends import BackendComparison
 from loadeval.report.backends_text import headline
 

@@ -68,7 +68,7 @@ def test_the_screen_tells_all() -> None:
         "                 now, over 58 s  over all",
         "throughput       264 images/s    250 images/s",
         "share waited     34.0%           25.0%",
-        "iteration, mean   1.45 s          778 ms",
+        "iteration, mean  1.45 s          778 ms",
         "",
         "epoch start: 400 ms in the first epoch, 300 ms in the last",
         "outliers: 12 iterations over twice the median of 15.0 ms",

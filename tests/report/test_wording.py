@@ -10,12 +10,10 @@ import pytest
 from loadeval.analysis.headroom import compare, headroom
 from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.summary import summarise
-from loadeval.report.wording import (
+from loadeval.report.formatting import (
     counted,
-    described_loader,
     duration,
     estimated,
-    headline,
     number,
     printable,
     share,
@@ -24,6 +22,7 @@ from loadeval.report.wording import (
     speedup,
     throughput,
 )
+from loadeval.report.wording import described_loader, headline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

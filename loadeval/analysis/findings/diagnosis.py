@@ -74,7 +74,11 @@ def diagnose(real: Run, ideal: Run | None = None) -> Diagnosis:
     """
     if ideal is None and real.header.mode == "replay":
         return Diagnosis((), tuple(_checked(rule, REPLAYED) for rule in RULES))
-    case = Case.of(real, ideal)
+    return diagnosis_of(Case.of(real, ideal))
+
+
+def diagnosis_of(case: Case) -> Diagnosis:
+    """The same of a case whose headroom is known."""
     answers = [(rule, rule.ask(case)) for rule in RULES]
     found = [_as_sure(case, answer) for _, answer in answers if isinstance(answer, Finding)]
     findings = sorted(without_overlap(case, found), key=_rank)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.backends import ranked
-from loadeval.analysis.ranks import are_ranks
+from loadeval.analysis.backends import are_ranks, ranked
+from loadeval.report.formatting import LONGEST_NAME, duration, estimated, share, shortened, speedup
 from loadeval.report.html.blocks import Heading, Section, Table, Text
 from loadeval.report.readings import gpus_of_backends
-from loadeval.report.wording import LONGEST_NAME, duration, estimated, share, shortened, speedup
 
 if TYPE_CHECKING:
     from loadeval.report.html.blocks import Block

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.gpu_idle import gpu_idle_ns
 from loadeval.analysis.headroom import headroom
 from loadeval.analysis.summary import summarise
+from loadeval.report.formatting import NOT_MEASURED, duration, estimated
 from loadeval.report.html.blocks import Figure, Section
 from loadeval.report.html.drawing import bare_axis, beside, layout, names_axis, room_beside, whisker
 from loadeval.report.html.escaping import drawn
 from loadeval.report.html.tables import listed
 from loadeval.report.readings import NO_DEVICE
-from loadeval.report.wording import NOT_MEASURED, duration, estimated
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

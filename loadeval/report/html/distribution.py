@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import steady
+from loadeval.report.formatting import duration, share
 from loadeval.report.html.blocks import Figure, Section, Table, Text
 from loadeval.report.html.drawing import axis, layout, round_ticks, short
 from loadeval.report.html.escaping import drawn
 from loadeval.report.html.palette import dash, series
 from loadeval.report.text import arm_of
-from loadeval.report.wording import duration, share
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.report.formatting import duration
 from loadeval.report.html.escaping import drawn
-from loadeval.report.wording import duration
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

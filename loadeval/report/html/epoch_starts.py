@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import epoch_starts as first_waits
-from loadeval.analysis.summary import rank_in_epoch
+from loadeval.report.formatting import duration
 from loadeval.report.html.blocks import Figure, Section, Text
 from loadeval.report.html.drawing import axis, layout, linear
 from loadeval.report.html.escaping import drawn
 from loadeval.report.html.palette import series
 from loadeval.report.html.tables import listed
 from loadeval.report.html.thinning import extremes, told
-from loadeval.report.wording import duration
-from loadeval.runlog.model import ARMS
+from loadeval.runlog.model import ARMS, rank_in_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

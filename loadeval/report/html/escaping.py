@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from loadeval.report.wording import LONGEST_NAME, printable, shortened
+from loadeval.report.formatting import LONGEST_NAME, printable, shortened
 
 ENTITIES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord("$"): "&#36;"}
 """Those that plotly.js turns back into characters, after it looked for tags and for TeX."""

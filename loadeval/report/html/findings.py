@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.report.findings import MOST_PLACES, place_in_words, value_in_words
+from loadeval.report.formatting import counted, share
 from loadeval.report.html.blocks import Advised, Heading, Section, Table, Text
-from loadeval.report.wording import counted, share
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

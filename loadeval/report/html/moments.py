@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.summary import rank_in_epoch
+from loadeval.report.formatting import duration
 from loadeval.report.html.drawing import axis
-from loadeval.report.wording import duration
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.model import UNKNOWN, rank_in_epoch
 
 if TYPE_CHECKING:
     import numpy.typing as npt

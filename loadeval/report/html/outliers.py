@@ -10,11 +10,11 @@ import numpy as np
 from loadeval.analysis.outliers import TIMES_MEDIAN
 from loadeval.analysis.summary import steady
 from loadeval.report.comparison import compared
+from loadeval.report.formatting import counted, duration, number
 from loadeval.report.html.blocks import Figure, Heading, Section, Table, Text
 from loadeval.report.html.drawing import durations, layout
 from loadeval.report.html.moments import Moments
 from loadeval.report.html.thinning import DOTS, extremes, highest, told
-from loadeval.report.wording import counted, duration, number
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.backends import BATCHES, ranked, result_of, unit_of
 from loadeval.analysis.rounds import counted_of, throughput
 from loadeval.report.facts import comparison_facts
+from loadeval.report.formatting import LONGEST_NAME, NOT_MEASURED, estimated, number, shortened
 from loadeval.report.html.blocks import Figure, Section
 from loadeval.report.html.drawing import bare_axis, beside, layout, names_axis, room_beside, whisker
 from loadeval.report.html.escaping import drawn
 from loadeval.report.html.tables import listed, side_by_side
 from loadeval.report.text import figures
-from loadeval.report.wording import LONGEST_NAME, NOT_MEASURED, estimated, number, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
+from loadeval.report.formatting import LONGEST_NAME, printable, shortened
 from loadeval.report.html.backends import side_by_side
 from loadeval.report.html.batch_time import batch_time
 from loadeval.report.html.blocks import Figure
@@ -24,7 +25,6 @@ from loadeval.report.html.scripts import Plotly, policy
 from loadeval.report.html.settings import settings
 from loadeval.report.html.timeline import timeline
 from loadeval.report.html.verdict import top, verdict
-from loadeval.report.wording import LONGEST_NAME, printable, shortened
 
 if TYPE_CHECKING:
     import os

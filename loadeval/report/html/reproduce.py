@@ -6,8 +6,8 @@ import shlex
 from importlib import metadata
 from typing import TYPE_CHECKING
 
+from loadeval.report.formatting import LONGEST_NAME, counted, shortened
 from loadeval.report.html.blocks import Code, Section, Table, Text
-from loadeval.report.wording import LONGEST_NAME, counted, shortened
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from loadeval.report.formatting import shortened, size
 from loadeval.report.html.blocks import Heading, Section, Text
 from loadeval.report.html.tables import side_by_side
 from loadeval.report.text import LONGEST_FACT, loader_facts, notes
-from loadeval.report.wording import shortened, size
 
 if TYPE_CHECKING:
     from loadeval.report.facts import Rows

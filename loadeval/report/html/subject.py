@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.report.backends import BackendComparison
 from loadeval.report.comparison import Comparison, are_backends, columns
-from loadeval.report.wording import LONGEST_NAME, shortened
+from loadeval.report.formatting import LONGEST_NAME, shortened
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:

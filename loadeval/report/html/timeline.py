@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.summary import rank_in_epoch, steady
+from loadeval.analysis.summary import steady
 from loadeval.report.comparison import compared
 from loadeval.report.html.blocks import Figure, Heading, Section, Text
 from loadeval.report.html.drawing import durations, layout
 from loadeval.report.html.moments import SECOND_NS, Moments
 from loadeval.report.html.thinning import BUCKETS, DOTS, extremes, told
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, UNKNOWN, rank_in_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -10,22 +10,20 @@ from loadeval.report.backends_text import headline as backends_headline
 from loadeval.report.backends_text import measured_in_words
 from loadeval.report.changes import IN_SHORT, findings_in_short
 from loadeval.report.facts import lost_in_words, measured
-from loadeval.report.html.blocks import Keys, Table, Text
-from loadeval.report.wording import (
+from loadeval.report.formatting import (
     LONGEST_NAME,
     NOT_MEASURED,
-    THRESHOLDS,
     counted,
-    described_loader,
     duration,
     estimated,
-    headline,
     number,
     share,
     shortened,
     speedup,
     throughput,
 )
+from loadeval.report.html.blocks import Keys, Table, Text
+from loadeval.report.wording import THRESHOLDS, described_loader, headline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
