@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import string
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.summary import Summary
@@ -107,3 +108,27 @@ def _scaled(value: float, units: tuple[str, ...]) -> str:
     if unit == units[0] and float(value).is_integer():
         return f"{value:.0f} {unit}"
     return f"{value:.3g} {unit}" if abs(value) >= MOST_IN_FULL else f"{number(value)} {unit}"
+
+
+def filled(template: str, values: Mapping[str, Any]) -> str:
+    """`template` with `values` put in: `{wait_ns:duration}`, `{lost:share}`, `{required:speedup}`.
+
+    A format that is none of FORMATS is one of Python's.
+    """
+    return _Template().vformat(template, (), values)
+
+
+class _Template(string.Formatter):
+    def format_field(self, value: Any, format_spec: str) -> Any:
+        told = FORMATS.get(format_spec)
+        return super().format_field(value, format_spec) if told is None else told(value)
+
+
+FORMATS: dict[str, Callable[[Any], str]] = {
+    "duration": duration,
+    "size": size,
+    "number": number,
+    "share": share,
+    "speedup": speedup,
+    "name": lambda name: shortened(printable(name), LONGEST_NAME),
+}
