@@ -15,7 +15,7 @@ from loadeval import LoaderEvaluator, compare_backends, read_run
 from loadeval.analysis.findings.finding import Fact, Finding, Place
 from loadeval.analysis.growth import Growth
 from loadeval.analysis.intervals import Estimate
-from loadeval.analysis.outliers import Outlier
+from loadeval.analysis.live import Outlier
 from loadeval.analysis.readings import Level, Quantity
 from loadeval.cli.main import app
 from loadeval.probes.gpu import Driver

@@ -28,6 +28,10 @@ __all__ = [
 
 SECOND_NS = 1_000_000_000
 QUANTILES = (0.5, 0.95, 0.99)
+OUTLIER_TIMES_MEDIAN = 2
+"""An iteration (wait + step) that counts is an outlier over so many times its arm's median."""
+FEWEST_FOR_OUTLIERS = 20
+"""Iterations before which that median is not trusted."""
 
 
 @dataclass(frozen=True, slots=True)

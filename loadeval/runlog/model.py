@@ -283,6 +283,17 @@ class Aggregate:
         return self.request_ns + self.wait_ns + (self.step_ns or 0)
 
 
+def longest_aggregate_ns(now_ns: int) -> int:
+    """For how long an aggregate goes on, `now_ns` after the beginning of its run.
+
+    A tenth of the run so far, 1 s at least and 1 min at most, and later a thousandth. So there are
+    some fifty in the first ten minutes, then one a minute for seventeen hours, and after three
+    months six thousand in all.
+    """
+    second_ns = 1_000_000_000
+    return max(second_ns, min(now_ns // 10, 60 * second_ns), now_ns // 1000)
+
+
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
     """How an epoch ended.
