@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.quantiles import quantiles
-from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN, SECOND_NS
+from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN
 from loadeval.runlog.codec import RunEnd
-from loadeval.runlog.histogram import BINS, counted
+from loadeval.runlog.histogram import BINS, bin_counts
 from loadeval.runlog.model import (
+    SECOND_NS,
     UNKNOWN,
     Aggregate,
     Block,
@@ -39,8 +40,8 @@ SILENT_NS = 10 * SECOND_NS
 SILENT_ITERATIONS = 10
 SILENT_GAPS = 2
 """A run is silent after so long, so many iterations, and so many times between two lines."""
-EVENTS = 3
-OUTLIERS = 5
+EVENTS_KEPT = 3
+OUTLIERS_KEPT = 5
 MEDIAN_GROWTH = 1.05
 """The median is computed again once there are so many times as many iterations."""
 
@@ -124,7 +125,7 @@ class LiveRun:
         self._epoch_start_ns: int | None = None
         self._last_epoch_start_ns: int | None = None
         self._outliers = LiveOutliers()
-        self._events: deque[str] = deque(maxlen=EVENTS)
+        self._events: deque[str] = deque(maxlen=EVENTS_KEPT)
 
     def take(self, line: Line) -> None:
         """Take the next line."""
@@ -298,7 +299,7 @@ class LiveOutliers:
 
     def __init__(self) -> None:
         self.count = 0
-        self.last: deque[Outlier] = deque(maxlen=OUTLIERS)
+        self.last: deque[Outlier] = deque(maxlen=OUTLIERS_KEPT)
         self.median_ns: float | None = None
         self._bins = np.zeros(BINS, dtype=np.int64)
         self._iterations = 0
@@ -306,7 +307,7 @@ class LiveOutliers:
 
     def add_to_median(self, rows: Block) -> None:
         """Let `rows`, whose steps are known, count for the median."""
-        self._bins += counted(rows.wait_ns + rows.step_ns)
+        self._bins += bin_counts(rows.wait_ns + rows.step_ns)
         self._iterations += len(rows)
         if self._iterations >= max(FEWEST_FOR_OUTLIERS, MEDIAN_GROWTH * self._iterations_in_median):
             self._iterations_in_median = self._iterations
@@ -318,7 +319,7 @@ class LiveOutliers:
             return
         long = rows.wait_ns + rows.step_ns > OUTLIER_TIMES_MEDIAN * self.median_ns
         self.count += int(long.sum())
-        for row in np.flatnonzero(long)[-OUTLIERS:]:
+        for row in np.flatnonzero(long)[-OUTLIERS_KEPT:]:
             times = (batch[row], rows.request_ns[row], rows.wait_ns[row], rows.step_ns[row])
             self.last.append(Outlier(rows.epoch, *map(int, times)))
 

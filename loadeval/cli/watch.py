@@ -13,10 +13,10 @@ from rich.live import Live
 from rich.text import Text
 
 from loadeval.analysis.live import LiveRun
-from loadeval.analysis.summary import SECOND_NS
 from loadeval.cli.console import errors_told, print_json
 from loadeval.errors import RunLogError
 from loadeval.report.live import live_line, live_screen, waiting_for
+from loadeval.runlog.model import SECOND_NS
 from loadeval.runlog.reader import Follower
 
 if TYPE_CHECKING:

@@ -9,7 +9,6 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from loadeval.analysis.summary import SECOND_NS
 from loadeval.report.formatting import (
     LONGEST_NAME,
     NOT_MEASURED,
@@ -20,6 +19,7 @@ from loadeval.report.formatting import (
     share,
     shortened,
 )
+from loadeval.runlog.model import SECOND_NS
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 GAP = 2
 """Columns of characters between two columns of the table."""
 UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
-NO_BATCH = "no steady-state batch"
+NO_STEADY_BATCH = "no steady-state batch"
 FEW_SECONDS = 100
 """Under so many a time is told in seconds alone."""
 
@@ -47,39 +47,39 @@ def live_screen(state: LiveState) -> RenderableType:
     now = "now" if state.now is None else f"last {span(state.now.elapsed_ns)}"
     grid.add_row("", Text(now, style="dim"), Text("whole run", style="dim"))
     both = (state.now, state.overall)
-    grid.add_row("throughput", *(Text(throughput_of(one, state.unit)) for one in both))
-    grid.add_row("time waiting", *(Text(waiting(one)) for one in both))
-    grid.add_row("mean iteration", *(Text(iteration(one)) for one in both))
+    grid.add_row("throughput", *(Text(_throughput(one, state.unit)) for one in both))
+    grid.add_row("time waiting", *(Text(_waiting(one)) for one in both))
+    grid.add_row("mean iteration", *(Text(_iteration(one)) for one in both))
     kept = "" if state.every == 1 else f", one batch in {state.every:,}"
     name = f"{printable(shortened(state.name, LONGEST_NAME))} ({state.mode}{kept})"
     style = "bold red" if state.silent_ns is not None else ""
     return Group(
         Text(name, style="bold"),
-        Text(f"{status(state)}; {progress(state)}", style=style),
+        Text(f"{_status(state)}; {_progress(state)}", style=style),
         Text(),
         grid,
         Text(),
-        Text(f"epoch start: {epoch_starts(state)}"),
-        Text(f"outliers: {outliers(state)}"),
-        *(Text(f"  {outlier_in_words(one, state.created)}") for one in state.outliers),
+        Text(f"epoch start: {_epoch_starts(state)}"),
+        Text(f"outliers: {_outliers(state)}"),
+        *(Text(f"  {_outlier(one, state.created)}") for one in state.outliers),
         *(Text(f"event: {printable(message)}") for message in state.events),
     )
 
 
 def live_line(state: LiveState) -> str:
     """The same in one line, with the last outlier only."""
-    parts = [status(state), progress(state)]
+    parts = [_status(state), _progress(state)]
     if state.epoch is None:
         return "; ".join(parts)
     for when, one in (("now", state.now), ("whole run", state.overall)):
-        parts.append(f"{when} {throughput_of(one, state.unit)}, waiting {waiting(one)}")
-    parts += [f"epoch start {epoch_starts(state)}", f"outliers {outliers(state)}"]
+        parts.append(f"{when} {_throughput(one, state.unit)}, waiting {_waiting(one)}")
+    parts += [f"epoch start {_epoch_starts(state)}", f"outliers {_outliers(state)}"]
     if state.outliers:
-        parts.append(f"the last {outlier_in_words(state.outliers[-1], state.created)}")
+        parts.append(f"the last {_outlier(state.outliers[-1], state.created)}")
     return "; ".join(parts)
 
 
-def status(state: LiveState) -> str:
+def _status(state: LiveState) -> str:
     """Whether the run goes on, and for how long it has."""
     elapsed = span(state.elapsed_ns)
     if state.ended:
@@ -89,7 +89,7 @@ def status(state: LiveState) -> str:
     return f"running for {elapsed}"
 
 
-def progress(state: LiveState) -> str:
+def _progress(state: LiveState) -> str:
     """The last epoch and batch, numbered from 0, and how many batches there were."""
     if state.epoch is None or state.batch is None:
         return "no batch yet"
@@ -98,26 +98,26 @@ def progress(state: LiveState) -> str:
     return f"epoch {state.epoch:,}, batch {state.batch:,}{length}; {batches} in total"
 
 
-def throughput_of(one: Rates | None, unit: str) -> str:
+def _throughput(one: Rates | None, unit: str) -> str:
     """Samples per second under their name, or batches where those are not known."""
     if one is None:
-        return NO_BATCH
+        return NO_STEADY_BATCH
     if one.samples_per_s is not None:
         return f"{number(one.samples_per_s)} {printable(shortened(unit, LONGEST_NAME))}/s"
     return NOT_MEASURED if one.batches_per_s is None else f"{number(one.batches_per_s)} batches/s"
 
 
-def waiting(one: Rates | None) -> str:
+def _waiting(one: Rates | None) -> str:
     """The share of the time that was waited."""
-    return NO_BATCH if one is None else share(one.wait_share)
+    return NO_STEADY_BATCH if one is None else share(one.wait_share)
 
 
-def iteration(one: Rates | None) -> str:
+def _iteration(one: Rates | None) -> str:
     """How long one takes, on average."""
-    return NO_BATCH if one is None else duration(one.elapsed_ns / one.batches)
+    return NO_STEADY_BATCH if one is None else duration(one.elapsed_ns / one.batches)
 
 
-def epoch_starts(state: LiveState) -> str:
+def _epoch_starts(state: LiveState) -> str:
     """Those of the first epoch and of the last."""
     if state.epoch_start_ns is None:
         return NOT_MEASURED
@@ -127,7 +127,7 @@ def epoch_starts(state: LiveState) -> str:
     return f"{first}, {duration(state.last_epoch_start_ns)} in the last"
 
 
-def outliers(state: LiveState) -> str:
+def _outliers(state: LiveState) -> str:
     """How many there are."""
     if state.median_iteration_ns is None:
         return f"{NOT_MEASURED}, too few batches"
@@ -136,7 +136,7 @@ def outliers(state: LiveState) -> str:
     return f"{iterations} over twice the median of {duration(state.median_iteration_ns)}{among}"
 
 
-def outlier_in_words(one: Outlier, created: str) -> str:
+def _outlier(one: Outlier, created: str) -> str:
     """Which batch, when, and how long."""
     when = _moment(created, one.request_ns) or f"{span(one.request_ns)} after the start"
     times = f"{duration(one.wait_ns + one.step_ns)}, of which {duration(one.wait_ns)} waiting"

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
 THREADS = "torch uses up to {thread_count} in the training process ({thread_source})"
 ROOM = "{free_bytes:size} free of {total_bytes:size}"
-BATCHES = "({worker_count} x {prefetch} prefetched, and the one in the step)"
-SHARED = f"{ROOM}; {{batches}} batches of {{batch_bytes:size}} {BATCHES} need {{needed_bytes:size}}"
+AHEAD = "({worker_count} x {prefetch} prefetched, and the one in the step)"
+NEEDED = f"{ROOM}; {{batches}} batches of {{batch_bytes:size}} {AHEAD} need {{needed_bytes:size}}"
 CACHE = "room for {available_bytes:size} of files in {memory_bytes:size} of memory"
 
 SENTENCES = {
@@ -43,16 +43,16 @@ SENTENCES = {
     ),
     DoctorCode.NO_SHARED_MEMORY: "there is none",
     DoctorCode.SHARED_MEMORY_UNUSED: f"{ROOM}; without workers nothing is put there",
-    DoctorCode.SHARED_MEMORY: f"{SHARED} (set with --batch-bytes, --prefetch)",
+    DoctorCode.SHARED_MEMORY: f"{NEEDED} (set with --batch-bytes, --prefetch)",
     DoctorCode.SHARED_MEMORY_TOO_SMALL: (
-        f"{SHARED}: make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
+        f"{NEEDED}: make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
         "Kubernetes), or use fewer workers, less prefetch or smaller batches"
     ),
     DoctorCode.OPEN_FILES_NOT_KNOWN: "this system does not tell its limit",
     DoctorCode.OPEN_FILES_UNLIMITED: "no limit",
     DoctorCode.OPEN_FILES: "{limit:,} at most",
     DoctorCode.OPEN_FILES_TOO_FEW: (
-        f"{{limit:,}} at most, but {{batches}} batches of {{tensors}} tensors {BATCHES} may need "
+        f"{{limit:,}} at most, but {{batches}} batches of {{tensors}} tensors {AHEAD} may need "
         "{needed:,}: run ulimit -n {suggested}{allowed}, or "
         "torch.multiprocessing.set_sharing_strategy('file_system')"
     ),

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.runlog.histogram import BINS, counted
+from loadeval.runlog.histogram import BINS, bin_counts
 from loadeval.runlog.model import UNKNOWN, Aggregate, GpuIdle, longest_aggregate_ns
 
 if TYPE_CHECKING:
@@ -133,8 +133,8 @@ class Totals:
         self._step_ns = _added(self._step_ns, rows.step_ns)
         self._samples = _added(self._samples, rows.samples)
         self._nbytes = _added(self._nbytes, rows.nbytes)
-        self._waits += counted(rows.wait_ns)
-        self._steps += counted(rows.step_ns[rows.step_ns != UNKNOWN])
+        self._waits += bin_counts(rows.wait_ns)
+        self._steps += bin_counts(rows.step_ns[rows.step_ns != UNKNOWN])
         self.batches += len(rows)
         last = rows.request_ns[-1] + rows.wait_ns[-1] + max(rows.step_ns[-1], 0)
         self.end_ns = int(last)
