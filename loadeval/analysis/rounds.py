@@ -12,7 +12,7 @@ from loadeval.analysis.arms import Side, paired, side_of_run
 from loadeval.analysis.figures import figures
 from loadeval.analysis.intervals import Estimate, Pace, over_pairs, over_runs, ratio
 from loadeval.analysis.stalls import RULE_OF_THREE, missed_stall_ns
-from loadeval.analysis.summary import SECOND_NS
+from loadeval.runlog.model import SECOND_NS
 
 if TYPE_CHECKING:
     from loadeval.analysis.intervals import Series, Spread

@@ -9,7 +9,7 @@ import numpy as np
 
 from loadeval.analysis.quantiles import quantiles
 from loadeval.runlog.histogram import dense
-from loadeval.runlog.model import ARMS, UNKNOWN, rank_in_epoch
+from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN, rank_in_epoch
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -26,8 +26,11 @@ __all__ = [
     "summarise",
 ]
 
-SECOND_NS = 1_000_000_000
 QUANTILES = (0.5, 0.95, 0.99)
+OUTLIER_TIMES_MEDIAN = 2
+"""An iteration (wait + step) that counts is an outlier over so many times its arm's median."""
+FEWEST_FOR_OUTLIERS = 20
+"""Iterations before which that median is not trusted."""
 
 
 @dataclass(frozen=True, slots=True)

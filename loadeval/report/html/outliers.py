@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.outliers import TIMES_MEDIAN
-from loadeval.analysis.summary import steady
+from loadeval.analysis.summary import OUTLIER_TIMES_MEDIAN, steady
 from loadeval.report.comparison import compared
 from loadeval.report.formatting import counted, duration, number
 from loadeval.report.html.blocks import Figure, Heading, Section, Table, Text
@@ -105,7 +104,9 @@ def iterations_of(moments: Moments) -> list[Iterations]:
         if len(places):
             median_ns = float(np.median(iteration_ns[places]))
             slow = (
-                places[iteration_ns[places] > TIMES_MEDIAN * median_ns] if median_ns else places[:0]
+                places[iteration_ns[places] > OUTLIER_TIMES_MEDIAN * median_ns]
+                if median_ns
+                else places[:0]
             )
             found.append(Iterations(arm, places, slow, median_ns))
     return found
