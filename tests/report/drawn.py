@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from loadeval.report.comparison import Comparison
-from loadeval.report.plots import comparison_figure
+from loadeval.analysis.report import Comparison
+from loadeval.report.figure import comparison_figure
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

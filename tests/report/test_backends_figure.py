@@ -10,8 +10,8 @@ from matplotlib.colors import to_rgba
 from matplotlib.patches import Rectangle
 
 from loadeval import BackendComparison
-from loadeval.report.backends_figure import backends_figure
-from loadeval.report.style import IDEAL, LOADER_ONLY, REAL
+from loadeval.report.figure import backends_figure
+from loadeval.report.palette import LIGHT
 from loadeval.runtime.backends import Measured
 from tests.report.drawn import MS, check_that_all_can_be_read, texts
 
@@ -69,7 +69,7 @@ def test_each_backend_has_a_bar_for_each_pace(pair: BackendComparison) -> None:
     expected = [(rate and rate.value) for rate in rates]
     found = bars(backends_figure(pair))
     assert [length for length, _ in found] == expected
-    assert [color for _, color in found] == [to_rgba(one) for one in (REAL, IDEAL, LOADER_ONLY)] * 2
+    assert [color for _, color in found] == [to_rgba(LIGHT[one]) for one in ("real", "ideal", "loader")] * 2
 
 
 def test_each_interval_is_a_whisker(pair: BackendComparison) -> None:

@@ -16,7 +16,7 @@ import pytest
 from loadeval.analysis.headroom import compare, headroom
 from loadeval.errors import RunLogError, UsageError
 from loadeval.report.formatting import duration, estimated
-from loadeval.report.plots import plot_comparison
+from loadeval.report.figure import plot_comparison
 from loadeval.report.wording import headline
 from loadeval.runlog.model import Event
 from loadeval.runlog.writer import write_metrics
