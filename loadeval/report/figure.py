@@ -175,10 +175,10 @@ def comparison_figure(comparison: Comparison) -> Figure:
     bottom = float(figure.get_size_inches()[1]) - top - PANELS
     chart = comparison_chart(comparison)
     title = _throughput_title(chart.unit, 5.1)
-    axes = _panel(figure, (MARGIN, bottom + 4.7, 5.1, 2.9), title, labels=1.5)
+    axes = _panel(figure, (MARGIN, bottom + 4.3, 5.1, 3.3), title, labels=1.5)
     _draw_rows(axes, chart)
     chart = lost_time_chart(comparison)
-    box = (6.0, bottom + 4.7, 7.6, 2.9)
+    box = (6.0, bottom + 4.3, 7.6, 3.3)
     axes = _panel(figure, box, "Where an iteration's time goes", labels=2.45)
     _draw_rows(axes, chart)
     if any(len(row.bars) > 1 for row in chart.rows):
@@ -206,7 +206,7 @@ def _reasoned(headroom: Headroom) -> list[str]:
 def _described(comparison: Comparison) -> list[str]:
     found, run = comparison.headroom, comparison.real
     if comparison.ideal is not None:
-        return [*map(_side, comparison.sides)]
+        return [*map(_side, comparison.sides), INTERVALS]
     epochs = counted(len(np.unique(run.steps.epoch)), "epoch", "epochs")
     name = shortened(run.header.name, LONGEST_NAME)
     batches = counted(len(run.steps), "batch", "batches")
@@ -538,12 +538,14 @@ def _draw_points(axes: Axes, chart: PointChart, points: Points, name: str) -> No
 
 
 def _draw_outliers(axes: Axes, chart: PointChart) -> None:
-    """Those of the real arm."""
-    for one in chart.marks:
-        if one.color == "ideal":
-            continue
+    """Rings around them, with the number of each arm that has any in the legend."""
+    arms = [
+        f"{one.count:,} {one.color}" if one.color in ARMS else f"{one.count:,}"
+        for one in chart.marks
+    ]
+    for place, one in enumerate(chart.marks):
         y = chart.axis.places(chart.values[one.rows])
-        name = f"{one.count:,} {OUTLIERS}"
+        name = "" if place else f"{', '.join(arms)} {OUTLIERS}"
         axes.plot(chart.number[one.rows], y, label=name, **_marker("o", "outlier", len(one.rows)))
 
 
