@@ -478,7 +478,7 @@ def _draw_iterations(axes: Axes, chart: PointChart) -> None:
             label=f"{name} ({duration(float(waits_ns.mean()))})",
             **_marker("^", "epoch_start", len(epochs)),
         )
-    _draw_epochs(axes, chart)
+    _draw_epochs(axes, chart, "")  # each is where an epoch start is
     _legend(axes, *axes.get_legend_handles_labels())
 
 
@@ -491,7 +491,7 @@ def _draw_waits(axes: Axes, real: PointChart, ideal: PointChart) -> None:
         name = counted(points.count, points.name, f"{points.name}s")
         _draw_points(axes, chart, points, name if points.color == "epoch_start" else points.name)
     _draw_outliers(axes, real)
-    _draw_epochs(axes, real)
+    _draw_epochs(axes, real, "new epoch")
     _legend(axes, *axes.get_legend_handles_labels())
 
 
@@ -561,7 +561,7 @@ def _marker(shape: str, color: str, count: int) -> Style:
     }
 
 
-def _draw_epochs(axes: Axes, chart: PointChart) -> None:
+def _draw_epochs(axes: Axes, chart: PointChart, label: str) -> None:
     """A line where each epoch but the first begins."""
     begins = chart.epochs
     if len(begins):
@@ -570,7 +570,7 @@ def _draw_epochs(axes: Axes, chart: PointChart) -> None:
             0,
             1,
             transform=axes.get_xaxis_transform(),
-            label="new epoch",
+            label=label,
             color=FAINT,
             alpha=0.5,
             linewidth=1.2,

@@ -76,7 +76,7 @@ def bars(chart: BarChart) -> tuple[list[Json], Json]:
         range=[places[-1] + 0.55, -0.55],
     )
     found |= {
-        "xaxis": scale | {"range": [0, max(ends) or 1.0]},
+        "xaxis": scale | {"range": [0, 1.01 * max(ends) or 1.0]},
         "yaxis": names | {"tickfont": {"color": "ink", "size": 13}},
         "annotations": [
             _beside(drawn(value), end, at)
@@ -90,7 +90,10 @@ def bars(chart: BarChart) -> tuple[list[Json], Json]:
         "barmode": "overlay",
     }
     by_color = {color: [one for one in placed if one[0].color == color] for color in NAMES}
-    return [_bars_of(color, some) for color, some in by_color.items() if some], found
+    traces = [_bars_of(color, some) for color, some in by_color.items() if some]
+    if not any(len(row.bars) > 1 for row in chart.rows):
+        traces = [trace | {"showlegend": False} for trace in traces]  # the rows say it
+    return traces, found
 
 
 def _bars_of(color: str, placed: Sequence[tuple[Bar, Row, float]]) -> Json:

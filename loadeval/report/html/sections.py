@@ -106,10 +106,8 @@ def iteration_time(report: Report) -> Section:
 
 # Over the run
 
-TIMELINE = (
-    "Above the wait for each batch, below its step, against the time since the run began. Rings "
-    f"mark iterations over {TIMES_MEDIAN}x their median."
-)
+TIMELINE = "Above the wait for each batch, below its step, against the time since the run began."
+RINGS = f" Rings mark real iterations over {TIMES_MEDIAN}x their median."
 SHADED = " Shaded are the blocks that count, real (dots) and ideal (diamonds)."
 NOT_SHADED = " The {count:,} blocks are too many to be shaded."
 NO_BATCH = "No batch was served."
@@ -212,7 +210,7 @@ def _thinned(shown: int, count: int, what: str) -> tuple[str, ...]:
 
 def _timeline(one: RunReport) -> Figure:
     waits, steps = waits_chart(one.counted), steps_chart(one.counted)
-    caption = TIMELINE
+    caption = TIMELINE + (RINGS if waits.marks else "")
     shades: list[Json] = []
     if one.run.header.mode == "alternate":
         shades, count = plotly.shades(waits)

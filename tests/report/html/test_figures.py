@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from loadeval.report.html.epoch_starts import started
+from loadeval.report.html.palette import LIGHT
 
 from loadeval.analysis.summary import epoch_starts
 from loadeval.report.formatting import duration, number
 from loadeval.report.html.blocks import Figure, Table
-from loadeval.report.html.epoch_starts import started
 from loadeval.report.html.page import sections
-from loadeval.report.html.palette import LIGHT
 from loadeval.report.html.subject import Subject
 from loadeval.runlog.model import UNKNOWN
 

@@ -11,10 +11,10 @@ from html.parser import HTMLParser
 from typing import TYPE_CHECKING
 
 import pytest
+from loadeval.report.html.scripts import Plotly
 
 from loadeval.errors import UsageError
 from loadeval.report.html.page import check_replaceable, page_path, write_page
-from loadeval.report.html.scripts import Plotly
 from loadeval.report.html.subject import Subject
 from loadeval.report.html.verdict import verdict
 from loadeval.report.wording import headline
