@@ -357,6 +357,7 @@ def policy(scripts: Sequence[str]) -> str:
             "script-src-attr 'none'",
             "style-src 'unsafe-inline'",
             "style-src-attr 'none'",
+            "worker-src 'none'",
             "base-uri 'none'",
             "form-action 'none'",
         )
