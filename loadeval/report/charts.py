@@ -361,7 +361,7 @@ class Points:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Blocks:
-    """The blocks that count: their first and last rows, their arms' codes, and mean iterations."""
+    """The measured blocks: their first and last rows, their arms' codes, and mean iterations."""
 
     first: Rows
     last: Rows
@@ -418,7 +418,7 @@ def waits_chart(run: Run) -> PointChart:
 
 
 def waits_of_two(real: Run, ideal: Run) -> tuple[PointChart, PointChart]:
-    """The waits of a real and of an ideal run on one axis; of the latter those that count alone."""
+    """The waits of a real and of an ideal run on one axis; of the latter what is counted alone."""
     one, other = waits_chart(real), waits_chart(ideal)
     axis = duration_axis([one.values, other.values], "wait")
     counted = tuple(points for points in other.points if points.color == "ideal")
@@ -438,7 +438,7 @@ def steps_chart(run: Run) -> PointChart:
 
 
 def iterations_chart(run: Run) -> PointChart:
-    """The iterations that count, by arm, with the outliers of each and its median."""
+    """The measured iterations, by arm, with the outliers of each and its median."""
     iteration_ns = run.steps.wait_ns + run.steps.step_ns
     found = iterations_of(run)
     points = []
@@ -506,7 +506,7 @@ def _points(run: Run, values: Column, color: str, chosen: Mask) -> Points:
 
 
 def _marked(name: str, color: str, rows: Rows, values: Column) -> Points:
-    return Points(name, color, rows[highest(values[rows], DOT_BUCKETS)], len(rows))
+    return Points(name, color, rows[extremes(values[rows], DOT_BUCKETS)], len(rows))
 
 
 def _chart(

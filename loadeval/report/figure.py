@@ -300,25 +300,13 @@ def _write_name(figure: Figure, one: BackendResult, top: float) -> None:
     name = [clipped(drawable(one.name), LABEL, NAMES_WIDTH, bold=True)]
     _write(figure, name, (MARGIN, top), LABEL, bold=True)
     if one.run is not None:
-        told = _facts(described_loader(one.run), 2 if one.error else 3)
+        told = _small([described_loader(one.run)], NAMES_WIDTH, 2 if one.error else 3)
         _write(figure, told, (MARGIN, top + _high(name, LABEL)), SMALL, FAINT)
-
-
-def _facts(told: str, lines: int) -> list[str]:
-    """What is told between commas, in lines that end only there; what has no room is left out."""
-    rows: list[str] = []
-    for fact in drawable(told).split(", "):
-        longer = f"{rows[-1]}, {fact}" if rows else fact
-        if rows and width_of(longer, SMALL) <= NAMES_WIDTH:
-            rows[-1] = longer
-        else:
-            rows.append(fact)
-    return [clipped(row, SMALL, NAMES_WIDTH) for row in rows[:lines]]
 
 
 def _write_lost(figure: Figure, one: BackendResult, top: float) -> None:
     if one.error:
-        told = _small([f"failed: {one.error}"], room=WIDTH - MARGIN - BARS_LEFT)
+        told = _small([f"failed: {one.error}"], WIDTH - MARGIN - BARS_LEFT)
         _write(figure, told, (BARS_LEFT, top), SMALL, LIGHT["epoch_start"])
         return
     lost = one.lost_share
@@ -326,9 +314,9 @@ def _write_lost(figure: Figure, one: BackendResult, top: float) -> None:
         value = [share(lost.value)]
         _write(figure, value, (LOST_LEFT, top), LABEL, bold=True)
         top += _high(value, LABEL)
-    between = lost is not None and lost.low is not None
-    interval = f"[{share(lost.low)}, {share(lost.high)}]" if lost and between else ""
-    told = _small([interval, one.verdict], room=LOST_WIDTH, lines=2)
+    known = lost is not None and lost.low is not None
+    interval = [f"[{share(lost.low)}, {share(lost.high)}]"] if lost and known else []
+    told = _small([*interval, one.verdict], LOST_WIDTH, 2)
     _write(figure, told, (LOST_LEFT, top), SMALL, FAINT)
 
 

@@ -193,7 +193,7 @@ def _batches_in_words(chart: PointChart, one: Points) -> list[str]:
 
 
 def shades(chart: PointChart) -> tuple[list[Json], int]:
-    """A rectangle for each block that counts, or none where they are too many; and their number."""
+    """A rectangle for each measured block, or none where they are too many; and their number."""
     blocks, time = blocks_of(chart.run), chart.time
     if len(blocks) > MOST_BLOCKS:
         return [], len(blocks)

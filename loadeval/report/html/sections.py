@@ -108,14 +108,14 @@ def iteration_time(report: Report) -> Section:
 
 TIMELINE = "Above the wait for each batch, below its step, against the time since the run began."
 RINGS = f" Rings mark real iterations over {TIMES_MEDIAN}x their median."
-SHADED = " Shaded are the blocks that count, real (dots) and ideal (diamonds)."
+SHADED = " Measured blocks are shaded: real (dots) and ideal (diamonds)."
 NOT_SHADED = " The {count:,} blocks are too many to be shaded."
 NO_BATCH = "No batch was served."
 OUTLIERS = (
-    "Iterations that count, against the time since the run began. Rings mark outliers, those over "
+    "Measured iterations, against the time since the run began. Rings mark outliers, those over "
     f"{TIMES_MEDIAN}x the median of their arm, which is the dashed line."
 )
-NO_OUTLIER = "None of the {count} that count took over {times}x the median."
+NO_OUTLIER = "None of the {count} measured took over {times}x the median."
 WORST = 20
 OUTLIER_HEAD = ("epoch and batch", "at", "iteration", "wait", "step", "times the median")
 EPOCH_STARTS = "The first wait of each epoch: the loader starts, and loads the first batch."
@@ -235,7 +235,7 @@ def _over_run(name: str, one: RunReport, chart: PointChart) -> Figure:
         "yaxis": plotly.value_axis(chart.axis),
         "shapes": plotly.medians(chart),
     }
-    notes = _thinned(*chart.shown, "batches that count")
+    notes = _thinned(*chart.shown, "measured batches")
     data = plotly.points(chart, "iteration")
     return Figure(f"{name}-{one.number}", OUTLIERS, data, form, notes, f"run-{one.number}")
 
@@ -319,7 +319,7 @@ def distribution(report: Report) -> Section:
 
 
 def _waits(side: Side) -> Column:
-    """The waits of the batches that count."""
+    """The waits of its measured batches."""
     arm = arm_of(side.run) if side.run.header.mode == "alternate" else None
     return side.run.steps.wait_ns[steady(side.run, arm)]
 
