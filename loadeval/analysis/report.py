@@ -61,7 +61,8 @@ class RunReport:
 
     `name` tells it from the others, and is "" where it is the only one; `number` is its place
     among them. `counted` is the run, in which no batch counts of a pair that was not measured
-    whole. `diagnosis` is None where the run replayed, or was compared with another.
+    whole. `comparison` is that of its arms, where it alternated. `diagnosis` is None where the run
+    replayed, or was compared with another.
     """
 
     name: str
@@ -72,24 +73,50 @@ class RunReport:
     metrics: Metrics
     growths: tuple[Growth, ...]
     diagnosis: Diagnosis | None
+    comparison: Comparison | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Real loading against ideal: of one alternating run (`ideal` is None), or of two runs.
 
+    `counted` is the real run, in which no batch counts of a pair that was not measured whole.
     `rates` are throughputs per second in `unit`: real, ideal, and the loader alone, which two
     separate runs do not have.
     """
 
     real: Run
     ideal: Run | None
+    counted: Run
     headroom: Headroom
     unit: str
     rates: tuple[Estimate | None, Estimate | None, Estimate | None]
     sides: tuple[Side, Side]
     metrics: Metrics
     diagnosis: Diagnosis
+
+    @classmethod
+    def of(cls, real: Run, ideal: Run | None = None) -> Comparison:
+        """Raises UsageError where they cannot be compared, or one alone does not alternate."""
+        counted = real
+        if ideal is None:
+            found = headroom(real)
+            counted = _counted(real)
+            sides = _arm(counted, "real"), _arm(counted, "ideal")
+            unit = found.unit if found.samples_per_batch is not None else BATCHES
+            result = result_of("", real, unit_of([real]))
+            rates = (result.real, result.ideal, result.loader_only)
+        else:
+            found = compare(real, ideal)
+            sides = (
+                Side(ARMS[0], real, summarise(real)),
+                Side(ARMS[1], ideal, summarise(ideal)),
+            )
+            unit = _unit_of_two(sides)
+            rates = (_rate(real, unit), _rate(ideal, unit), None)
+        diagnosis = diagnosis_of(Case(real, ideal, found))
+        metrics = _metrics(real, ideal)
+        return cls(real, ideal, counted, found, unit, rates, sides, metrics, diagnosis)
 
     @property
     def runs(self) -> list[Run]:
@@ -117,7 +144,7 @@ class Report:
             return cls(_each([one.name for one in backends.backends], runs), None, backends)
         if len(runs) == 1 and runs[0].header.mode != "alternate":
             return cls(_each([""], runs), None, None)
-        comparison = _comparison(*runs)
+        comparison = Comparison.of(*runs)
         if len(runs) == 1:
             return cls((_alternating("", 0, runs[0], comparison),), comparison, None)
         named = zip(ARMS, runs, strict=True)
@@ -156,7 +183,7 @@ def _each(names: Sequence[str], runs: Sequence[Run]) -> tuple[RunReport, ...]:
     found = []
     for at, (name, run) in enumerate(zip(names, runs, strict=True)):
         if run.header.mode == "alternate":
-            found.append(_alternating(name, at, run, _comparison(run)))
+            found.append(_alternating(name, at, run, Comparison.of(run)))
         else:
             diagnosis = diagnosis_of(Case(run, None, None)) if run.header.mode == "log" else None
             found.append(_run_report(name, at, run, diagnosis))
@@ -166,32 +193,15 @@ def _each(names: Sequence[str], runs: Sequence[Run]) -> tuple[RunReport, ...]:
 def _alternating(name: str, number: int, run: Run, comparison: Comparison) -> RunReport:
     return replace(
         _run_report(name, number, run, comparison.diagnosis),
-        counted=_counted(run),
+        counted=comparison.counted,
         sides=comparison.sides,
+        comparison=comparison,
     )
 
 
 def _run_report(name: str, number: int, run: Run, diagnosis: Diagnosis | None = None) -> RunReport:
     side = Side(run.header.mode, run, summarise(run))
     return RunReport(name, number, run, run, (side,), _metrics(run), growths(run), diagnosis)
-
-
-def _comparison(real: Run, ideal: Run | None = None) -> Comparison:
-    if ideal is None:
-        found, sides = headroom(real), _arms(real)
-        unit = found.unit if found.samples_per_batch is not None else BATCHES
-        result = result_of("", real, unit_of([real]))
-        rates = (result.real, result.ideal, result.loader_only)
-    else:
-        found = compare(real, ideal)
-        sides = (
-            Side(ARMS[0], real, summarise(real)),
-            Side(ARMS[1], ideal, summarise(ideal)),
-        )
-        unit = _unit_of_two(sides)
-        rates = (_rate(real, unit), _rate(ideal, unit), None)
-    diagnosis = diagnosis_of(Case(real, ideal, found))
-    return Comparison(real, ideal, found, unit, rates, sides, _metrics(real, ideal), diagnosis)
 
 
 def _unit_of_two(sides: tuple[Side, Side]) -> str:
@@ -215,11 +225,6 @@ def _metrics(real: Run, ideal: Run | None = None) -> Metrics:
         arm: gpu_idle_ns(runs[-1] if arm == "ideal" else real, arm) for arm in ARMS
     }
     return Metrics(found, tuple(reasons), idle)
-
-
-def _arms(run: Run) -> tuple[Side, Side]:
-    run = _counted(run)
-    return _arm(run, "real"), _arm(run, "ideal")
 
 
 def _counted(run: Run) -> Run:

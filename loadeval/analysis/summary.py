@@ -217,3 +217,27 @@ def _waits(wait_ns: Column) -> Waits | None:
         return None
     p50, p95, p99 = np.quantile(wait_ns, QUANTILES).tolist()
     return Waits(float(wait_ns.mean()), p50, p95, p99, int(wait_ns.max()))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArmIterations:
+    """The iterations of one arm that count, as rows of the run's steps, and which are outliers."""
+
+    arm: Arm
+    rows: npt.NDArray[np.intp]
+    outliers: npt.NDArray[np.intp]
+    median_ns: float
+
+
+def iterations_of(run: Run) -> list[ArmIterations]:
+    """Of each arm of `run` that has any. With fewer than FEWEST_FOR_OUTLIERS, none is called an outlier."""
+    found = []
+    iteration_ns = run.steps.wait_ns + run.steps.step_ns
+    for code, arm in enumerate(ARMS):
+        rows = np.flatnonzero(steady(run, arm) & (run.steps.arm == code))
+        if len(rows):
+            median_ns = float(np.median(iteration_ns[rows]))
+            slow = iteration_ns[rows] > OUTLIER_TIMES_MEDIAN * median_ns
+            trusted = len(rows) >= FEWEST_FOR_OUTLIERS and median_ns > 0
+            found.append(ArmIterations(arm, rows, rows[slow] if trusted else rows[:0], median_ns))
+    return found

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from loadeval.analysis import report
 from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.analysis.gate import gate
 from loadeval.cli.console import (
@@ -23,9 +24,9 @@ from loadeval.cli.console import (
 from loadeval.cli.runs import read_each_once
 from loadeval.report.backends import BackendComparison
 from loadeval.report.comparison import Comparison, are_backends
+from loadeval.report.figure import comparison_figure, figure_path, save_figure
 from loadeval.report.findings import diagnosis_as_dict, diagnosis_report
 from loadeval.report.formatting import printable
-from loadeval.report.plots import comparison_figure, figure_path, save_figure
 from loadeval.report.readings import readings_as_dict
 from loadeval.report.readings_table import readings_report
 from loadeval.report.screen import backends_screen, comparison_screen
@@ -122,7 +123,7 @@ def _tell_headroom(
 ) -> Headroom:
     comparison = Comparison.of(*runs)
     if figure is not None:
-        save_figure(comparison_figure(comparison), figure)
+        save_figure(comparison_figure(report.Comparison.of(*runs)), figure)
     if as_json:
         print_json(_as_json(comparison))
     elif more is None:

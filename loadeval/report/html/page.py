@@ -7,24 +7,27 @@ from importlib.resources import files as resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from loadeval.analysis.report import Report
 from loadeval.errors import UsageError
 from loadeval.report.formatting import LONGEST_NAME, printable, shortened
 from loadeval.report.html.backends import side_by_side
-from loadeval.report.html.batch_time import batch_time
 from loadeval.report.html.blocks import Figure
-from loadeval.report.html.distribution import distribution
-from loadeval.report.html.epoch_starts import epoch_starts
 from loadeval.report.html.escaping import script_json
 from loadeval.report.html.findings import findings
-from loadeval.report.html.machine import machine
-from loadeval.report.html.outliers import outliers
-from loadeval.report.html.paces import paces
-from loadeval.report.html.palette import THEMES, css_classes, css_variables
+from loadeval.report.html.plotly import PlotlyJs, policy
 from loadeval.report.html.reproduce import reproduce
-from loadeval.report.html.scripts import Plotly, policy
+from loadeval.report.html.sections import (
+    distribution,
+    epoch_starts,
+    iteration_time,
+    outliers,
+    system_metrics,
+    throughput,
+    timeline,
+)
 from loadeval.report.html.settings import settings
-from loadeval.report.html.timeline import timeline
 from loadeval.report.html.verdict import top, verdict
+from loadeval.report.palette import THEMES, css_classes, css_variables
 
 if TYPE_CHECKING:
     import os
@@ -47,15 +50,16 @@ LONGEST_TEXT = 10_000
 
 def sections(subject: Subject, runs: Sequence[Path], output: Path) -> list[Section]:
     """The parts of the page below the verdict, in their order."""
+    report = Report.of(subject.runs)
     return [
-        paces(subject),
-        batch_time(subject),
+        throughput(report),
+        iteration_time(report),
         findings(subject),
-        timeline(subject),
-        epoch_starts(subject),
-        outliers(subject),
-        distribution(subject),
-        machine(subject),
+        timeline(report),
+        epoch_starts(report),
+        outliers(report),
+        distribution(report),
+        system_metrics(report),
         *side_by_side(subject),
         settings(subject),
         reproduce(subject, runs, output),
@@ -65,11 +69,11 @@ def sections(subject: Subject, runs: Sequence[Path], output: Path) -> list[Secti
 def page_of(subject: Subject, runs: Sequence[Path], output: Path) -> str:
     """The page as text. `runs` are the files that it is of, and `output` is where it goes.
 
-    Raises UsageError where the installed plotly is too old.
+    Raises UsageError where a page cannot hold the installed plotly.
     """
     from markupsafe import Markup  # noqa: PLC0415 - needed only to write a page
 
-    plotly, told = Plotly.installed(), sections(subject, runs, output)
+    plotly, told = PlotlyJs.installed(), sections(subject, runs, output)
     shown = [one for section in told for one in section.blocks if isinstance(one, Figure)]
     css, script = _stylesheet(shown), _asset("page.js")
     figures = {one.name: {"data": one.data, "layout": one.layout} for one in shown}
@@ -85,10 +89,9 @@ def page_of(subject: Subject, runs: Sequence[Path], output: Path) -> str:
         _templates()
         .get_template("page.html.j2")
         .render(
-            policy=policy([plotly.text, script], css),
+            policy=policy([plotly.text, script]),
             generator=f"{GENERATOR} {metadata.version('loadeval')}",
             title=f"{shortened(said, LONGEST_TITLE)} (loadeval)",
-            placeholders=plotly.style_ids,
             files=", ".join(shortened(path.name, LONGEST_NAME) for path in runs),
             verdict=said,
             top=top(subject),
