@@ -12,7 +12,7 @@ import pytest
 from typer.testing import CliRunner
 
 from loadeval import LoaderEvaluator, compare_backends, read_run
-from loadeval.analysis.findings.finding import Fact, Finding, Place
+from loadeval.analysis.rules.finding import Fact, Finding, Place
 from loadeval.analysis.growth import Growth
 from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.outliers import Outlier

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from rich.console import Console
 
-from loadeval.analysis.findings.finding import Check, Diagnosis, Fact, Finding, Place
+from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place
 from loadeval.report.findings import (
     checked_in_words,
     diagnosis_as_dict,

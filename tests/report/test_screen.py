@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval.analysis.backends import failed, result_of
-from loadeval.analysis.findings.diagnosis import RULES, diagnose
-from loadeval.analysis.findings.finding import Diagnosis, Finding
+from loadeval.analysis.rules.diagnosis import RULES, diagnose
+from loadeval.analysis.rules.finding import Diagnosis, Finding
 from loadeval.report.backends import BackendComparison
 from loadeval.report.changes import CHANGES, LONGEST_CHANGE, change_for
 from loadeval.report.comparison import Comparison

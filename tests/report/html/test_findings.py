@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.findings.finding import Check, Diagnosis, Fact, Finding, Place
+from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place
 from loadeval.report.html.blocks import Heading
 from loadeval.report.html.findings import findings
 from loadeval.report.html.subject import Subject

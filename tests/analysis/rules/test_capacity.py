@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.findings.case import Case
+from loadeval.analysis.rules.case import Case
 from loadeval.runlog.model import LoaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.analysis.findings.finding import Finding
+    from loadeval.analysis.rules.finding import Finding
     from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]

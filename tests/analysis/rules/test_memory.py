@@ -13,7 +13,7 @@ from loadeval.runlog.model import Readings
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.analysis.findings.finding import Finding
+    from loadeval.analysis.rules.finding import Finding
     from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]

@@ -21,14 +21,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.probes.host import HostProbe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from loadeval.analysis.findings.finding import Finding
+    from loadeval.analysis.rules.finding import Finding
     from loadeval.runlog.model import Run
 
 pytestmark = pytest.mark.slow

@@ -10,7 +10,7 @@ import pytest
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.analysis.findings.finding import Finding
+    from loadeval.analysis.rules.finding import Finding
     from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]

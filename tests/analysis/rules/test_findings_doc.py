@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from loadeval.analysis.findings.diagnosis import RULES
+from loadeval.analysis.rules.diagnosis import RULES
 
 DOC = Path(__file__).parents[3] / "docs/findings.md"
 

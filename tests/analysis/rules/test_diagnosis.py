@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.analysis.findings.diagnosis import RULES, diagnose
+from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.errors import UsageError
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.runlog.model import (
     UNKNOWN,
     Arm,
@@ -25,7 +25,7 @@ from loadeval.runlog.model import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.analysis.findings.finding import Finding
+    from loadeval.analysis.rules.finding import Finding
 
 MS = 1_000_000
 

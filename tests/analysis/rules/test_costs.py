@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.findings.case import Case
-from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.analysis.rules.case import Case
+from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.analysis.findings.uneven import outlying_shares
 from loadeval.runlog.model import LoaderInfo
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.analysis.findings.finding import Finding
+    from loadeval.analysis.rules.finding import Finding
     from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
