@@ -129,9 +129,8 @@ PROBLEMS: dict[Enum, str] = {
         "run average the two."
     ),
     Problem.FEW_BATCHES_SLOW: (
-        "{outliers:,} of {batches:,} batches take more than twice the median iteration, and what "
-        "exceeds it is {time_share:share} of the training time. {waiting:,} of them mostly wait, "
-        "{stepping:,} have a slow step."
+        "{outliers:,} of {batches:,} batches over twice the median iteration ({waiting:,} mostly "
+        "waiting, {stepping:,} with a slow step) cost {time_share:share} of the training time."
     ),
     Problem.PROCESS_MEMORY_GROWS: (
         "The memory of the training process grows by {bytes_per_hour:size} an hour, "
