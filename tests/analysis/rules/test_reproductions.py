@@ -20,7 +20,6 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.analysis.rules.finding import Advice, Problem, Rule
 from loadeval.evaluator import LoaderEvaluator
@@ -207,8 +206,9 @@ def test_shallow_queue() -> None:
     uneven = Slow(180, lambda index: 45 * MS if index % 4 == 3 else 0)
     loader = DataLoader(uneven, num_workers=1, prefetch_factor=1)
     found = the(Rule.SHALLOW_QUEUE, trained(loader, pause(20), "alternate", pairs=6))
-    deeper = {"setting": "prefetch_factor", "present": 1, "proposed": 2}
-    assert found.changes[0] == Remark(Advice.RAISE_PREFETCH_FACTOR, deeper)
+    assert found.changes[0].code is Advice.RAISE_PREFETCH_FACTOR
+    values = {"setting": "prefetch_factor", "present": 1, "proposed": 2}
+    assert found.changes[0].values == values
 
 
 def test_per_batch_cost() -> None:

@@ -24,7 +24,8 @@ def test_a_loader_that_is_too_slow_alone(alternating: MakeRun) -> None:
     """How many times faster it must be, and what is lost."""
     found = finding(Rule.CAPACITY, alternating(wait=50, real=50, ideal=50, alone=100))
     assert found.problem.values == {"required": pytest.approx(2)}
-    assert (found.severity, found.cost_share) == ("high", pytest.approx(0.5))
+    assert found.severity == "high"
+    assert found.cost_share == pytest.approx(0.5)
     assert [(fact.name, fact.value, fact.unit) for fact in found.evidence] == [
         ("time lost", pytest.approx(0.5), "share"),
         ("of it in waiting", pytest.approx(0.5), "share"),
@@ -70,7 +71,8 @@ def test_a_queue_that_runs_empty(alternating: MakeRun) -> None:
         Advice.HIDES_STALL: {"hidden_ns": 200e6, "longest_wait_ns": 50e6},
     }
     assert found.problem.values["required"] == pytest.approx(0.8)
-    assert (found.severity, found.cost_share) == ("high", pytest.approx(0.2))
+    assert found.severity == "high"
+    assert found.cost_share == pytest.approx(0.2)
     assert found.evidence[-1].name == "prefetch depth"
     assert [place.batch % 4 for place in found.places] == [3] * 20
 
@@ -193,7 +195,8 @@ def test_a_loader_without_workers(make_run: MakeRun) -> None:
     """All that training waits is the loader's own work."""
     run = make_run([250] * 40, 100, loader=NO_WORKERS, environment={"cpus_usable": 8})
     found = finding(Rule.ZERO_WORKERS, run)
-    assert (found.cost_share, found.confidence) == (pytest.approx(250 / 350), "likely")
+    assert found.cost_share == pytest.approx(250 / 350)
+    assert found.confidence == "likely"
     assert outcome(Rule.WAITING, run) == NOTHING
     little = make_run([4] * 40, 96, loader=NO_WORKERS)
     assert outcome(Rule.ZERO_WORKERS, little) == NOTHING
@@ -202,7 +205,8 @@ def test_a_loader_without_workers(make_run: MakeRun) -> None:
 def test_a_loader_without_workers_in_both_arms(alternating: MakeRun) -> None:
     """What is lost is measured."""
     found = finding(Rule.ZERO_WORKERS, alternating(wait=50, alone=50, workers=0))
-    assert (found.cost_share, found.confidence) == (pytest.approx(0.5), "measured")
+    assert found.cost_share == pytest.approx(0.5)
+    assert found.confidence == "measured"
 
 
 @pytest.mark.parametrize(
