@@ -35,36 +35,30 @@ QUESTIONS = {
     Rule.IDLE_GPU: "Is the GPU idle even with ideal loading?",
     Rule.NOT_REPRESENTATIVE: "Do the kept batches stand for the epoch?",
 }
-BOUNDS = "the bounds of TensorFlow's input-pipeline analyzer, 5% and 20% of the time"
-TREND = "Theil-Sen slope"
+BOUNDS = "TensorFlow's input-pipeline analyzer, 5% and 20% of the time"
+TIMES = "times of real, ideal and loader-only batches"
 EPOCH_STARTS = "first waits of the epochs, compared with a whole epoch in steady state"
 SOURCES = {
-    Rule.CAPACITY: f"times of real, ideal and loader-only batches; {BOUNDS}",
-    Rule.ZERO_WORKERS: (
-        f"PyTorch's documentation of single- and multi-process data loading; {BOUNDS}"
-    ),
-    Rule.SHALLOW_QUEUE: "times of real, ideal and loader-only batches, and stalls",
-    Rule.PER_BATCH_COST: (
-        "equal waits, and how fast batches pass between processes with torch 2.13"
-    ),
-    Rule.WAITING: BOUNDS,
+    Rule.CAPACITY: f"{TIMES}; bounds of {BOUNDS}",
+    Rule.ZERO_WORKERS: f"PyTorch's documentation of multi-process data loading; bounds of {BOUNDS}",
+    Rule.SHALLOW_QUEUE: f"{TIMES}, and stalls",
+    Rule.PER_BATCH_COST: "equal waits, and how fast batches pass between processes in torch 2.13",
+    Rule.WAITING: f"bounds of {BOUNDS}",
     Rule.CONTENTION: "difference of the steps between the real and the ideal arm",
     Rule.SHARED_MACHINE: "CPU time of the machine, less that of training and its workers",
     Rule.STALLS: "share of the waiting in the slowest 1% of the batches",
     Rule.EPOCH_BOUNDARIES: f"{EPOCH_STARTS}; PyTorch's documentation of persistent_workers",
     Rule.SLOW_FIRST_BATCH: EPOCH_STARTS,
-    Rule.FALLING_THROUGHPUT: f"{TREND} of the medians of twenty parts of the run",
+    Rule.FALLING_THROUGHPUT: "Theil-Sen slope of the medians of twenty parts of the run",
     Rule.DRIFT: "difference of the halves' mean iterations, beyond its 95% CI",
     Rule.OUTLIERS: "twice the median, as in Amazon SageMaker's PT_dataloader_analysis",
-    Rule.PROCESS_MEMORY: f"{TREND} of the memory readings",
-    Rule.WORKER_MEMORY: f"{TREND} of the memory readings",
+    Rule.PROCESS_MEMORY: "Theil-Sen slope of the memory readings",
+    Rule.WORKER_MEMORY: "Theil-Sen slope of the memory readings",
     Rule.OVERSUBSCRIPTION: "the warning that PyTorch gives for such a DataLoader",
     Rule.UNPINNED_MEMORY: "PyTorch's documentation of pinned memory and non_blocking copies",
     Rule.HIDDEN_WAITS: "CUDA events recorded around each wait",
     Rule.IDLE_GPU: "NVML's utilization (any kernel running) in the ideal arm",
-    Rule.NOT_REPRESENTATIVE: (
-        "rank correlation of steps with the size of batches and their place in the epoch"
-    ),
+    Rule.NOT_REPRESENTATIVE: "rank correlation of steps with their batches' size and place",
 }
 """Where each rule and its bounds are from."""
 PROBLEMS: dict[Enum, str] = {
@@ -77,36 +71,31 @@ PROBLEMS: dict[Enum, str] = {
     ),
     Problem.QUEUE_RUNS_EMPTY: (
         "The loader alone is fast enough (a batch takes {required:share} of an ideal iteration), "
-        "but training waits {wait_share:share} of its time: the prefetch queue runs empty now and "
-        "then."
+        "but training waits {wait_share:share} of its time: the queue runs empty now and then."
     ),
     Problem.SAME_WAIT_FOR_EVERY_BATCH: (
         "The loader alone is fast enough, but training waits about equally long for every batch, "
-        "typically {p50_wait_ns:duration}: each batch has a fixed cost, and the queue is not empty."
+        "typically {p50_wait_ns:duration}: a cost per batch, and no empty queue."
     ),
     Problem.LOSS_UNEXPLAINED: (
         "{lost_share:share} of the training time is lost to data loading, {wait_share:share} in "
         "waiting. Whether the loader is too slow or its queue too shallow was not measured."
     ),
     Problem.WAIT_UNEXPLAINED: (
-        "Training waits for batches {wait_share:share} of its time. How much faster it would be "
-        "without these waits was not measured: it may be less or more than that."
+        "Training waits for batches {wait_share:share} of its time. What it would gain without "
+        "these waits was not measured: it may be less or more."
     ),
     Problem.STEPS_SLOWER: (
         "A step takes {slower_ns:duration} longer while batches are loaded: loading competes for "
         "CPU, memory bandwidth or the GPU."
     ),
     Problem.OTHERS_USE_CPUS: (
-        "Other programs used up to {others_cpus:cpus} during this run, so its results may change "
-        "with what else runs."
+        "Other programs used up to {others_cpus:cpus} during this run: results may change with "
+        "what else runs."
     ),
     Problem.FEW_BATCHES_STALL: (
         "{stalls:,} of {batches:,} batches cause {wait_share:share} of the waiting, "
         "{time_share:share} of the training time."
-    ),
-    Problem.PERIODIC_STALLS: (
-        "{stalls:,} of {batches:,} batches, one every {period:,}, cause {wait_share:share} of the "
-        "waiting, {time_share:share} of the training time."
     ),
     Problem.EPOCHS_START_SLOWLY: (
         "Each epoch starts with a wait of {epoch_start_ns:duration}, {epoch_share:share} of its "
@@ -132,12 +121,8 @@ PROBLEMS: dict[Enum, str] = {
         "{outliers:,} of {batches:,} batches over twice the median iteration ({waiting:,} mostly "
         "waiting, {stepping:,} with a slow step) cost {time_share:share} of the training time."
     ),
-    Problem.PROCESS_MEMORY_GROWS: (
-        "The memory of the training process grows by {bytes_per_hour:size} an hour, "
-        "{share_per_hour:share} of the available {limit_bytes:size}."
-    ),
-    Problem.WORKER_MEMORY_GROWS: (
-        "The memory of the workers grows by {bytes_per_hour:size} an hour, "
+    Problem.MEMORY_GROWS: (
+        "The memory of the {subject} grows by {bytes_per_hour:size} an hour, "
         "{share_per_hour:share} of the available {limit_bytes:size}."
     ),
     Problem.MORE_WORKERS_THAN_CPUS: (
@@ -153,84 +138,57 @@ PROBLEMS: dict[Enum, str] = {
         "Loading is not the limit: even with ideal loading {gpu:name} is idle {idle_share:share} "
         "of the time."
     ),
-    Problem.STEP_DEPENDS_ON_SIZE: (
-        "The step time depends on the size of the batch, so the kept batches may not stand for the "
-        "epoch."
-    ),
-    Problem.STEP_DEPENDS_ON_PLACE: (
-        "The step time depends on the batch's place in the epoch, so the kept batches may not "
-        "stand for the epoch."
-    ),
-    Problem.STEP_DEPENDS_ON_BOTH: (
-        "The step time depends on the batch's size and its place in the epoch, so the kept batches "
-        "may not stand for the epoch."
+    Problem.STEP_DEPENDS_ON_BATCH: (
+        "The step time depends on the batch, its size or its place in the epoch, so the kept "
+        "batches may not stand for the epoch."
     ),
 }
 CAVEATS: dict[Enum, str] = {
     Caveat.TOO_FEW_PAIRS: (
-        "There is no confidence interval with under {needed} pairs: run about {more_batches:,} "
-        "more batches to get one."
+        "There is no 95% CI with under {needed} pairs: run about {more_batches:,} more batches to "
+        "get one."
     ),
-    Caveat.RUNS_TOO_SHORT: (
-        "The runs are too short for a confidence interval: run more batches in both."
-    ),
+    Caveat.RUNS_TOO_SHORT: "The runs are too short for a 95% CI: run more batches in both.",
 }
-CHEAPER = "make decoding and transforms cheaper"
 ADVICE: dict[Enum, str] = {
-    Advice.RAISE_WORKERS: "Raise {setting} from {present} to {proposed} and measure.",
-    Advice.RAISE_WORKERS_IF_CPUS_FREE: (
-        "Raise {setting} from {present} to {proposed} and measure: it helps only if CPUs are free."
-    ),
-    Advice.RAISE_WORKERS_FOR_STORAGE: (
-        "Raise {setting} from {present} to {proposed} and measure: it helps if they wait for "
-        "storage or the network."
-    ),
+    Advice.RAISE: "Raise {setting} from {present} to {proposed} and measure.",
+    Advice.LOWER: "Lower {setting} from {present} to {proposed} or less and measure.",
+    Advice.LOWER_WORKERS: "Lower {setting} from {present}, use fewer threads, and copy less.",
     Advice.ADD_WORKERS_OR_THREADS: (
-        f"Give the loader more workers or threads if CPUs are free, or {CHEAPER}; then measure."
+        "Give the loader more workers or threads if CPUs are free, or make decoding and transforms "
+        "cheaper."
     ),
     Advice.NO_MORE_WORKERS: "More workers will not help.",
     Advice.LOAD_IN_BACKGROUND: (
         "Load in the background: in a DataLoader with a worker (a generator becomes an "
         "IterableDataset), or in a thread that keeps a few batches ready."
     ),
-    Advice.TRY_ONE_WORKER: (
-        "Loading in the training process evicts the step's data from the CPU caches: "
-        "raise {setting} from {present} to {proposed} and measure."
-    ),
-    Advice.LOWER_WORKERS: (
-        "Lower {setting} from {present}, use fewer threads in each worker, copy less, and measure."
-    ),
-    Advice.LOWER_WORKERS_TO_CPUS: (
-        "Lower {setting} from {present} to {proposed} or less, or give the training more CPUs, and "
-        "measure."
+    Advice.LOADING_EVICTS_CACHES: (
+        "Loading in the training process evicts the step's data from the CPU caches."
     ),
     Advice.CPUS_BUSY: "No CPU is free (training may use {cpus}).",
     Advice.CPU_TIME_LIMITED: (
-        "The cgroup's CPU limit throttled the training in {throttled_share:share} of its periods."
+        "The cgroup's CPU limit throttled training in {throttled_share:share} of its periods."
     ),
     Advice.CPU_USE_NOT_READ: (
-        "How many CPUs the workers use, and how many are free, was not measured."
+        "CPU use was not measured: more workers help only while CPUs are free."
     ),
     Advice.CPUS_NEEDED: (
         "The workers use {used:cpus} and need {needed:cpus} to keep up; training and other "
         "programs leave {left:cpus} of {cpus}."
     ),
     Advice.CPUS_FREE: (
-        "With {cpus_left:cpus} unused, it may be memory bandwidth, Python's GIL or the GPU that "
-        "both need."
+        "With {cpus_left:cpus} unused, they may compete for memory bandwidth, Python's GIL or the "
+        "GPU."
     ),
     Advice.WORKERS_NEEDED: (
-        "Keeping up takes {workers} workers, and training and other programs leave "
-        "{cpus_left:cpus} of {cpus}."
+        "Keeping up takes {workers} workers; training and other programs leave {cpus_left:cpus} of "
+        "{cpus}."
     ),
     Advice.WORKERS_MOSTLY_WAIT: (
-        "The {workers} workers use only {used:cpus} in all. What else they wait for was not "
-        "measured: storage or the network, a lock, or the training process to receive a batch."
-    ),
-    Advice.WORKERS_WAIT_FOR_CPU: (
-        "The {workers} workers use only {used:cpus} in all. What else they wait for was not "
-        "measured: a CPU, storage or the network, a lock, or the training process to receive a "
-        "batch."
+        "The {workers} workers use only {used:cpus} in all. What they wait for was not measured: "
+        "storage or the network, where more workers help, or a lock or the training process, where "
+        "they do not."
     ),
     Advice.NO_CPU_FOR_WORKER: (
         "No CPU is left for it, so it helps only while the step or loading waits for something."
@@ -240,17 +198,19 @@ ADVICE: dict[Enum, str] = {
         "pin a batch, which takes the loader alone {loader_only_ns:duration}. Send tensors instead "
         "of NumPy arrays or objects, fewer and larger ones, and fewer bytes."
     ),
-    Advice.CHEAPER_OR_CPUS: f"{CHEAPER.capitalize()}, or give the training more CPUs.",
-    Advice.CHEAPER_ALSO: f"Also {CHEAPER}.",
-    Advice.CHEAPER_INSTEAD: f"Or {CHEAPER}.",
+    Advice.CHEAPER_OR_CPUS: (
+        "Make decoding and transforms cheaper, or give the training more CPUs."
+    ),
+    Advice.CHEAPER_ALSO: "Also make decoding and transforms cheaper.",
+    Advice.CHEAPER_INSTEAD: "Or make decoding and transforms cheaper.",
     Advice.CHEAPER_ON_DEVICE: (
-        f"{CHEAPER.capitalize()}, move them to the GPU, or give the training more CPUs."
+        "Make decoding and transforms cheaper, move them to the GPU, or give the training more "
+        "CPUs."
     ),
     Advice.LIGHTER_LOADING: "Use cheaper transforms, fewer threads and fewer copies.",
     Advice.MEASURE_QUIET: (
         "Measure again while nothing else runs, unless training always shares the machine."
     ),
-    Advice.RAISE_PREFETCH_FACTOR: "Raise {setting} from {present} to {proposed} and measure.",
     Advice.RAISE_PREFETCH_DEPTH: (
         "Raise {setting} so that {proposed} batches are ready instead of {present}, and measure."
     ),
@@ -260,7 +220,7 @@ ADVICE: dict[Enum, str] = {
         "{longest_wait_ns:duration}."
     ),
     Advice.HIDES_PART_OF_STALL: (
-        "That hides up to {hidden_ns:duration} more of a stall, and the longest wait was "
+        "That hides up to {hidden_ns:duration} more of a stall, but the longest wait was "
         "{longest_wait_ns:duration}: also find out what makes the slowest batches slow."
     ),
     Advice.HIDES_QUEUE_LENGTH: (
@@ -269,24 +229,16 @@ ADVICE: dict[Enum, str] = {
     Advice.CUT_BYTES: (
         "A deeper prefetch will not help. The batches are so large that copying them between "
         "processes may take that long: try tensors instead of NumPy arrays, fewer bytes (integers, "
-        "converted to floats on the GPU), or threads, which copy nothing, and measure."
+        "converted to floats on the GPU), or threads, which copy nothing."
     ),
     Advice.FEWER_TENSORS: (
-        "A deeper prefetch will not help. The cause was not measured: it may be the cost of "
-        "passing a batch between processes (each tensor, objects that are unpickled), or a slow "
-        "sampler. Try fewer and larger tensors in a batch, and measure."
+        "A deeper prefetch will not help. The cause was not measured: passing a batch between "
+        "processes (each tensor, objects that are unpickled), or a slow sampler. Try fewer and "
+        "larger tensors in a batch, and measure."
     ),
-    Advice.FEWER_TENSORS_OR_PINNING: (
-        "A deeper prefetch will not help. The cause was not measured: it may be the cost of "
-        "passing a batch between processes (each tensor, objects that are unpickled), pinning, or "
-        "a slow sampler. Try fewer and larger tensors in a batch, and measure."
-    ),
+    Advice.MAYBE_PINNING: "It may also be pinning.",
     Advice.ALTERNATE: (
-        "Measure with mode='alternate': it also times the loader alone, and so tells why training "
-        "waits."
-    ),
-    Advice.ALTERNATE_SERVES_ALL: (
-        "Measure with mode='alternate', which serves every batch of the loader once."
+        "Measure with mode='alternate', which serves every batch once and times the loader alone."
     ),
     Advice.FIND_SLOW_BATCHES: (
         "Find out what makes these batches slow to load: large files, a shard boundary, a cold "
@@ -296,8 +248,8 @@ ADVICE: dict[Enum, str] = {
         "Find out what the loader does every {period:,} batches, such as opening a shard."
     ),
     Advice.FIND_SLOW_WORKER: (
-        "The period is a multiple of the {workers} workers: find out what one of them does that "
-        "the others do not."
+        "The stalls come every {period:,} batches, a multiple of the {workers} workers: find out "
+        "what one worker does that the others do not."
     ),
     Advice.FIND_SLOW_STEPS: (
         "Find out what slows these steps down: a checkpoint, a validation, Python's garbage "
@@ -329,9 +281,9 @@ ADVICE: dict[Enum, str] = {
         "a shuffle buffer, opening files, listing shards. Make that cheaper, or epochs longer."
     ),
     Advice.TRY_PERSISTENT_WORKERS: (
-        "Either starting workers takes that long, or what the dataset does as an epoch starts, "
-        "such as filling a shuffle buffer. Try {setting}={proposed} and compare this wait: it ends "
-        "the first, and leaves the second as it is. Or make epochs longer."
+        "Either starting workers takes that long, or what the dataset does first, such as filling "
+        "a shuffle buffer. Try {setting}={proposed} and compare this wait: it ends only the "
+        "former. Or make epochs longer."
     ),
     Advice.FIND_EPOCH_START: (
         "The cause was not measured: see what the loader does for the first batch of each epoch "
@@ -343,9 +295,8 @@ ADVICE: dict[Enum, str] = {
         "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
     ),
     Advice.DROP_KEPT_TENSORS: (
-        "Something is kept from step to step: look for losses or outputs that are kept as tensors "
-        "with their autograd graph (keep loss.item() instead), and for lists and caches without a "
-        "bound."
+        "Look for losses or outputs that are kept as tensors with their autograd graph (keep "
+        "loss.item() instead), and for lists and caches without a bound."
     ),
     Advice.AVOID_COPY_ON_WRITE: (
         "The usual cause is copy-on-write: reading a Python object writes its reference count, so "
@@ -369,27 +320,21 @@ ADVICE: dict[Enum, str] = {
     ),
 }
 SHORT_CHANGES: dict[Enum, str] = {
-    Advice.RAISE_WORKERS: "raise {setting} from {present} to {proposed}",
-    Advice.RAISE_WORKERS_IF_CPUS_FREE: "raise {setting} from {present} to {proposed}",
-    Advice.RAISE_WORKERS_FOR_STORAGE: "raise {setting} from {present} to {proposed}",
+    Advice.RAISE: "raise {setting} from {present} to {proposed}",
+    Advice.LOWER: "lower {setting} from {present} to {proposed}",
+    Advice.LOWER_WORKERS: "lower {setting} from {present}",
     Advice.ADD_WORKERS_OR_THREADS: "try more workers or threads",
     Advice.LOAD_IN_BACKGROUND: "load in the background",
-    Advice.TRY_ONE_WORKER: "raise {setting} from {present} to {proposed}",
-    Advice.LOWER_WORKERS: "lower {setting} from {present}",
-    Advice.LOWER_WORKERS_TO_CPUS: "lower {setting} from {present} to {proposed}",
     Advice.RECEIVING_LIMITS: "fewer and larger tensors, fewer bytes",
     Advice.CHEAPER_OR_CPUS: "make the loader {required:speedup} faster",
     Advice.CHEAPER_ON_DEVICE: "cheaper transforms, or more CPUs",
     Advice.LIGHTER_LOADING: "cheaper transforms, less copying",
     Advice.MEASURE_QUIET: "measure again on a quiet machine",
-    Advice.RAISE_PREFETCH_FACTOR: "raise {setting} from {present} to {proposed}",
     Advice.RAISE_PREFETCH_DEPTH: "raise {setting} to keep {proposed} ready",
     Advice.PREFETCH_MORE: "prefetch more batches",
     Advice.CUT_BYTES: "fewer bytes, or tensors for arrays",
     Advice.FEWER_TENSORS: "fewer and larger tensors",
-    Advice.FEWER_TENSORS_OR_PINNING: "fewer and larger tensors",
     Advice.ALTERNATE: "measure with mode='alternate'",
-    Advice.ALTERNATE_SERVES_ALL: "measure with mode='alternate'",
     Advice.FIND_SLOW_BATCHES: "find what makes a few batches slow",
     Advice.FIND_PERIOD: "find what happens every {period:,} batches",
     Advice.FIND_SLOW_WORKER: "find what slows one of the workers",
@@ -415,9 +360,7 @@ UNKNOWNS: dict[Enum, str] = {
     Unknown.NO_IDEAL: "ideal loading was not measured: use mode='alternate'",
     Unknown.NOT_REPLAYED: "no batches were replayed",
     Unknown.LOADED_NOTHING: "this run replayed kept batches and loaded nothing",
-    Unknown.LOADER_ALONE_NOT_TIMED: (
-        "the loader alone was not timed, which mode='alternate' does where it can"
-    ),
+    Unknown.LOADER_ALONE_NOT_TIMED: "the loader alone was not timed, as mode='alternate' may do",
     Unknown.LOSS_UNKNOWN: "the time lost to data loading was not measured: see the verdict",
     Unknown.NO_STEADY_BATCH: "no steady-state batches",
     Unknown.TOO_FEW_BATCHES: "{batches:,} steady-state batches, of {needed:,} needed",

@@ -116,7 +116,7 @@ def test_a_finding_is_told_with_all_that_belongs_to_it() -> None:
 def test_a_finding_and_a_check_are_described() -> None:
     """A finding by its sentences, a check by its question and why it could not be told."""
     assert describe(FINDING) == f"{SENTENCE} {ADVISED}"
-    caveat = "There is no confidence interval with under 3 pairs: run about 2,000 more batches"
+    caveat = "There is no 95% CI with under 3 pairs: run about 2,000 more batches"
     assert f"{SENTENCE} {caveat}" in describe(replace(FINDING, caveat=CAVEAT))
     assert describe(CHECKS[1]) == QUESTIONS[Rule.DRIFT]
     told = f"{QUESTIONS[Rule.CAPACITY]} Not measured: {UNKNOWNS[Unknown.NO_IDEAL]}."

@@ -12,7 +12,7 @@ from loadeval.analysis.epochs import epochs_of
 from loadeval.analysis.headroom import Headroom, compare, headroom
 from loadeval.analysis.readings import Quantity, quantities
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.rules.finding import Fact, Place, Unknown, known_facts
+from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
 from loadeval.analysis.summary import Summary, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.runlog.model import UNKNOWN
@@ -158,7 +158,7 @@ class Case:
         found = self.headroom
         if found is None:
             return ()
-        return known_facts(
+        return facts(
             ("real iteration", found.real_ns, "ns"),
             ("ideal iteration", found.ideal_ns, "ns"),
             ("loader alone", found.loader_only_ns, "ns"),

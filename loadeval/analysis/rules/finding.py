@@ -54,36 +54,30 @@ class Problem(Enum):
     STEPS_SLOWER = "steps_slower"
     OTHERS_USE_CPUS = "others_use_cpus"
     FEW_BATCHES_STALL = "few_batches_stall"
-    PERIODIC_STALLS = "periodic_stalls"
     EPOCHS_START_SLOWLY = "epochs_start_slowly"
     FIRST_BATCH_SLOW = "first_batch_slow"
     ITERATIONS_LENGTHEN = "iterations_lengthen"
     SECOND_HALF_SLOWER = "second_half_slower"
     SECOND_HALF_FASTER = "second_half_faster"
     FEW_BATCHES_SLOW = "few_batches_slow"
-    PROCESS_MEMORY_GROWS = "process_memory_grows"
-    WORKER_MEMORY_GROWS = "worker_memory_grows"
+    MEMORY_GROWS = "memory_grows"
     MORE_WORKERS_THAN_CPUS = "more_workers_than_cpus"
     BATCHES_UNPINNED = "batches_unpinned"
     WAITS_HIDDEN = "waits_hidden"
     GPU_IDLE = "gpu_idle"
-    STEP_DEPENDS_ON_SIZE = "step_depends_on_size"
-    STEP_DEPENDS_ON_PLACE = "step_depends_on_place"
-    STEP_DEPENDS_ON_BOTH = "step_depends_on_both"
+    STEP_DEPENDS_ON_BATCH = "step_depends_on_batch"
 
 
 class Advice(Enum):
     """What to change, or what that depends on."""
 
-    RAISE_WORKERS = "raise_workers"
-    RAISE_WORKERS_IF_CPUS_FREE = "raise_workers_if_cpus_free"
-    RAISE_WORKERS_FOR_STORAGE = "raise_workers_for_storage"
+    RAISE = "raise"
     ADD_WORKERS_OR_THREADS = "add_workers_or_threads"
     NO_MORE_WORKERS = "no_more_workers"
     LOAD_IN_BACKGROUND = "load_in_background"
-    TRY_ONE_WORKER = "try_one_worker"
+    LOADING_EVICTS_CACHES = "loading_evicts_caches"
     LOWER_WORKERS = "lower_workers"
-    LOWER_WORKERS_TO_CPUS = "lower_workers_to_cpus"
+    LOWER = "lower"
     CPUS_BUSY = "cpus_busy"
     CPU_TIME_LIMITED = "cpu_time_limited"
     CPU_USE_NOT_READ = "cpu_use_not_read"
@@ -91,7 +85,6 @@ class Advice(Enum):
     CPUS_FREE = "cpus_free"
     WORKERS_NEEDED = "workers_needed"
     WORKERS_MOSTLY_WAIT = "workers_mostly_wait"
-    WORKERS_WAIT_FOR_CPU = "workers_wait_for_cpu"
     NO_CPU_FOR_WORKER = "no_cpu_for_worker"
     RECEIVING_LIMITS = "receiving_limits"
     CHEAPER_OR_CPUS = "cheaper_or_cpus"
@@ -100,7 +93,6 @@ class Advice(Enum):
     CHEAPER_ON_DEVICE = "cheaper_on_device"
     LIGHTER_LOADING = "lighter_loading"
     MEASURE_QUIET = "measure_quiet"
-    RAISE_PREFETCH_FACTOR = "raise_prefetch_factor"
     RAISE_PREFETCH_DEPTH = "raise_prefetch_depth"
     PREFETCH_MORE = "prefetch_more"
     HIDES_STALL = "hides_stall"
@@ -108,9 +100,8 @@ class Advice(Enum):
     HIDES_QUEUE_LENGTH = "hides_queue_length"
     CUT_BYTES = "cut_bytes"
     FEWER_TENSORS = "fewer_tensors"
-    FEWER_TENSORS_OR_PINNING = "fewer_tensors_or_pinning"
+    MAYBE_PINNING = "maybe_pinning"
     ALTERNATE = "alternate"
-    ALTERNATE_SERVES_ALL = "alternate_serves_all"
     FIND_SLOW_BATCHES = "find_slow_batches"
     FIND_PERIOD = "find_period"
     FIND_SLOW_WORKER = "find_slow_worker"
@@ -235,6 +226,6 @@ class Diagnosis:
     checks: tuple[Check, ...]
 
 
-def known_facts(*facts: tuple[str, float | None, str]) -> tuple[Fact, ...]:
+def facts(*figures: tuple[str, float | None, str]) -> tuple[Fact, ...]:
     """Those of the figures, each a name, a value and a unit, that are known."""
-    return tuple(Fact(name, value, unit) for name, value, unit in facts if value is not None)
+    return tuple(Fact(name, value, unit) for name, value, unit in figures if value is not None)

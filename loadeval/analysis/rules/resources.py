@@ -8,15 +8,7 @@ from loadeval.analysis.gpu_idle import gpu_idle_ns, hidden_waits
 from loadeval.analysis.growth import growth
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
-from loadeval.analysis.rules.finding import (
-    Advice,
-    Fact,
-    Finding,
-    Problem,
-    Rule,
-    Unknown,
-    known_facts,
-)
+from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import (
     MUCH,
     busy_cpus,
@@ -30,6 +22,7 @@ from loadeval.analysis.verdict import MODERATE_SHARE
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
+    from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
 
 IDLE_SHARE = 0.5
@@ -62,7 +55,7 @@ def contention(case: Case) -> Answer:
         _lighter_loading(case, found.required),
         (
             Fact("slower step", slower.value, "ns", slower.low, slower.high),
-            *known_facts(
+            *facts(
                 ("CPUs in use by training and workers", own_cpus(case), "CPUs"),
                 ("CPUs there are", case.cpus, "CPUs"),
             ),
@@ -85,7 +78,7 @@ def shared_machine(case: Case) -> Answer:
         "measured",
         Remark(Problem.OTHERS_USE_CPUS, {"others_cpus": most}),
         (Remark(Advice.MEASURE_QUIET),),
-        known_facts(
+        facts(
             ("CPUs in use by others, at most", most, "CPUs"), ("CPUs there are", case.cpus, "CPUs")
         ),
     )
@@ -102,14 +95,14 @@ def oversubscription(case: Case) -> Answer:
     idle = not none_left and computing is not None and computing < IDLE_SHARE * usable
     if workers <= usable or idle:
         return None
-    lower = workers_to(Advice.LOWER_WORKERS_TO_CPUS, case.loader, usable)
+    lower = workers_to(Advice.LOWER, case.loader, usable)
     return Finding(
         Rule.OVERSUBSCRIPTION,
         "low",
         "likely" if none_left else "possible",
         Remark(Problem.MORE_WORKERS_THAN_CPUS, {"workers": workers, "cpus": usable}),
         (none_left, lower) if none_left else (lower,),
-        known_facts(
+        facts(
             ("workers", workers, "workers"),
             ("CPUs", usable, "CPUs"),
             ("CPUs in use", busy_cpus(case), "CPUs"),
@@ -119,18 +112,17 @@ def oversubscription(case: Case) -> Answer:
 
 def process_memory(case: Case) -> Answer:
     """The training process keeps more and more."""
-    advice = Advice.DROP_KEPT_TENSORS
-    return _growing(case, Rule.PROCESS_MEMORY, "process", Problem.PROCESS_MEMORY_GROWS, advice)
+    return _growing(case, Rule.PROCESS_MEMORY, "process", Advice.DROP_KEPT_TENSORS)
 
 
 def worker_memory(case: Case) -> Answer:
     """The loader's workers keep more and more."""
     forked = case.loader.start_method in (None, "fork")
     advice = Advice.AVOID_COPY_ON_WRITE if forked else Advice.BOUND_WORKER_CACHES
-    return _growing(case, Rule.WORKER_MEMORY, "workers", Problem.WORKER_MEMORY_GROWS, advice)
+    return _growing(case, Rule.WORKER_MEMORY, "workers", advice)
 
 
-def _growing(case: Case, rule: Rule, subject: str, problem: Problem, advice: Advice) -> Answer:
+def _growing(case: Case, rule: Rule, subject: str, advice: Advice) -> Answer:
     found = growth(case.real, subject)
     rate = found.bytes_per_hour
     if rate is None or found.limit_bytes is None:
@@ -138,12 +130,13 @@ def _growing(case: Case, rule: Rule, subject: str, problem: Problem, advice: Adv
     if not found.grows:
         return None
     fills_in_a_day = rate.value * HOURS_OF_A_DAY >= found.limit_bytes
-    values = {"bytes_per_hour": rate.value, "limit_bytes": found.limit_bytes}
+    growing = {"bytes_per_hour": rate.value, "share_per_hour": rate.value / found.limit_bytes}
+    values: dict[str, Value] = {"subject": subject, "limit_bytes": found.limit_bytes, **growing}
     return Finding(
         rule,
         "high" if fills_in_a_day else "moderate",
         "measured",
-        Remark(problem, {**values, "share_per_hour": rate.value / found.limit_bytes}),
+        Remark(Problem.MEMORY_GROWS, values),
         (Remark(advice),),
         (
             Fact("growth in an hour", rate.value, "bytes", rate.low, rate.high),
@@ -167,7 +160,7 @@ def unpinned_memory(case: Case) -> Answer:
         "possible",
         Remark(Problem.BATCHES_UNPINNED),
         (PIN_MEMORY,),
-        known_facts(
+        facts(
             ("batches that are not pinned", case.real.batches, "batches"),
             ("size of a batch", case.summary.bytes_per_batch, "bytes"),
         ),
@@ -226,7 +219,8 @@ def idle_gpu(case: Case) -> Answer:
 def _lighter_loading(case: Case, required: float | None) -> tuple[Remark, ...]:
     workers, none_left, used = case.loader.workers, no_cpu_left(case), own_cpus(case)
     if workers == 0:
-        return (workers_to(Advice.TRY_ONE_WORKER, case.loader, 1),)
+        raised = workers_to(Advice.RAISE, case.loader, 1)
+        return Remark(Advice.LOADING_EVICTS_CACHES), raised
     # A loader that is too slow with its workers is slower with fewer.
     lowers = workers is not None and workers > 1 and (required or 0.0) <= 1
     less = Remark(Advice.LIGHTER_LOADING)

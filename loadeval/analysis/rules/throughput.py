@@ -9,15 +9,7 @@ import numpy as np
 
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
-from loadeval.analysis.rules.finding import (
-    Advice,
-    Fact,
-    Finding,
-    Problem,
-    Rule,
-    Unknown,
-    known_facts,
-)
+from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import (
     cpus_left,
     deeper_prefetch,
@@ -74,7 +66,7 @@ def capacity(case: Case) -> Answer:
             Fact("time lost", lost.value, "share", lost.low, lost.high),
             Fact("of it in waiting", case.waiting_share, "share"),
             *case.times,
-            *known_facts(
+            *facts(
                 ("CPUs that the workers compute on", worker_cpus(case), "CPUs"),
                 ("CPUs left for workers", cpus_left(case), "CPUs"),
                 ("CPU time to receive a batch", receiving_ns(case, found) or None, "ns"),
@@ -158,19 +150,21 @@ def per_batch_cost(case: Case) -> Answer:
         return None
     nbytes = case.summary.bytes_per_batch
     copies = nbytes is not None and nbytes >= SLOWEST_COPY_BYTES_PER_NS * waits.p50_ns / 2
-    code = Advice.FEWER_TENSORS if case.loader.pinned is False else Advice.FEWER_TENSORS_OR_PINNING
+    changes: tuple[Remark, ...] = (Remark(Advice.CUT_BYTES if copies else Advice.FEWER_TENSORS),)
+    if not copies and case.loader.pinned is not False:
+        changes = (*changes, Remark(Advice.MAYBE_PINNING))
     return Finding(
         Rule.PER_BATCH_COST,
         severity_of(share),
         "likely" if copies else "possible",
         Remark(Problem.SAME_WAIT_FOR_EVERY_BATCH, {"p50_wait_ns": waits.p50_ns}),
-        (Remark(Advice.CUT_BYTES if copies else code),),
+        changes,
         (
             Fact("waiting", share, "share"),
             Fact("of it in stalls", stalled, "share"),
             Fact("wait, p50", waits.p50_ns, "ns"),
             Fact("wait, p95", waits.p95_ns, "ns"),
-            *known_facts(("size of a batch", nbytes, "bytes")),
+            *facts(("size of a batch", nbytes, "bytes")),
         ),
         share,
     )

@@ -12,15 +12,7 @@ from loadeval.analysis.intervals import Pace
 from loadeval.analysis.outliers import FEWEST, TIMES_MEDIAN
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
-from loadeval.analysis.rules.finding import (
-    Advice,
-    Fact,
-    Finding,
-    Problem,
-    Rule,
-    Unknown,
-    known_facts,
-)
+from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import deeper_prefetch
 from loadeval.analysis.slope import slope
 from loadeval.analysis.summary import epoch_starts
@@ -70,22 +62,15 @@ def stalls(case: Case) -> Answer:
         return None
     period = _period(case, top)
     cost = min(stalled_ns / total_ns, case.waiting_share)
-    values = {
-        "stalls": len(top),
-        "batches": count,
-        "wait_share": share,
-        "time_share": stalled_ns / total_ns,
-    }
-    problem = Remark(Problem.FEW_BATCHES_STALL, values)
-    if period is not None:
-        problem = Remark(Problem.PERIODIC_STALLS, {**values, "period": period})
+    counts = {"stalls": len(top), "batches": count}
+    shares = {"wait_share": share, "time_share": stalled_ns / total_ns}
     return Finding(
         Rule.STALLS,
         severity_of(cost),
         "measured",
-        problem,
+        Remark(Problem.FEW_BATCHES_STALL, {**counts, **shares}),
         _against_stalls(case, period),
-        known_facts(
+        facts(
             ("of all waiting", share, "share"),
             ("batches", len(top), "batches"),
             ("their mean wait", stalled_ns / len(top), "ns"),
@@ -182,7 +167,7 @@ def epoch_boundaries(case: Case) -> Answer:
         confidence,
         Remark(Problem.EPOCHS_START_SLOWLY, {"epoch_start_ns": mean_ns, "epoch_share": cost}),
         changes,
-        known_facts(
+        facts(
             ("epoch start, later epochs", mean_ns, "ns"),
             ("rest of an epoch", rest_ns, "ns"),
             ("epochs", len(later), "epochs"),
@@ -258,16 +243,13 @@ def not_representative(case: Case) -> Answer:
     by_size = max((dependence(run, run.steps.nbytes) for run in (case.real, case.ideal)), key=abs)
     if not by_place and not by_size:
         return None
-    problem = Problem.STEP_DEPENDS_ON_PLACE if by_place else Problem.STEP_DEPENDS_ON_SIZE
-    if by_place and by_size:
-        problem = Problem.STEP_DEPENDS_ON_BOTH
     return Finding(
         Rule.NOT_REPRESENTATIVE,
         "moderate",
         "measured",
-        Remark(problem),
-        (Remark(Advice.ALTERNATE_SERVES_ALL),),
-        known_facts(
+        Remark(Problem.STEP_DEPENDS_ON_BATCH),
+        (Remark(Advice.ALTERNATE),),
+        facts(
             ("rank correlation with place in the epoch", by_place or None, "rank correlation"),
             ("rank correlation with size in bytes", by_size or None, "rank correlation"),
         ),
@@ -299,7 +281,7 @@ def _against_stalls(case: Case, period: int | None) -> tuple[Remark, ...]:
     if period is None:
         look = Remark(Advice.FIND_SLOW_BATCHES)
     elif workers and period % workers == 0:
-        look = Remark(Advice.FIND_SLOW_WORKER, {"workers": workers})
+        look = Remark(Advice.FIND_SLOW_WORKER, {"period": period, "workers": workers})
     else:
         look = Remark(Advice.FIND_PERIOD, {"period": period})
     if workers == 0:

@@ -166,10 +166,10 @@ def first_workers(case: Case, needed: int) -> tuple[Remark, ...]:
     left = cpus_left(case)
     if left is None:
         most = max((case.cpus or 0) - 1, 1)
-        code = Advice.RAISE_WORKERS_IF_CPUS_FREE
-        return (workers_to(code, case.loader, min(needed, most)),)
+        raised = workers_to(Advice.RAISE, case.loader, min(needed, most))
+        return raised, Remark(Advice.CPU_USE_NOT_READ)
     most = _rounded(left)
-    raised = workers_to(Advice.RAISE_WORKERS, case.loader, max(min(needed, most), 1))
+    raised = workers_to(Advice.RAISE, case.loader, max(min(needed, most), 1))
     if not most:
         return raised, Remark(Advice.NO_CPU_FOR_WORKER), Remark(Advice.CHEAPER_OR_CPUS)
     if needed <= most:
@@ -190,10 +190,9 @@ def deeper_prefetch(loader: LoaderInfo) -> Remark:
     setting, depth = PREFETCH_SETTINGS.get(_package(loader)), loader.prefetch_depth
     if setting is None or not depth:
         return Remark(Advice.PREFETCH_MORE)
-    if setting != "prefetch_factor":
-        code, present = Advice.RAISE_PREFETCH_DEPTH, depth
-    else:  # each worker's
-        code, present = Advice.RAISE_PREFETCH_FACTOR, depth // (loader.workers or 1)
+    code, present = Advice.RAISE_PREFETCH_DEPTH, depth
+    if setting == "prefetch_factor":  # which is each worker's
+        code, present = Advice.RAISE, depth // (loader.workers or 1)
     return Remark(code, {"setting": setting, "present": present, "proposed": 2 * present})
 
 
@@ -211,8 +210,8 @@ def _on_unknown_cpus(case: Case, workers: int, wanted: int) -> WorkerAdvice:
     unread, tried = Remark(Advice.CPU_USE_NOT_READ), min(wanted, 2 * workers, case.cpus or wanted)
     if tried <= workers:
         return WorkerAdvice((unread, Remark(Advice.CHEAPER_OR_CPUS)), "possible")
-    raised = workers_to(Advice.RAISE_WORKERS_IF_CPUS_FREE, case.loader, tried)
-    return WorkerAdvice((unread, raised, Remark(Advice.CHEAPER_INSTEAD)), "possible")
+    raised = workers_to(Advice.RAISE, case.loader, tried)
+    return WorkerAdvice((raised, unread, Remark(Advice.CHEAPER_INSTEAD)), "possible")
 
 
 def _as_cpus_allow(case: Case, workers: int, wanted: int, need: CpuNeed) -> WorkerAdvice:
@@ -227,7 +226,7 @@ def _as_cpus_allow(case: Case, workers: int, wanted: int, need: CpuNeed) -> Work
         return WorkerAdvice(changes, "measured")
     if each < COMPUTING:
         return _mostly_waiting(case, min(wanted, 2 * workers, most), need.now)
-    raised = workers_to(Advice.RAISE_WORKERS, case.loader, min(wanted, most))
+    raised = workers_to(Advice.RAISE, case.loader, min(wanted, most))
     enough = need.to_keep_up <= need.left
     other = Remark(Advice.CHEAPER_INSTEAD if enough else Advice.CHEAPER_ALSO)
     return WorkerAdvice((raised, needed, other), "measured")
@@ -236,9 +235,9 @@ def _as_cpus_allow(case: Case, workers: int, wanted: int, need: CpuNeed) -> Work
 def _mostly_waiting(
     case: Case, tried: int, computing: float, none_left: Remark | None = None
 ) -> WorkerAdvice:
-    code = Advice.WORKERS_WAIT_FOR_CPU if none_left else Advice.WORKERS_MOSTLY_WAIT
-    waiting = Remark(code, {"workers": case.loader.workers, "used": computing})
-    raised = workers_to(Advice.RAISE_WORKERS_FOR_STORAGE, case.loader, tried)
+    values = {"workers": case.loader.workers, "used": computing}
+    waiting = Remark(Advice.WORKERS_MOSTLY_WAIT, values)
+    raised = workers_to(Advice.RAISE, case.loader, tried)
     return WorkerAdvice((waiting, *([none_left] if none_left else []), raised), "possible")
 
 

@@ -101,8 +101,9 @@ def alternating() -> Callable[..., Run]:
 
 
 def diagnosed(real: Run, ideal: Run | None = None) -> Diagnosis:
-    """What is found; and each remark of it has a sentence with the numbers that it needs."""
+    """What is found: each finding has evidence, and each remark a sentence that it fills."""
     found = diagnose(real, ideal)
+    assert all(one.evidence for one in found.findings)
     assert all(describe(one).endswith(".") for one in found.findings)
     assert all(0 < len(change_in_short(one)) <= LONGEST_CHANGE for one in found.findings)
     for check in found.checks:

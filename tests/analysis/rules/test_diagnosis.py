@@ -117,19 +117,6 @@ def test_with_three_pairs_a_loss_is_sure(alternating: MakeRun) -> None:
     assert found[-1].confidence == "measured"
 
 
-def test_no_finding_is_without_evidence(alternating: MakeRun, make_run: MakeRun) -> None:
-    """Each has a figure that shows it."""
-    samples = [1 + number % 7 for number in range(70)]
-    real = make_run([50] * 70, [100 * count for count in samples], samples=samples)
-    found = [
-        *diagnosed(alternating(wait=60, real=60, ideal=50, alone=80, workers=9)).findings,
-        *diagnosed(real, make_run([0] * 70, 100, mode="replay")).findings,
-        *diagnosed(make_run([50] * 40)).findings,
-    ]
-    assert len(found) >= 6
-    assert all(one.evidence for one in found)
-
-
 def test_a_replayed_run_tells_nothing_of_its_loader(make_run: MakeRun) -> None:
     """It loaded nothing."""
     found = diagnosed(make_run([0] * 40, mode="replay"))

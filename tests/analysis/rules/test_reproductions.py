@@ -190,7 +190,7 @@ def test_capacity_behind_a_lock() -> None:
     if Advice.NO_MORE_WORKERS in advised(found):  # others keep the CPUs busy
         assert workers_advised(found) == []
         return
-    assert advised(found)[0] in {Advice.WORKERS_MOSTLY_WAIT, Advice.WORKERS_WAIT_FOR_CPU}
+    assert advised(found)[0] is Advice.WORKERS_MOSTLY_WAIT
     assert workers_advised(found) == [8]
     assert found.confidence == "possible"
 
@@ -206,7 +206,7 @@ def test_shallow_queue() -> None:
     uneven = Slow(180, lambda index: 45 * MS if index % 4 == 3 else 0)
     loader = DataLoader(uneven, num_workers=1, prefetch_factor=1)
     found = the(Rule.SHALLOW_QUEUE, trained(loader, pause(20), "alternate", pairs=6))
-    assert found.changes[0].code is Advice.RAISE_PREFETCH_FACTOR
+    assert found.changes[0].code is Advice.RAISE
     values = {"setting": "prefetch_factor", "present": 1, "proposed": 2}
     assert found.changes[0].values == values
 
@@ -216,11 +216,7 @@ def test_per_batch_cost() -> None:
     batches: Any = [Sealed()] * 120
     loader: DataLoader[Any] = DataLoader(batches, batch_size=None, num_workers=1)
     found = the(Rule.PER_BATCH_COST, trained(loader, pause(30), "alternate", pairs=4))
-    assert set(advised(found)) <= {
-        Advice.CUT_BYTES,
-        Advice.FEWER_TENSORS,
-        Advice.FEWER_TENSORS_OR_PINNING,
-    }
+    assert advised(found)[0] in {Advice.CUT_BYTES, Advice.FEWER_TENSORS}
 
 
 def test_a_rare_stall() -> None:
@@ -367,4 +363,5 @@ def test_not_representative() -> None:
     real = trained(range(80), step)
     ideal = trained(range(80), step, "replay")
     found = the(Rule.NOT_REPRESENTATIVE, real, ideal)
-    assert found.problem.code is Problem.STEP_DEPENDS_ON_PLACE
+    assert found.problem.code is Problem.STEP_DEPENDS_ON_BATCH
+    assert "place" in found.evidence[0].name
