@@ -115,11 +115,10 @@ class Case:
 
     @property
     def loss_unknown(self) -> Remark | None:
-        """Why it is not known what is lost, of an ideal run too short; None where it is."""
-        found = self.headroom
-        if found is None or found.lost_share is not None:
-            return None
-        return Remark(Unknown.LOSS_UNKNOWN)
+        """Why it is not known what is lost to data loading; None where it is."""
+        if self.headroom is None:
+            return Remark(Unknown.NO_IDEAL)
+        return None if self.headroom.lost_share is not None else Remark(Unknown.LOSS_UNKNOWN)
 
     @property
     def waiting_share(self) -> float:

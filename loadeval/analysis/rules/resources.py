@@ -38,21 +38,18 @@ IDLE_UNDER = 70.0
 
 def contention(case: Case) -> Answer:
     """Loading takes CPU, memory bandwidth or the GPU from the step."""
-    found = case.headroom
-    if found is None:
-        return Remark(Unknown.NO_IDEAL)
     if case.loss_unknown:
         return case.loss_unknown
-    slower = found.contention_ns
+    slower = case.headroom and case.headroom.contention_ns
     cost = case.contention_share
-    if slower is None or (slower.low is not None and slower.low <= 0) or cost < MODERATE_SHARE:
+    if not slower or (slower.low is not None and slower.low <= 0) or cost < MODERATE_SHARE:
         return None
     return Finding(
         Rule.CONTENTION,
         severity_of(cost),
         "measured",
         Remark(Problem.STEPS_SLOWER, {"slower_ns": slower.value}),
-        _lighter_loading(case, found.required),
+        _lighter_loading(case),
         (
             Fact("slower step", slower.value, "ns", slower.low, slower.high),
             *facts(
@@ -188,9 +185,9 @@ def waits_hidden(case: Case) -> Answer:
 
 def idle_gpu(case: Case) -> Answer:
     """Loading is not the limit, and the GPU is idle all the same."""
-    found = case.headroom
-    if found is None or found.lost_share is None:
-        return Remark(Unknown.NO_IDEAL)
+    lost = case.headroom and case.headroom.lost_share
+    if not lost:
+        return case.loss_unknown
     levels = [
         (quantity.subject, quantity.ideal)
         for quantity in case.readings_named(KERNEL_BUSY)
@@ -199,7 +196,7 @@ def idle_gpu(case: Case) -> Answer:
     if not levels:
         return Remark(Unknown.GPU_NOT_READ)
     gpu, level = min(levels, key=lambda one: one[1].mean)
-    high = found.lost_share.value if found.lost_share.high is None else found.lost_share.high
+    high = lost.value if lost.high is None else lost.high
     if high >= MODERATE_SHARE or level.mean >= IDLE_UNDER:
         return None
     busy = level.mean / 100
@@ -211,12 +208,13 @@ def idle_gpu(case: Case) -> Answer:
         (Remark(Advice.PROFILE_STEP),),
         (
             Fact("GPU busy with ideal loading", busy, "share"),
-            Fact("time lost", found.lost_share.value, "share"),
+            Fact("time lost", lost.value, "share"),
         ),
     )
 
 
-def _lighter_loading(case: Case, required: float | None) -> tuple[Remark, ...]:
+def _lighter_loading(case: Case) -> tuple[Remark, ...]:
+    required = case.headroom and case.headroom.required
     workers, none_left, used = case.loader.workers, no_cpu_left(case), own_cpus(case)
     if workers == 0:
         raised = workers_to(Advice.RAISE, case.loader, 1)

@@ -21,7 +21,6 @@ from loadeval.analysis.rules.workers import (
 from loadeval.analysis.verdict import MODERATE_SHARE
 
 if TYPE_CHECKING:
-    from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.finding import Place
 
@@ -43,13 +42,10 @@ memory, 19 MB in 0.8 to 4.2 ms. A batch of 1 kB takes 0.4 to 1.3 ms, one of 200 
 
 def capacity(case: Case) -> Answer:
     """The loader cannot keep up, even on its own."""
-    found = case.headroom
-    if found is None:
-        return Remark(Unknown.NO_IDEAL)
+    found, lost = case.headroom, case.lost
     if case.loss_unknown:
         return case.loss_unknown
-    lost = case.lost
-    if case.loads_synchronously or lost is None:
+    if found is None or lost is None or case.loads_synchronously:
         return None
     if found.required is None:
         return Remark(Unknown.LOADER_ALONE_NOT_TIMED)
@@ -105,10 +101,7 @@ def zero_workers(case: Case) -> Answer:
 
 def shallow_queue(case: Case) -> Answer:
     """Training waits now and then for a loader that is fast enough alone."""
-    found, depth = case.headroom, case.loader.prefetch_depth
-    if found is None:
-        return Remark(Unknown.NO_IDEAL)
-    share = _share_waited(case, found)
+    found, depth, share = case.headroom, case.loader.prefetch_depth, _share_waited(case)
     if not isinstance(share, float):
         return share
     stalled = _share_in_stalls(case)
@@ -117,14 +110,17 @@ def shallow_queue(case: Case) -> Answer:
     if depth is None:
         return Remark(Unknown.PREFETCH_UNKNOWN)
     wait_ns, ideal_ns, alone_ns = (
-        one or 0.0 for one in (case.summary.wait_ns, found.ideal_ns, found.loader_only_ns)
+        one or 0.0
+        for one in (case.summary.wait_ns, found and found.ideal_ns, found and found.loader_only_ns)
     )
     return Finding(
         Rule.SHALLOW_QUEUE,
         severity_of(share),
         # What is longer than making a batch takes is no empty queue alone.
         "possible" if wait_ns > alone_ns else "likely",
-        Remark(Problem.QUEUE_RUNS_EMPTY, {"required": found.required, "wait_share": share}),
+        Remark(
+            Problem.QUEUE_RUNS_EMPTY, {"required": found and found.required, "wait_share": share}
+        ),
         (deeper_prefetch(case.loader), _hides(case, depth * ideal_ns)),
         (
             Fact("waiting", share, "share"),
@@ -139,10 +135,7 @@ def shallow_queue(case: Case) -> Answer:
 
 def per_batch_cost(case: Case) -> Answer:
     """Training waits about equally long for every batch of a loader that is fast enough alone."""
-    found, waits = case.headroom, case.summary.waits
-    if found is None:
-        return Remark(Unknown.NO_IDEAL)
-    share = _share_waited(case, found)
+    waits, share = case.summary.waits, _share_waited(case)
     if not isinstance(share, float):
         return share
     stalled = _share_in_stalls(case)
@@ -211,11 +204,12 @@ def _lost_in_waiting(case: Case) -> Finding | None:
     )
 
 
-def _share_waited(case: Case, found: Headroom) -> float | Remark | None:
+def _share_waited(case: Case) -> float | Remark | None:
     """The share waited, where the loader alone is fast enough and that matters."""
     if case.loss_unknown:
         return case.loss_unknown
-    if case.loads_synchronously or case.lost is None:
+    found = case.headroom
+    if found is None or case.lost is None or case.loads_synchronously:
         return None
     if found.required is None:
         return Remark(Unknown.LOADER_ALONE_NOT_TIMED)
