@@ -107,20 +107,17 @@ def shallow_queue(case: Case) -> Answer:
     stalled = _share_in_stalls(case)
     if stalled <= MOST_IN_STALLS:
         return None
-    if depth is None:
+    if depth is None or found is None:
         return Remark(Unknown.PREFETCH_UNKNOWN)
     wait_ns, ideal_ns, alone_ns = (
-        one or 0.0
-        for one in (case.summary.wait_ns, found and found.ideal_ns, found and found.loader_only_ns)
+        one or 0.0 for one in (case.summary.wait_ns, found.ideal_ns, found.loader_only_ns)
     )
     return Finding(
         Rule.SHALLOW_QUEUE,
         severity_of(share),
         # What is longer than making a batch takes is no empty queue alone.
         "possible" if wait_ns > alone_ns else "likely",
-        Remark(
-            Problem.QUEUE_RUNS_EMPTY, {"required": found and found.required, "wait_share": share}
-        ),
+        Remark(Problem.QUEUE_RUNS_EMPTY, {"required": found.required, "wait_share": share}),
         (deeper_prefetch(case.loader), _hides(case, depth * ideal_ns)),
         (
             Fact("waiting", share, "share"),
