@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
-if TYPE_CHECKING:
-    from loadeval.analysis.remark import Remark
+from loadeval.analysis.remark import Remark  # noqa: TC001 - dataclass fields, read by Sphinx
 
 Severity = Literal["high", "moderate", "low"]
 Confidence = Literal["measured", "likely", "possible"]
