@@ -1,17 +1,19 @@
 """How much faster would training be if data loading were free? Measured, for any loader."""
 
 from loadeval.analysis.backends import BackendResult
-from loadeval.analysis.findings.diagnosis import diagnose
-from loadeval.analysis.findings.finding import Check, Diagnosis, Fact, Finding, Place
 from loadeval.analysis.headroom import Headroom
 from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.readings import Level, Quantity, quantities
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.diagnosis import diagnose
+from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
 from loadeval.backends import compare_backends
 from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.in_place import evaluate_in_place
 from loadeval.report.backends import BackendComparison
 from loadeval.report.figure import plot_comparison
+from loadeval.report.wording_findings import describe
 from loadeval.runlog.model import LoaderInfo, Run
 from loadeval.runlog.reader import read_run
 from loadeval.runtime.adapter import Adapter, IterableAdapter
@@ -38,10 +40,13 @@ __all__ = [
     "LoadevalWarning",
     "Place",
     "Quantity",
+    "Remark",
+    "Rule",
     "Run",
     "RunLogError",
     "UsageError",
     "compare_backends",
+    "describe",
     "diagnose",
     "evaluate_in_place",
     "is_array",

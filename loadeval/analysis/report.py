@@ -10,24 +10,24 @@ import numpy as np
 from loadeval.analysis.arms import paired
 from loadeval.analysis.backends import BATCHES, BackendReport, result_of, unit_of
 from loadeval.analysis.caution import same_unit
-from loadeval.analysis.findings.case import Case
-from loadeval.analysis.findings.diagnosis import diagnosis_of
 from loadeval.analysis.gpu_idle import gpu_idle_ns
 from loadeval.analysis.growth import growths
 from loadeval.analysis.headroom import compare, headroom
 from loadeval.analysis.readings import missing, of_two_runs, quantities
 from loadeval.analysis.rounds import counted_of, throughput
+from loadeval.analysis.rules.case import Case
+from loadeval.analysis.rules.diagnosis import diagnosis_of
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.runlog.model import ARMS, UNKNOWN, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from loadeval.analysis.findings.finding import Diagnosis
     from loadeval.analysis.growth import Growth
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.readings import Quantity
+    from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.runlog.model import Arm
 
 PAIR = 2

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadeval.analysis import report
-from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.analysis.gate import gate
+from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.cli.console import (
     CANNOT_TELL,
     LOST_TOO_MUCH,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.cli.console import errors_told, print_json, print_report
 from loadeval.report.comparison import columns
 from loadeval.report.findings import diagnosis_as_dict, diagnosis_report

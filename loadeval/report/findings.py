@@ -21,15 +21,26 @@ from loadeval.report.formatting import (
     size,
     speedup,
 )
+from loadeval.report.wording_findings import (
+    QUESTIONS,
+    change_in_short,
+    finding_advice,
+    finding_sentence,
+    finding_source,
+    why_not_checked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from rich.console import RenderableType
 
-    from loadeval.analysis.findings.finding import Diagnosis, Fact, Finding, Place
+    from loadeval.analysis.remark import Remark
+    from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place
 
 INDENT = 2
+IN_SHORT = ("finding", "lost", "evidence", "what to change")
+LONGEST_CHANGE = 44
 MOST_PLACES = 5
 IN_WORDS: dict[str, Callable[[float], str]] = {
     "ns": duration,
@@ -54,13 +65,26 @@ def diagnosis_report(diagnosis: Diagnosis, name: str = "") -> RenderableType:
     )
 
 
+def findings_in_short(diagnosis: Diagnosis) -> list[tuple[str, ...]]:
+    """For each finding its rule, what it costs, how sure it is and what to change."""
+    return [
+        (
+            one.rule.value,
+            "unknown" if one.cost_share is None else share(one.cost_share),
+            one.confidence,
+            shortened(change_in_short(one), LONGEST_CHANGE),
+        )
+        for one in diagnosis.findings
+    ]
+
+
 def checked_in_words(diagnosis: Diagnosis) -> list[str]:
     """What was checked without a finding, and what could not be and why, in a line each."""
-    clear = [check.rule for check in diagnosis.checks if check.outcome == "nothing found"]
+    clear = [check.rule.value for check in diagnosis.checks if check.outcome == "nothing found"]
     reasons: dict[str, list[str]] = {}
     for check in diagnosis.checks:
         if check.outcome == "not measured":
-            reasons.setdefault(check.reason, []).append(check.rule)
+            reasons.setdefault(why_not_checked(check), []).append(check.rule.value)
     lines = [f"Nothing found: {', '.join(clear)}."] if clear else []
     unknown = "; ".join(f"{', '.join(rules)} ({reason})" for reason, rules in reasons.items())
     return [*lines, f"Not measured: {unknown}."] if unknown else lines
@@ -69,7 +93,7 @@ def checked_in_words(diagnosis: Diagnosis) -> list[str]:
 def heading_of(finding: Finding) -> str:
     """The rule's name, how severe it is, what it costs, and how sure that is."""
     cost = "cost not known" if finding.cost_share is None else f"{share(finding.cost_share)} lost"
-    return f"{finding.rule}: {finding.severity}, {cost}, {finding.confidence}"
+    return f"{finding.rule.value}: {finding.severity}, {cost}, {finding.confidence}"
 
 
 def fact_in_words(fact: Fact) -> str:
@@ -102,12 +126,48 @@ def place_in_words(place: Place) -> str:
 
 
 def diagnosis_as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
-    """All fields of Diagnosis, Finding, Fact, Place and Check, by name."""
-    return dataclasses.asdict(diagnosis)
+    """The findings and checks with their codes, numbers and sentences."""
+    return {
+        "findings": [finding_as_dict(finding) for finding in diagnosis.findings],
+        "checks": [_check_as_dict(check) for check in diagnosis.checks],
+    }
+
+
+def finding_as_dict(finding: Finding) -> dict[str, Any]:
+    """A finding with its codes, numbers and sentences."""
+    return {
+        "rule": finding.rule.value,
+        "severity": finding.severity,
+        "confidence": finding.confidence,
+        **_remark_as_dict(finding.problem),
+        "caveat": None if finding.caveat is None else _remark_as_dict(finding.caveat),
+        "sentence": finding_sentence(finding),
+        "evidence": [dataclasses.asdict(fact) for fact in finding.evidence],
+        "changes": [_remark_as_dict(change) for change in finding.changes],
+        "advice": finding_advice(finding),
+        "source": finding_source(finding),
+        "cost_share": finding.cost_share,
+        "places": [dataclasses.asdict(place) for place in finding.places],
+    }
+
+
+def _check_as_dict(check: Check) -> dict[str, Any]:
+    return {
+        "rule": check.rule.value,
+        "question": QUESTIONS[check.rule],
+        "outcome": check.outcome,
+        "code": None if check.reason is None else check.reason.code.value,
+        "values": {} if check.reason is None else dict(check.reason.values),
+        "reason": why_not_checked(check),
+    }
+
+
+def _remark_as_dict(remark: Remark) -> dict[str, Any]:
+    return {"code": remark.code.value, "values": dict(remark.values)}
 
 
 def _finding(number: int, finding: Finding) -> list[RenderableType]:
-    lines = [finding.sentence, f"Advice: {finding.advice}"]
+    lines = [finding_sentence(finding), f"Advice: {finding_advice(finding)}"]
     if finding.evidence:
         lines.append(f"Evidence: {'; '.join(map(fact_in_words, finding.evidence))}.")
     if finding.places:
@@ -115,7 +175,7 @@ def _finding(number: int, finding: Finding) -> list[RenderableType]:
         more = len(finding.places) - MOST_PLACES
         if more > 0:
             lines[-1] += f"; and {counted(more, 'batch', 'batches')} more."
-    lines.append(f"Source: {finding.source}.")
+    lines.append(f"Source: {finding_source(finding)}.")
     return [Text(f"{number}. {heading_of(finding)}"), *map(_indented, lines)]
 
 

@@ -94,6 +94,12 @@ def throughput(summary: Summary, unit: str) -> str:
     return NOT_MEASURED
 
 
+def cpus(count: float) -> str:
+    """CPUs in use or free: 1 CPU, 2.5 CPUs."""
+    told = f"{count:.2g}"
+    return f"{told} CPU" if told == "1" else f"{told} CPUs"
+
+
 def counted(count: int, one: str, many: str) -> str:
     """`count` things: 1 batch, 2,000 batches."""
     return f"{count:,} {one if count == 1 else many}"
@@ -130,5 +136,6 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "number": number,
     "share": share,
     "speedup": speedup,
+    "cpus": cpus,
     "name": lambda name: shortened(printable(name), LONGEST_NAME),
 }

@@ -8,8 +8,8 @@ from loadeval.analysis.backends import ranked
 from loadeval.analysis.verdict import INCONCLUSIVE
 from loadeval.report.backends_text import headline as backends_headline
 from loadeval.report.backends_text import measured_in_words
-from loadeval.report.changes import IN_SHORT, findings_in_short
 from loadeval.report.facts import measured
+from loadeval.report.findings import IN_SHORT, findings_in_short
 from loadeval.report.folding import table_lines, wrapped
 from loadeval.report.formatting import (
     NOT_MEASURED,
@@ -28,9 +28,9 @@ from loadeval.runlog.model import ARMS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.analysis.findings.finding import Diagnosis
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.report.backends import BackendComparison
     from loadeval.report.comparison import Comparison
     from loadeval.report.facts import Rows
@@ -54,7 +54,7 @@ def comparison_screen(
         parts.append(table_lines(_lost(gain), width))
     ends = [*filter(None, [_to_mind(gain, width)]), _more(more)]
     room = MOST_LINES - _height([*parts, [], *ends])
-    return _joined([*parts, _findings(found, diagnosis, width, room), *ends])
+    return _joined([*parts, _findings(diagnosis, width, room), *ends])
 
 
 def backends_screen(found: BackendComparison, more: Rows, width: int = 80) -> list[str]:
@@ -125,12 +125,12 @@ def _to_mind(gain: Headroom, width: int) -> Part:
     return advice + (wrapped(f"Caution: {said}", width, 1 if open_ else 2) if said else [])
 
 
-def _findings(found: Comparison, diagnosis: Diagnosis, width: int, room: int) -> Part:
+def _findings(diagnosis: Diagnosis, width: int, room: int) -> Part:
     if not diagnosis.findings:
         unknown = sum(check.outcome == "not measured" for check in diagnosis.checks)
         asked = counted(len(diagnosis.checks) - unknown, "check", "checks")
         return [f"Findings: none in {asked}; {unknown} not measured"]
-    rows = [IN_SHORT, *findings_in_short(diagnosis, found)]
+    rows = [IN_SHORT, *findings_in_short(diagnosis)]
     return _fitting([[line] for line in table_lines(rows, width)], room)
 
 

@@ -9,7 +9,6 @@ from loadeval.report.formatting import LONGEST_NAME, printable, shortened, speed
 from loadeval.runlog.model import NOT_RECORDED
 
 if TYPE_CHECKING:
-    from loadeval.analysis.findings.finding import Check, Finding
     from loadeval.analysis.growth import Growth
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.intervals import Estimate
@@ -96,26 +95,6 @@ def cautions(headroom: Headroom) -> list[str]:
 def not_measured(headroom: Headroom) -> list[str]:
     """What was not measured and why, a sentence each."""
     return list(headroom.not_measured)
-
-
-def finding_sentence(finding: Finding) -> str:
-    """What is wrong."""
-    return finding.sentence
-
-
-def finding_advice(finding: Finding) -> str:
-    """What to change."""
-    return finding.advice
-
-
-def finding_source(finding: Finding) -> str:
-    """Where the rule is from."""
-    return finding.source
-
-
-def why_not_checked(check: Check) -> str:
-    """Why a rule could not tell, as a clause; "" where it could."""
-    return check.reason
 
 
 def growth_reason(growth: Growth) -> str:

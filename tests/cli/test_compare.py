@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from loadeval.analysis import headroom
-from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.analysis.summary import summarise
 from loadeval.report.findings import diagnosis_as_dict
 from loadeval.report.readings import readings_as_dict

@@ -1,15 +1,28 @@
-"""Findings as text."""
+"""Findings as text and JSON, and their sentences."""
 
 from __future__ import annotations
 
 import io
 import json
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 import pytest
 from rich.console import Console
 
-from loadeval.analysis.findings.finding import Check, Diagnosis, Fact, Finding, Place
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.finding import (
+    Advice,
+    Caveat,
+    Check,
+    Diagnosis,
+    Fact,
+    Finding,
+    Place,
+    Problem,
+    Rule,
+    Unknown,
+)
 from loadeval.report.findings import (
     checked_in_words,
     diagnosis_as_dict,
@@ -17,27 +30,47 @@ from loadeval.report.findings import (
     place_in_words,
     value_in_words,
 )
+from loadeval.report.wording_findings import (
+    ADVICE,
+    CAVEATS,
+    PROBLEMS,
+    QUESTIONS,
+    SHORT_CHANGES,
+    SOURCES,
+    UNKNOWNS,
+    change_in_short,
+    describe,
+)
+
+if TYPE_CHECKING:
+    from enum import Enum
 
 MS = 1_000_000
 PLACE = Place(epoch=1, batch=1200, start_ns=5000 * MS, end_ns=5300 * MS, wait_ns=250 * MS)
+CAVEAT = Remark(Caveat.TOO_FEW_PAIRS, {"pairs": 1, "needed": 3, "more_batches": 2000})
 FINDING = Finding(
-    rule="bursts",
-    severity="moderate",
-    sentence="Few batches wait.",
-    evidence=(Fact("of all waiting", 0.9, "share"), Fact("batches", 4, "batches")),
-    advice="Look at them.",
-    confidence="measured",
-    source="a rule",
+    Rule.IDLE_GPU,
+    "moderate",
+    "measured",
+    Remark(Problem.GPU_IDLE, {"gpu": "GPU 0", "idle_share": 0.6}),
+    (Remark(Advice.CPUS_BUSY, {"cpus": 4, "others_cpus": 1.5}), Remark(Advice.KEEP_LOADER)),
+    (Fact("of all waiting", 0.9, "share"), Fact("batches", 4, "batches")),
     cost_share=0.123,
     places=(PLACE,),
 )
+NO_IDEAL = Remark(Unknown.NO_IDEAL)
 CHECKS = (
-    Check("bursts", "Are there bursts?", "found"),
-    Check("drift", "Does it drift?", "nothing found"),
-    Check("outliers", "Are there outliers?", "nothing found"),
-    Check("capacity", "Is it slow?", "not measured", "nothing was served for free"),
-    Check("contention", "Does it interfere?", "not measured", "nothing was served for free"),
-    Check("memory", "Does it grow?", "not measured", "too short"),
+    Check(Rule.STALLS, "found"),
+    Check(Rule.DRIFT, "nothing found"),
+    Check(Rule.OUTLIERS, "nothing found"),
+    Check(Rule.CAPACITY, "not measured", NO_IDEAL),
+    Check(Rule.CONTENTION, "not measured", NO_IDEAL),
+    Check(Rule.WAITING, "not measured", Remark(Unknown.BATCHES_LEFT_OUT, {"every": 1000})),
+)
+SENTENCE = "Loading is not the limit: even with ideal loading GPU 0 is idle 60.0% of the time."
+ADVISED = (
+    "No CPU is free (training may use 4). Other programs use 1.5 CPUs. Leave the loader as it is: "
+    "these waits cost nothing."
 )
 
 
@@ -48,19 +81,54 @@ def printed(diagnosis: Diagnosis, name: str = "") -> str:
     return "\n".join(line.rstrip() for line in console.file.getvalue().splitlines())
 
 
+def test_every_code_has_its_words() -> None:
+    """Sentences for all, and for each rule its question and its source."""
+    tables: list[tuple[dict[Enum, str], type[Enum]]] = [
+        (PROBLEMS, Problem),
+        (ADVICE, Advice),
+        (CAVEATS, Caveat),
+        (UNKNOWNS, Unknown),
+    ]
+    for table, codes in tables:
+        assert set(table) == set(codes)
+    assert set(QUESTIONS) == set(SOURCES) == set(Rule)
+    assert all(question.endswith("?") for question in QUESTIONS.values())
+    assert all(one.endswith(".") for one in (*PROBLEMS.values(), *ADVICE.values()))
+    assert set(SHORT_CHANGES) < set(ADVICE)
+
+
 def test_a_finding_is_told_with_all_that_belongs_to_it() -> None:
     """What it costs, its figures and batches, advice, where the rule is from, what was asked."""
     assert printed(Diagnosis((FINDING,), CHECKS), "a run") == (
         "Findings in a run\n"
-        "1. bursts: moderate, 12.3% lost, measured\n"
-        "  Few batches wait.\n"
-        "  Advice: Look at them.\n"
+        "1. idle GPU: moderate, 12.3% lost, measured\n"
+        f"  {SENTENCE}\n"
+        f"  Advice: {ADVISED}\n"
         "  Evidence: of all waiting 90.0%; batches 4.\n"
         "  Where: epoch 1, batch 1,200 at 5.00 s: took 300 ms, waited 250 ms\n"
-        "  Source: a rule.\n"
+        f"  Source: {SOURCES[Rule.IDLE_GPU]}.\n"
         "  Nothing found: drift, outliers.\n"
-        "  Not measured: capacity, contention (nothing was served for free); memory (too short)."
+        f"  Not measured: capacity, contention ({UNKNOWNS[Unknown.NO_IDEAL]}); waiting (the log "
+        "keeps one batch in 1,000)."
     )
+
+
+def test_a_finding_and_a_check_are_described() -> None:
+    """A finding by its sentences, a check by its question and why it could not be told."""
+    assert describe(FINDING) == f"{SENTENCE} {ADVISED}"
+    caveat = "There is no 95% CI with under 3 pairs: run about 2,000 more batches"
+    assert f"{SENTENCE} {caveat}" in describe(replace(FINDING, caveat=CAVEAT))
+    assert describe(CHECKS[1]) == QUESTIONS[Rule.DRIFT]
+    told = f"{QUESTIONS[Rule.CAPACITY]} Not measured: {UNKNOWNS[Unknown.NO_IDEAL]}."
+    assert describe(CHECKS[3]) == told
+
+
+def test_the_first_change_that_has_a_few_words_is_told_in_short() -> None:
+    """With the numbers of the problem where it has none of its own."""
+    assert change_in_short(FINDING) == "nothing: hidden by GPU work"
+    problem = Remark(Problem.LOADER_TOO_SLOW, {"required": 1.6})
+    cheaper = replace(FINDING, problem=problem, changes=(Remark(Advice.CHEAPER_OR_CPUS),))
+    assert change_in_short(cheaper) == "make the loader 1.60x faster"
 
 
 def test_of_many_places_some_are_told() -> None:
@@ -78,11 +146,10 @@ def test_a_run_without_findings() -> None:
 
 def test_what_is_not_known_is_not_told() -> None:
     """Neither cost nor places nor figures."""
-    bare = replace(FINDING, cost_share=None, places=(), evidence=())
-    assert printed(Diagnosis((bare,), ())) == (
-        "Findings\n1. bursts: moderate, cost not known, measured\n  Few batches wait.\n"
-        "  Advice: Look at them.\n  Source: a rule."
-    )
+    told = printed(Diagnosis((replace(FINDING, cost_share=None, places=(), evidence=()),), ()))
+    assert "idle GPU: moderate, cost not known, measured\n" in told
+    assert "Evidence" not in told
+    assert "Where" not in told
 
 
 @pytest.mark.parametrize(
@@ -111,23 +178,37 @@ def test_a_batch_whose_time_is_not_known() -> None:
 
 
 def test_text_of_a_run_steers_no_terminal() -> None:
-    """A name, or a sentence, with escapes and markup is printed as it is."""
-    hostile = replace(FINDING, sentence="\x1b[2J[bold]x")
-    told = printed(Diagnosis((hostile,), ()), "\x1b]0;title\x07")
+    """A name in a log, with escapes and markup, is printed as it is."""
+    hostile = Remark(Problem.GPU_IDLE, {"gpu": "\x1b[2J[bold]{x}", "idle_share": 0.6})
+    told = printed(Diagnosis((replace(FINDING, problem=hostile),), ()), "\x1b]0;title\x07")
     assert "\x1b" not in told
-    assert "\\x1b[2J[bold]x" in told
+    assert "\\x1b[2J[bold]{x}" in told
 
 
 def test_a_diagnosis_as_json() -> None:
-    """Every field is there under its name."""
-    found = json.loads(json.dumps(diagnosis_as_dict(Diagnosis((FINDING,), CHECKS[:1]))))
-    assert found["findings"][0]["evidence"][0] == {
+    """Every field is there under its name, codes with their numbers and in words."""
+    diagnosis = Diagnosis((replace(FINDING, caveat=CAVEAT),), CHECKS[2:4])
+    found = json.loads(json.dumps(diagnosis_as_dict(diagnosis)))
+    (told,) = found["findings"]
+    assert (told["rule"], told["code"]) == ("idle GPU", "gpu_idle")
+    assert told["values"] == {"gpu": "GPU 0", "idle_share": 0.6}
+    assert told["caveat"] == {"code": "too_few_pairs", "values": dict(CAVEAT.values)}
+    assert told["changes"][0] == {"code": "cpus_busy", "values": {"cpus": 4, "others_cpus": 1.5}}
+    assert (told["sentence"].startswith(SENTENCE), told["advice"]) == (True, ADVISED)
+    assert told["evidence"][0] == {
         "name": "of all waiting",
         "value": 0.9,
         "unit": "share",
         "low": None,
         "high": None,
     }
-    assert found["checks"] == [
-        {"rule": "bursts", "question": "Are there bursts?", "outcome": "found", "reason": ""}
-    ]
+    fine, unknown = found["checks"]
+    assert (fine["rule"], fine["code"], fine["reason"]) == ("outliers", None, "")
+    assert unknown == {
+        "rule": "capacity",
+        "question": QUESTIONS[Rule.CAPACITY],
+        "outcome": "not measured",
+        "code": "no_ideal",
+        "values": {},
+        "reason": UNKNOWNS[Unknown.NO_IDEAL],
+    }

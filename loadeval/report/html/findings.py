@@ -7,17 +7,24 @@ from typing import TYPE_CHECKING
 from loadeval.report.findings import MOST_PLACES, place_in_words, value_in_words
 from loadeval.report.formatting import counted, share
 from loadeval.report.html.blocks import Advised, Heading, Section, Table, Text
+from loadeval.report.wording_findings import (
+    QUESTIONS,
+    finding_advice,
+    finding_sentence,
+    finding_source,
+    why_not_checked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.analysis.findings.finding import Check, Diagnosis, Finding
+    from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
     from loadeval.report.html.blocks import Block
     from loadeval.report.html.subject import Subject
 
-NOTHING = "Nothing was found to be wrong with loading."
-NO_RULES = "No rule was asked of this run."
-NOT_OF_REPLAY = "Kept batches were replayed: there is no loading to find anything about."
+NOTHING = "No problem with data loading was found."
+NO_RULES = "No rule was checked for this run."
+NOT_OF_REPLAY = "Kept batches were replayed: this run has no data loading to check."
 
 
 def findings(subject: Subject) -> Section:
@@ -46,7 +53,7 @@ def _of(diagnosis: Diagnosis, level: int) -> list[Block]:
 
 
 def _checks(title: str, checks: Sequence[Check]) -> Table:
-    rows = tuple((check.question, check.outcome, check.reason) for check in checks)
+    rows = tuple((QUESTIONS[one.rule], one.outcome, why_not_checked(one)) for one in checks)
     caption = f"{title} ({len(checks)})"
     return Table(caption, ("question", "answer", "why"), rows, folded=True)
 
@@ -58,14 +65,14 @@ def _advised(finding: Finding, level: int) -> Advised:
     if len(finding.places) > MOST_PLACES:
         places.append(f"and {counted(len(finding.places) - MOST_PLACES, 'more', 'more')}")
     rows = tuple((fact.name, value_in_words(fact)) for fact in finding.evidence)
-    evidence = Table(f"Evidence: {finding.rule}", ("figure", "value"), rows) if rows else None
+    evidence = Table(f"Evidence: {finding.rule.value}", ("figure", "value"), rows) if rows else None
     return Advised(
-        sentence=finding.sentence,
-        tags=(f"{finding.severity} severity", finding.confidence, costs, finding.rule),
+        sentence=finding_sentence(finding),
+        tags=(f"{finding.severity} severity", finding.confidence, costs, finding.rule.value),
         severity=finding.severity,
         evidence=evidence,
         places=tuple(places),
-        advice=finding.advice,
-        source=finding.source,
+        advice=finding_advice(finding),
+        source=finding_source(finding),
         level=level,
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.report.backends import BackendComparison
 from loadeval.report.comparison import Comparison, are_backends, columns
 from loadeval.report.formatting import LONGEST_NAME, shortened
@@ -14,7 +14,7 @@ from loadeval.runlog.model import ARMS
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.analysis.findings.finding import Diagnosis
+    from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.report.comparison import Side
     from loadeval.runlog.model import Run
 

@@ -8,8 +8,8 @@ from loadeval.analysis.backends import ranked, result_of, unit_of
 from loadeval.analysis.verdict import INCONCLUSIVE
 from loadeval.report.backends_text import headline as backends_headline
 from loadeval.report.backends_text import measured_in_words
-from loadeval.report.changes import IN_SHORT, findings_in_short
 from loadeval.report.facts import lost_in_words, measured
+from loadeval.report.findings import IN_SHORT, findings_in_short
 from loadeval.report.formatting import (
     LONGEST_NAME,
     NOT_MEASURED,
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.backends import BackendResult
-    from loadeval.analysis.findings.finding import Diagnosis
     from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.report.backends import BackendComparison
     from loadeval.report.comparison import Comparison
     from loadeval.report.html.blocks import Block
@@ -115,7 +115,7 @@ def _of_comparison(comparison: Comparison, diagnosis: Diagnosis) -> list[Block]:
         )
     )
     lost = [] if found.lost_ns is None else [lost_in_words(found)]
-    rows = tuple(findings_in_short(diagnosis, comparison))
+    rows = tuple(findings_in_short(diagnosis))
     # With findings, these say what to change.
     advice = [found.advice] if found.verdict == INCONCLUSIVE or not rows else []
     lines = tuple(filter(None, [*lost, *advice]))

@@ -33,17 +33,17 @@ def rules_found(device: Device, clock: FakeClock, work_ns: int) -> list[str]:
     with LoaderEvaluator(DataLoader(Timed(clock)), clock=clock, probes=()) as evaluator:
         for _ in evaluator:
             device.work(work_ns)
-    return [one.rule for one in diagnose(evaluator.recorded()).findings]
+    return [one.rule.value for one in diagnose(evaluator.recorded()).findings]
 
 
 def test_waits_that_the_device_does_not_feel(device: Device, clock: FakeClock) -> None:
     """It has work for longer than a batch takes to load."""
-    assert "hidden wait" in rules_found(device, clock, 100)
+    assert "hidden waits" in rules_found(device, clock, 100)
 
 
 def test_waits_that_the_device_feels(device: Device, clock: FakeClock) -> None:
     """It is done long before the next batch is there."""
-    assert "hidden wait" not in rules_found(device, clock, 10)
+    assert "hidden waits" not in rules_found(device, clock, 10)
 
 
 def test_batches_that_are_not_pinned(device: Device, clock: FakeClock) -> None:

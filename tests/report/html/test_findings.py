@@ -5,10 +5,22 @@ from __future__ import annotations
 from dataclasses import astuple
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.findings.finding import Check, Diagnosis, Fact, Finding, Place
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.finding import (
+    Advice,
+    Check,
+    Diagnosis,
+    Fact,
+    Finding,
+    Place,
+    Problem,
+    Rule,
+    Unknown,
+)
 from loadeval.report.html.blocks import Heading
 from loadeval.report.html.findings import findings
 from loadeval.report.html.subject import Subject
+from loadeval.report.wording_findings import ADVICE, QUESTIONS, SOURCES, UNKNOWNS, finding_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -21,10 +33,12 @@ MS = 1_000_000
 DIAGNOSIS = Diagnosis(
     (
         Finding(
-            rule="few-workers",
-            severity="high",
-            sentence="Two workers are <too> few.",
-            evidence=(
+            Rule.IDLE_GPU,
+            "high",
+            "likely",
+            Remark(Problem.GPU_IDLE, {"gpu": "<GPU>", "idle_share": 0.5}),
+            (Remark(Advice.KEEP_LOADER),),
+            (
                 Fact("loader alone", 22.8 * MS, "ns", 20.0 * MS, 26.0 * MS),
                 Fact("required", 4.16, "x"),
                 Fact("usable CPUs", 2, "CPUs"),
@@ -32,18 +46,22 @@ DIAGNOSIS = Diagnosis(
                 Fact("batch", 4_820_000, "bytes"),
                 Fact("spread", 2.5, "workers", 2.0, 3.0),
             ),
-            advice="Give the loader four.",
-            confidence="likely",
-            source="a manual",
-            cost_share=0.62,
-            places=tuple(Place(3, batch, 4_399 * MS, None, 79 * MS) for batch in range(7)),
+            0.62,
+            tuple(Place(3, batch, 4_399 * MS, None, 79 * MS) for batch in range(7)),
         ),
-        Finding("small", "low", "Something small.", (), "Leave it.", "possible", "a book"),
+        Finding(
+            Rule.UNPINNED_MEMORY,
+            "low",
+            "possible",
+            Remark(Problem.BATCHES_UNPINNED),
+            (Remark(Advice.KEEP_LOADER),),
+            (),
+        ),
     ),
     (
-        Check("few-workers", "Are workers too few?", "found"),
-        Check("memory", "Does memory grow?", "nothing found"),
-        Check("gpu_idle", "Does the device starve?", "not measured", "no CUDA device"),
+        Check(Rule.IDLE_GPU, "found"),
+        Check(Rule.WORKER_MEMORY, "nothing found"),
+        Check(Rule.HIDDEN_WAITS, "not measured", Remark(Unknown.NO_CUDA)),
     ),
 )
 
@@ -65,14 +83,14 @@ def texts(found: object) -> Iterator[str]:
 def test_findings_with_evidence_and_advice(alternating: Record) -> None:
     """Facts in their units, the worst places, and what was checked besides."""
     found = told([alternating()], DIAGNOSIS)
-    assert "Two workers are <too> few." in found
+    assert finding_sentence(DIAGNOSIS.findings[0]) in found
     for words in (
         *("high severity", "likely", "costs 62.0% of the training time", "cost not known"),
         *("22.8 ms [20.0 ms, 26.0 ms]", "4.16x", "2", "78.6% [73.4%, 82.8%]", "4.82 MB"),
         *("2.50 [2, 3] workers", "epoch 3, batch 4 at 4.40 s: waited 79.0 ms", "and 2 more"),
-        *("Give the loader four.", "a manual"),
-        *("Checked and found fine (1)", "Does memory grow?"),
-        *("Could not be measured (1)", "Does the device starve?", "no CUDA device"),
+        *("idle GPU", ADVICE[Advice.KEEP_LOADER], SOURCES[Rule.IDLE_GPU]),
+        *("Checked and found fine (1)", QUESTIONS[Rule.WORKER_MEMORY]),
+        *("Could not be measured (1)", QUESTIONS[Rule.HIDDEN_WAITS], UNKNOWNS[Unknown.NO_CUDA]),
     ):
         assert words in found
 
@@ -81,8 +99,8 @@ def test_no_finding(record: Record) -> None:
     """What was checked is told all the same."""
     fine = Diagnosis((), DIAGNOSIS.checks[1:2])
     text = told([record("log")], fine)
-    assert "Nothing was found to be wrong with loading." in text
-    assert "Does memory grow?" in text
+    assert "No problem with data loading was found." in text
+    assert QUESTIONS[Rule.WORKER_MEMORY] in text
 
 
 def test_of_several_runs_each_has_its_own(record: Record) -> None:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.analysis.rules.diagnosis import diagnose
+from loadeval.report.findings import LONGEST_CHANGE
+from loadeval.report.wording_findings import change_in_short, describe, why_not_checked
 from loadeval.runlog.model import (
     UNKNOWN,
     Arm,
@@ -23,11 +25,16 @@ from loadeval.runlog.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
+    from enum import Enum
 
-    from loadeval.analysis.findings.finding import Finding
+    from loadeval.analysis.remark import Value
+    from loadeval.analysis.rules.finding import Diagnosis, Finding, Outcome, Rule
+
+    MakeRun = Callable[..., Run]
 
 MS = 1_000_000
+NOTHING = "nothing found"
 
 
 def block(
@@ -93,26 +100,37 @@ def alternating() -> Callable[..., Run]:
     return make
 
 
-@pytest.fixture
-def finding() -> Callable[..., Finding]:
+def diagnosed(real: Run, ideal: Run | None = None) -> Diagnosis:
+    """What is found: each finding has evidence, and each remark a sentence that it fills."""
+    found = diagnose(real, ideal)
+    assert all(one.evidence for one in found.findings)
+    assert all(describe(one).endswith(".") for one in found.findings)
+    assert all(0 < len(change_in_short(one)) <= LONGEST_CHANGE for one in found.findings)
+    for check in found.checks:
+        assert bool(why_not_checked(check)) == (check.outcome == "not measured")
+    return found
+
+
+def finding(rule: Rule, real: Run, ideal: Run | None = None) -> Finding:
     """The finding of a rule, which must be there."""
-
-    def find(rule: str, real: Run, ideal: Run | None = None) -> Finding:
-        (found,) = (one for one in diagnose(real, ideal).findings if one.rule == rule)
-        return found
-
-    return find
+    (found,) = (one for one in diagnosed(real, ideal).findings if one.rule is rule)
+    return found
 
 
-@pytest.fixture
-def outcome() -> Callable[..., tuple[str, str]]:
-    """What came of asking a rule, and why it could not tell."""
+def outcome(rule: Rule, real: Run, ideal: Run | None = None) -> Outcome | Enum:
+    """What came of asking a rule, or the code of why it could not tell."""
+    (check,) = (one for one in diagnosed(real, ideal).checks if one.rule is rule)
+    return check.outcome if check.reason is None else check.reason.code
 
-    def ask(rule: str, real: Run, ideal: Run | None = None) -> tuple[str, str]:
-        (check,) = (one for one in diagnose(real, ideal).checks if one.rule == rule)
-        return check.outcome, check.reason
 
-    return ask
+def advised(found: Finding) -> list[Enum]:
+    """The codes of what is advised."""
+    return [change.code for change in found.changes]
+
+
+def numbers(found: Finding) -> dict[Enum, Mapping[str, Value]]:
+    """The numbers in what is advised, by its codes."""
+    return {change.code: change.values for change in found.changes}
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ device is not here.
 from __future__ import annotations
 
 import os
-import re
 import signal
 import subprocess
 import sys
@@ -21,14 +20,16 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from loadeval.analysis.findings.diagnosis import diagnose
+from loadeval.analysis.rules.diagnosis import diagnose
+from loadeval.analysis.rules.finding import Advice, Problem, Rule
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.probes.host import HostProbe
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from enum import Enum
 
-    from loadeval.analysis.findings.finding import Finding
+    from loadeval.analysis.rules.finding import Finding
     from loadeval.runlog.model import Run
 
 pytestmark = pytest.mark.slow
@@ -119,15 +120,21 @@ def trained(
         return evaluator.recorded()
 
 
-def the(rule: str, real: Run, ideal: Run | None = None) -> Finding:
+def the(rule: Rule, real: Run, ideal: Run | None = None) -> Finding:
     """The finding of that rule."""
-    (found,) = (one for one in diagnose(real, ideal).findings if one.rule == rule)
+    (found,) = (one for one in diagnose(real, ideal).findings if one.rule is rule)
     return found
 
 
-def workers_advised(advice: str) -> list[int]:
+def advised(found: Finding) -> list[Enum]:
+    """The codes of what is advised."""
+    return [change.code for change in found.changes]
+
+
+def workers_advised(found: Finding) -> list[Any]:
     """Every number of workers that it tells to set."""
-    return [int(told) for told in re.findall(r"num_workers(?:=| from \d+ to )(\d+)", advice)]
+    settings = [change.values for change in found.changes]
+    return [one["proposed"] for one in settings if one.get("setting") == "num_workers"]
 
 
 def pause(milliseconds: float) -> Callable[[int], None]:
@@ -144,7 +151,7 @@ def _all_is_read_often(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_capacity() -> None:
     """Two workers at 20 ms a batch cannot feed a step of 2 ms."""
     loader = DataLoader(Slow(150, lambda _: 20 * MS), num_workers=2)
-    found = the("capacity", trained(loader, pause(2), "alternate", pairs=4))
+    found = the(Rule.CAPACITY, trained(loader, pause(2), "alternate", pairs=4))
     assert found.severity == "high"
 
 
@@ -166,10 +173,10 @@ def test_capacity_on_busy_cpus(four_cpus: int) -> None:
     loader = DataLoader(Computing(), num_workers=2 * four_cpus, prefetch_factor=1)
     options: dict[str, Any] = {"probes": ["host"], "probe_interval_s": 0.01, "pairs": 3}
     run = trained(loader, pause(1), "alternate", **options)
-    found = the("capacity", run)
-    assert found.advice.startswith("More workers will not help: ")
-    assert workers_advised(found.advice) == []
-    assert "are all busy" in the("too many workers", run).sentence
+    found = the(Rule.CAPACITY, run)
+    assert Advice.NO_MORE_WORKERS in advised(found)
+    assert workers_advised(found) == []
+    assert Advice.CPUS_BUSY in advised(the(Rule.OVERSUBSCRIPTION, run))
 
 
 @pytest.mark.usefixtures("_all_is_read_often")
@@ -179,35 +186,37 @@ def test_capacity_behind_a_lock() -> None:
         Sharing(get_context("fork").Lock()), num_workers=4, multiprocessing_context="fork"
     )
     options: dict[str, Any] = {"probes": ["host"], "probe_interval_s": 0.01, "pairs": 3}
-    found = the("capacity", trained(loader, pause(1), "alternate", epochs=3, **options))
-    if found.advice.startswith("More workers will not help: "):  # others keep the CPUs busy
-        assert workers_advised(found.advice) == []
+    found = the(Rule.CAPACITY, trained(loader, pause(1), "alternate", epochs=3, **options))
+    if Advice.NO_MORE_WORKERS in advised(found):  # others keep the CPUs busy
+        assert workers_advised(found) == []
         return
-    assert found.advice.startswith("Not known why: ")
-    assert workers_advised(found.advice) == [8]
+    assert advised(found)[0] is Advice.WORKERS_MOSTLY_WAIT
+    assert workers_advised(found) == [8]
     assert found.confidence == "possible"
 
 
 def test_zero_workers() -> None:
     """A DataLoader loads in the training process unless it is told otherwise."""
-    found = the("zero workers", trained(DataLoader(Slow(60, lambda _: 5 * MS)), pause(1)))
-    assert found.advice.startswith("Raise num_workers from 0 to")
+    found = the(Rule.ZERO_WORKERS, trained(DataLoader(Slow(60, lambda _: 5 * MS)), pause(1)))
+    assert min(workers_advised(found)) > 0
 
 
 def test_shallow_queue() -> None:
     """Every fourth sample takes two steps' time: a queue of one batch cannot hide that."""
     uneven = Slow(180, lambda index: 45 * MS if index % 4 == 3 else 0)
     loader = DataLoader(uneven, num_workers=1, prefetch_factor=1)
-    found = the("shallow queue", trained(loader, pause(20), "alternate", pairs=6))
-    assert "raise prefetch_factor from 1 to 2 and measure" in found.advice.lower()
+    found = the(Rule.SHALLOW_QUEUE, trained(loader, pause(20), "alternate", pairs=6))
+    assert found.changes[0].code is Advice.RAISE
+    values = {"setting": "prefetch_factor", "present": 1, "proposed": 2}
+    assert found.changes[0].values == values
 
 
-def test_hand_over() -> None:
+def test_per_batch_cost() -> None:
     """A worker makes batches at once, which it takes the training process time to unpack."""
     batches: Any = [Sealed()] * 120
     loader: DataLoader[Any] = DataLoader(batches, batch_size=None, num_workers=1)
-    found = the("hand-over", trained(loader, pause(30), "alternate", pairs=4))
-    assert found.advice.startswith("A deeper prefetch would not help.")
+    found = the(Rule.PER_BATCH_COST, trained(loader, pause(30), "alternate", pairs=4))
+    assert advised(found)[0] in {Advice.CUT_BYTES, Advice.FEWER_TENSORS}
 
 
 def test_a_rare_stall() -> None:
@@ -215,8 +224,8 @@ def test_a_rare_stall() -> None:
     stalling = Slow(400, lambda index: 0.1 if index % 25 == 24 else 0)
     loader = DataLoader(stalling, num_workers=1, prefetch_factor=2)
     run = trained(loader, pause(5), "alternate", pairs=16)
-    assert "hand-over" not in {one.rule for one in diagnose(run).findings}
-    assert the("shallow queue", run).evidence[1].value > 0.5
+    assert Rule.PER_BATCH_COST not in {one.rule for one in diagnose(run).findings}
+    assert the(Rule.SHALLOW_QUEUE, run).evidence[1].value > 0.5
 
 
 def test_a_generator() -> None:
@@ -227,12 +236,12 @@ def test_a_generator() -> None:
             time.sleep(10 * MS)
             yield number
 
-    found = the("zero workers", trained(batches, pause(10), "alternate"))
-    assert found.advice.startswith("Load in the background")
+    found = the(Rule.ZERO_WORKERS, trained(batches, pause(10), "alternate"))
+    assert advised(found) == [Advice.LOAD_IN_BACKGROUND]
 
 
 @pytest.mark.usefixtures("_all_is_read_often")
-def test_other_programs() -> None:
+def test_shared_machine() -> None:
     """A process that is nobody's child here computes all the time."""
     command = '"$0" -c "while True: pass" > /dev/null 2>&1 & echo $!'
     told = subprocess.run(
@@ -242,13 +251,13 @@ def test_other_programs() -> None:
         run = trained(range(400), pause(5), probes=["host"], probe_interval_s=0.01)
     finally:
         os.kill(int(told.stdout), signal.SIGKILL)
-    assert "while this run was measured" in the("other programs", run).sentence
+    assert advised(the(Rule.SHARED_MACHINE, run)) == [Advice.MEASURE_QUIET]
 
 
 def test_waiting() -> None:
     """A log tells that training waits."""
     loader = DataLoader(Slow(60, lambda _: 10 * MS), num_workers=1)
-    assert "alternate" in the("waiting", trained(loader, pause(1))).advice
+    assert advised(the(Rule.WAITING, trained(loader, pause(1)))) == [Advice.ALTERNATE]
 
 
 def test_contention() -> None:
@@ -261,59 +270,63 @@ def test_contention() -> None:
             time.sleep(10 * MS)
 
     run = trained(loader, step, "alternate", pairs=4)
-    assert the("contention", run).severity in {"moderate", "high"}
+    assert the(Rule.CONTENTION, run).severity in {"moderate", "high"}
 
 
-def test_bursts() -> None:
+def test_stalls() -> None:
     """Every hundredth batch takes 200 ms, others none."""
     loader = DataLoader(Slow(400, lambda index: 0.2 if index % 100 == 99 else 0))
-    found = the("bursts", trained(loader, pause(0.5)))
+    found = the(Rule.STALLS, trained(loader, pause(0.5)))
     assert 99 in {place.batch for place in found.places}
 
 
-def test_epoch_boundaries_and_slow_epoch_start() -> None:
+def test_epoch_boundaries_and_slow_first_batch() -> None:
     """Workers that take 200 ms to begin are started anew each epoch."""
     loader = DataLoader(
         Slow(10, lambda _: 0), num_workers=1, worker_init_fn=lambda _: time.sleep(0.2)
     )
     run = trained(loader, pause(5), epochs=3)
-    assert "Try persistent_workers=True and compare" in the("epoch boundaries", run).advice
-    assert the("slow epoch start", run).severity == "low"
+    assert advised(the(Rule.EPOCH_BOUNDARIES, run)) == [Advice.TRY_PERSISTENT_WORKERS]
+    assert the(Rule.SLOW_FIRST_BATCH, run).severity == "low"
 
 
 @pytest.mark.parametrize(
-    ("persistent", "advice"), [(False, "Not known which: "), (True, "Its workers stay, ")]
+    ("persistent", "code"),
+    [(False, Advice.TRY_PERSISTENT_WORKERS), (True, Advice.CHEAPER_EPOCH_START)],
 )
-def test_epoch_boundaries_of_a_shuffle_buffer(persistent: bool, advice: str) -> None:
+def test_epoch_boundaries_of_a_shuffle_buffer(persistent: bool, code: Advice) -> None:
     """It is filled whether workers stay or not, so these are not promised to end the wait."""
     loader = DataLoader(Shuffling(), num_workers=1, persistent_workers=persistent)
-    found = the("epoch boundaries", trained(loader, pause(10), epochs=3))
-    assert found.advice.startswith(advice)
+    found = the(Rule.EPOCH_BOUNDARIES, trained(loader, pause(10), epochs=3))
+    assert advised(found) == [code]
     assert found.evidence[0].value >= 300e6
 
 
 def test_falling_throughput() -> None:
     """Each batch takes longer than the one before."""
     loader = DataLoader(Slow(160, lambda index: index * 0.1 * MS))
-    assert the("falling throughput", trained(loader, pause(1))).advice.startswith("The waits grow")
+    found = the(Rule.FALLING_THROUGHPUT, trained(loader, pause(1)))
+    assert advised(found) == [Advice.FIND_LOADER_GROWTH]
 
 
 def test_drift() -> None:
     """The second half is served from a cache, say."""
     loader = DataLoader(Slow(100, lambda index: 8 * MS if index < 50 else 0))
-    assert "faster than the first" in the("drift", trained(loader, pause(4))).sentence
+    found = the(Rule.DRIFT, trained(loader, pause(4)))
+    assert found.problem.code is Problem.SECOND_HALF_FASTER
 
 
 def test_outliers() -> None:
     """One step saves a checkpoint."""
     found = the(
-        "outliers", trained(range(60), lambda number: time.sleep(0.3 if number == 40 else 5 * MS))
+        Rule.OUTLIERS,
+        trained(range(60), lambda number: time.sleep(0.3 if number == 40 else 5 * MS)),
     )
     assert 40 in {place.batch for place in found.places}
 
 
 @pytest.mark.usefixtures("_all_is_read_often")
-def test_memory_of_the_process() -> None:
+def test_process_memory() -> None:
     """A list of all outputs so far grows with every step."""
     kept = []
 
@@ -323,29 +336,32 @@ def test_memory_of_the_process() -> None:
 
     probes = [HostProbe(memory_every_s=0)]
     run = trained(range(400), step, probes=probes, probe_interval_s=0.001)
-    assert the("memory of the process", run).severity == "high"
+    assert the(Rule.PROCESS_MEMORY, run).severity == "high"
 
 
 @pytest.mark.usefixtures("_all_is_read_often")
-def test_memory_of_the_workers() -> None:
+def test_worker_memory() -> None:
     """A dataset that keeps what it has loaded grows in its workers."""
     loader = DataLoader(Keeping(), num_workers=1)
     probes = [HostProbe(memory_every_s=0)]
     run = trained(loader, pause(1), probes=probes, probe_interval_s=0.001)
-    assert the("memory of the workers", run).severity == "high"
+    assert the(Rule.WORKER_MEMORY, run).severity == "high"
 
 
 @pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")  # torch's, rightly
-def test_too_many_workers() -> None:
+def test_oversubscription() -> None:
     """One more than there are CPUs."""
     cpus = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     loader = DataLoader(Slow(4, lambda _: 0), num_workers=cpus + 1)
-    assert f"to {cpus} or less" in the("too many workers", trained(loader, pause(0))).advice
+    found = the(Rule.OVERSUBSCRIPTION, trained(loader, pause(0)))
+    assert workers_advised(found) == [cpus]
 
 
-def test_varying_batches() -> None:
+def test_not_representative() -> None:
     """A step that takes longer from batch to batch."""
     step = partial(lambda scale, number: time.sleep(scale * number), 0.1 * MS)
     real = trained(range(80), step)
     ideal = trained(range(80), step, "replay")
-    assert "its place in the epoch" in the("varying batches", real, ideal).sentence
+    found = the(Rule.NOT_REPRESENTATIVE, real, ideal)
+    assert found.problem.code is Problem.STEP_DEPENDS_ON_BATCH
+    assert "place" in found.evidence[0].name

@@ -1,4 +1,4 @@
-"""What the rules are asked about: a run, its figures, and what can be said of its loader."""
+"""What the rules are asked about: a run, its figures, and what is known of its loader."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from loadeval.analysis.epochs import epochs_of
-from loadeval.analysis.findings.finding import Fact, Place
 from loadeval.analysis.headroom import Headroom, compare, headroom
 from loadeval.analysis.readings import Quantity, quantities
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
 from loadeval.analysis.summary import Summary, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.runlog.model import UNKNOWN
@@ -20,27 +21,13 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.epochs import Epochs
-    from loadeval.analysis.findings.finding import Finding, Severity
     from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.rules.finding import Finding, Severity
     from loadeval.runlog.model import Column, LoaderInfo, Run
 
-THRESHOLDS_OF = "the bounds of TensorFlow's input-pipeline analyser, 5% and 20% of the time"
 MOST_PLACES = 20
-
-
-@dataclass(frozen=True, slots=True)
-class NotMeasured:
-    """Why a rule cannot tell."""
-
-    reason: str
-
-
-NO_IDEAL = NotMeasured("nothing was served for free: measure with mode='alternate'")
-NOT_ALONE = NotMeasured(
-    "the loader was not timed on its own, which mode='alternate' does where it can"
-)
-NO_BATCH = NotMeasured("no steady batch was measured")
-Answer: TypeAlias = "Finding | NotMeasured | None"
+Answer: TypeAlias = "Finding | Remark | None"
+"""A finding, why the rule could not tell, or None where nothing is wrong."""
 
 
 @dataclass(frozen=True)
@@ -66,7 +53,7 @@ class Case:
 
     @cached_property
     def rows(self) -> npt.NDArray[np.intp]:
-        """The steady batches of the real arm, as rows of the run's steps."""
+        """The steady-state batches of the real arm, as rows of the run's steps."""
         return np.flatnonzero(steady(self.real, "real"))
 
     @cached_property
@@ -91,13 +78,18 @@ class Case:
         """The whole epochs."""
         return epochs_of(self.real)
 
-    @property
-    def thinned(self) -> NotMeasured | None:
-        """Why nothing is known of neighbouring batches; None where all were kept."""
-        every = self.real.header.every
-        if every == 1:
+    def too_few(self, needed: int) -> Remark | None:
+        """That the run has under `needed` steady-state batches; None where it has as many."""
+        count = len(self.rows)
+        if count >= needed:
             return None
-        return NotMeasured(f"the log keeps one batch in {every}")
+        return Remark(Unknown.TOO_FEW_BATCHES, {"batches": count, "needed": needed})
+
+    @property
+    def batches_left_out(self) -> Remark | None:
+        """That only some batches were kept, so no single one is known; None where all were."""
+        every = self.real.header.every
+        return None if every == 1 else Remark(Unknown.BATCHES_LEFT_OUT, {"every": every})
 
     @property
     def cpus(self) -> int | None:
@@ -107,9 +99,9 @@ class Case:
 
     @property
     def lost(self) -> Estimate | None:
-        """The share of the time lost to loading, where it matters.
+        """The share of the time lost to data loading, where it matters.
 
-        None where it may be nothing. Without an interval that is not known: see `too_short`.
+        None where it may be nothing. Without an interval that is not known: see `no_interval`.
         """
         found = None if self.headroom is None else self.headroom.lost_share
         if found is None or (found.low is not None and found.low <= 0):
@@ -117,9 +109,16 @@ class Case:
         return found if found.value >= MODERATE_SHARE else None
 
     @property
-    def too_short(self) -> bool:
-        """Whether something was lost, of which too few pairs or batches give no interval."""
+    def no_interval(self) -> bool:
+        """Whether time was lost, and too few pairs or batches give no interval of it."""
         return self.lost is not None and self.lost.low is None
+
+    @property
+    def loss_unknown(self) -> Remark | None:
+        """Why it is not known what is lost to data loading; None where it is."""
+        if self.headroom is None:
+            return Remark(Unknown.NO_IDEAL)
+        return None if self.headroom.lost_share is not None else Remark(Unknown.LOSS_UNKNOWN)
 
     @property
     def waiting_share(self) -> float:
@@ -137,19 +136,11 @@ class Case:
         return max(lost.value - self.waiting_share, 0.0) if lost else 0.0
 
     @property
-    def unknown_loss(self) -> NotMeasured | None:
-        """Why it is not known what is lost; None where it is."""
-        found = self.headroom
-        if found is None or found.lost_share is not None:
-            return None
-        return NotMeasured(found.reason)
+    def loads_synchronously(self) -> bool:
+        """Whether the loader works only while training waits for it.
 
-    @property
-    def in_turn(self) -> bool:
-        """Whether the loader works only while it is waited for.
-
-        It does without workers. Where these are not known, by the wait: for a loader that works
-        in turn it is all of its own time, for one that works ahead what exceeds the step's.
+        It does without workers. Where these are not known, by the wait: for a synchronous loader
+        that is all of its own time, for one that loads ahead what exceeds the step's.
         """
         if self.loader.workers is not None or self.loader.prefetch_depth:
             return self.loader.workers == 0
@@ -161,17 +152,16 @@ class Case:
         return alone_ns > 0 and found.waiting_ns.value >= halfway_ns
 
     @property
-    def paces(self) -> tuple[Fact, ...]:
-        """What was measured of the three paces."""
+    def times(self) -> tuple[Fact, ...]:
+        """What was measured of a batch's three times: real, ideal, and the loader alone."""
         found = self.headroom
         if found is None:
             return ()
-        named = (
-            ("real iteration", found.real_ns),
-            ("ideal iteration", found.ideal_ns),
-            ("loader alone", found.loader_only_ns),
+        return facts(
+            ("real iteration", found.real_ns, "ns"),
+            ("ideal iteration", found.ideal_ns, "ns"),
+            ("loader alone", found.loader_only_ns, "ns"),
         )
-        return tuple(Fact(name, pace_ns, "ns") for name, pace_ns in named if pace_ns is not None)
 
     def reading(self, subject: str, name: str) -> Quantity | None:
         """What was read of one quantity while batches that count were served."""

@@ -1,0 +1,230 @@
+"""A finding: what is wrong, the figures that show it, what it costs and what to change.
+
+Findings have codes and numbers; their sentences are in `loadeval.report.wording_findings`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import Literal
+
+from loadeval.analysis.remark import Remark  # noqa: TC001 - dataclass fields, read by Sphinx
+
+Severity = Literal["high", "moderate", "low"]
+Confidence = Literal["measured", "likely", "possible"]
+Outcome = Literal["found", "nothing found", "not measured"]
+
+
+class Rule(Enum):
+    """What a run is checked for, by its short name, in the order of asking."""
+
+    CAPACITY = "capacity"
+    ZERO_WORKERS = "zero workers"
+    SHALLOW_QUEUE = "shallow queue"
+    PER_BATCH_COST = "per-batch cost"
+    WAITING = "waiting"
+    CONTENTION = "contention"
+    SHARED_MACHINE = "shared machine"
+    STALLS = "stalls"
+    EPOCH_BOUNDARIES = "epoch boundaries"
+    SLOW_FIRST_BATCH = "slow first batch"
+    FALLING_THROUGHPUT = "falling throughput"
+    DRIFT = "drift"
+    OUTLIERS = "outliers"
+    PROCESS_MEMORY = "process memory"
+    WORKER_MEMORY = "worker memory"
+    OVERSUBSCRIPTION = "oversubscription"
+    UNPINNED_MEMORY = "unpinned memory"
+    HIDDEN_WAITS = "hidden waits"
+    IDLE_GPU = "idle GPU"
+    NOT_REPRESENTATIVE = "not representative"
+
+
+class Problem(Enum):
+    """What is wrong."""
+
+    LOADER_TOO_SLOW = "loader_too_slow"
+    NOTHING_LOADED_AHEAD = "nothing_loaded_ahead"
+    QUEUE_RUNS_EMPTY = "queue_runs_empty"
+    SAME_WAIT_FOR_EVERY_BATCH = "same_wait_for_every_batch"
+    LOSS_UNEXPLAINED = "loss_unexplained"
+    WAIT_UNEXPLAINED = "wait_unexplained"
+    STEPS_SLOWER = "steps_slower"
+    OTHERS_USE_CPUS = "others_use_cpus"
+    FEW_BATCHES_STALL = "few_batches_stall"
+    EPOCHS_START_SLOWLY = "epochs_start_slowly"
+    FIRST_BATCH_SLOW = "first_batch_slow"
+    ITERATIONS_LENGTHEN = "iterations_lengthen"
+    SECOND_HALF_SLOWER = "second_half_slower"
+    SECOND_HALF_FASTER = "second_half_faster"
+    FEW_BATCHES_SLOW = "few_batches_slow"
+    MEMORY_GROWS = "memory_grows"
+    MORE_WORKERS_THAN_CPUS = "more_workers_than_cpus"
+    BATCHES_UNPINNED = "batches_unpinned"
+    WAITS_HIDDEN = "waits_hidden"
+    GPU_IDLE = "gpu_idle"
+    STEP_DEPENDS_ON_BATCH = "step_depends_on_batch"
+
+
+class Advice(Enum):
+    """What to change, or what that depends on."""
+
+    RAISE = "raise"
+    ADD_WORKERS_OR_THREADS = "add_workers_or_threads"
+    NO_MORE_WORKERS = "no_more_workers"
+    LOAD_IN_BACKGROUND = "load_in_background"
+    LOADING_EVICTS_CACHES = "loading_evicts_caches"
+    LOWER_WORKERS = "lower_workers"
+    LOWER = "lower"
+    CPUS_BUSY = "cpus_busy"
+    CPU_TIME_LIMITED = "cpu_time_limited"
+    CPU_USE_NOT_READ = "cpu_use_not_read"
+    CPUS_NEEDED = "cpus_needed"
+    CPUS_FREE = "cpus_free"
+    WORKERS_NEEDED = "workers_needed"
+    WORKERS_MOSTLY_WAIT = "workers_mostly_wait"
+    NO_CPU_FOR_WORKER = "no_cpu_for_worker"
+    RECEIVING_LIMITS = "receiving_limits"
+    CHEAPER_OR_CPUS = "cheaper_or_cpus"
+    CHEAPER_ALSO = "cheaper_also"
+    CHEAPER_INSTEAD = "cheaper_instead"
+    CHEAPER_ON_DEVICE = "cheaper_on_device"
+    LIGHTER_LOADING = "lighter_loading"
+    MEASURE_QUIET = "measure_quiet"
+    RAISE_PREFETCH_DEPTH = "raise_prefetch_depth"
+    PREFETCH_MORE = "prefetch_more"
+    HIDES_STALL = "hides_stall"
+    HIDES_PART_OF_STALL = "hides_part_of_stall"
+    HIDES_QUEUE_LENGTH = "hides_queue_length"
+    CUT_BYTES = "cut_bytes"
+    FEWER_TENSORS = "fewer_tensors"
+    MAYBE_PINNING = "maybe_pinning"
+    ALTERNATE = "alternate"
+    FIND_SLOW_BATCHES = "find_slow_batches"
+    FIND_PERIOD = "find_period"
+    FIND_SLOW_WORKER = "find_slow_worker"
+    FIND_SLOW_STEPS = "find_slow_steps"
+    FIND_LOADER_GROWTH = "find_loader_growth"
+    FIND_STEP_GROWTH = "find_step_growth"
+    FIND_SLOWDOWN = "find_slowdown"
+    WARM_UP_CACHE = "warm_up_cache"
+    CHEAPER_FIRST_BATCH = "cheaper_first_batch"
+    WORKER_START_AT_MOST = "worker_start_at_most"
+    CHEAPER_EPOCH_START = "cheaper_epoch_start"
+    TRY_PERSISTENT_WORKERS = "try_persistent_workers"
+    FIND_EPOCH_START = "find_epoch_start"
+    FASTER_START = "faster_start"
+    DROP_KEPT_TENSORS = "drop_kept_tensors"
+    AVOID_COPY_ON_WRITE = "avoid_copy_on_write"
+    BOUND_WORKER_CACHES = "bound_worker_caches"
+    PIN_MEMORY = "pin_memory"
+    KEEP_LOADER = "keep_loader"
+    PROFILE_STEP = "profile_step"
+
+
+class Unknown(Enum):
+    """Why a rule could not tell."""
+
+    NO_IDEAL = "no_ideal"
+    NOT_REPLAYED = "not_replayed"
+    LOADED_NOTHING = "loaded_nothing"
+    LOADER_ALONE_NOT_TIMED = "loader_alone_not_timed"
+    LOSS_UNKNOWN = "loss_unknown"
+    NO_STEADY_BATCH = "no_steady_batch"
+    TOO_FEW_BATCHES = "too_few_batches"
+    BATCHES_LEFT_OUT = "batches_left_out"
+    PREFETCH_UNKNOWN = "prefetch_unknown"
+    WORKERS_UNKNOWN = "workers_unknown"
+    CPUS_UNKNOWN = "cpus_unknown"
+    CPU_TIME_NOT_READ = "cpu_time_not_read"
+    NO_EPOCH_START = "no_epoch_start"
+    ONE_EPOCH = "one_epoch"
+    EPOCH_LENGTH_UNKNOWN = "epoch_length_unknown"
+    MEMORY_TREND_UNKNOWN = "memory_trend_unknown"
+    NO_CUDA = "no_cuda"
+    PINNING_UNKNOWN = "pinning_unknown"
+    GPU_NOT_READ = "gpu_not_read"
+
+
+class Caveat(Enum):
+    """Why a finding is only possible."""
+
+    TOO_FEW_PAIRS = "too_few_pairs"
+    RUNS_TOO_SHORT = "runs_too_short"
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """A figure that a finding rests on.
+
+    `unit` is "ns", "bytes", "share" (0 to 1), "x" (a factor), "rank correlation" (-1 to 1), or
+    what is counted: "batches", "CPUs", "workers" and so on. `low` and `high` bound its 95%
+    interval where it has one.
+    """
+
+    name: str
+    value: float
+    unit: str
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A batch that shows what was found: number `batch` of `epoch`, both from 0.
+
+    `start_ns`, since the run's start, is when it was asked for, `end_ns` when its step ended;
+    None where that is not known.
+    """
+
+    epoch: int
+    batch: int
+    start_ns: int | None
+    end_ns: int | None
+    wait_ns: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One thing that is wrong; `loadeval.describe` tells it in sentences.
+
+    `problem` is what is wrong, and `changes` what to change, each a code with its numbers.
+    `cost_share` is the share of the training time that it costs, 0 to 1, no part of which is in
+    the cost of another finding; None where it is not known, or where others have it all.
+    `confidence` is "measured" where what is wrong was, "likely" where it is inferred from figures
+    that leave little else, and "possible" where other causes would look the same, or the run was
+    too short to be sure, as `caveat` then says.
+    """
+
+    rule: Rule
+    severity: Severity
+    confidence: Confidence
+    problem: Remark
+    changes: tuple[Remark, ...]
+    evidence: tuple[Fact, ...]
+    cost_share: float | None = None
+    places: tuple[Place, ...] = ()
+    caveat: Remark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A rule that was asked, and what came of it; `reason` is why it could not tell."""
+
+    rule: Rule
+    outcome: Outcome
+    reason: Remark | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Diagnosis:
+    """The findings, the costliest first, and everything that was checked."""
+
+    findings: tuple[Finding, ...]
+    checks: tuple[Check, ...]
+
+
+def facts(*figures: tuple[str, float | None, str]) -> tuple[Fact, ...]:
+    """Those of the figures, each a name, a value and a unit, that are known."""
+    return tuple(Fact(name, value, unit) for name, value, unit in figures if value is not None)

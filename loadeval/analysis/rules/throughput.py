@@ -1,0 +1,232 @@
+"""Why training waits: loaders that are too slow, too shallow, or load nothing ahead."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.case import severity_of
+from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
+from loadeval.analysis.rules.workers import (
+    cpus_left,
+    deeper_prefetch,
+    first_workers,
+    more_workers,
+    receiving_ns,
+    worker_cpus,
+)
+from loadeval.analysis.verdict import MODERATE_SHARE
+
+if TYPE_CHECKING:
+    from loadeval.analysis.rules.case import Answer, Case
+    from loadeval.analysis.rules.finding import Place
+
+TIMES_MEDIAN = 2.0
+"""A wait over so many times the median is a stall by what it exceeds that."""
+MOST_IN_STALLS = 0.2
+"""Of the waiting: where stalls hold more of it, not every batch is waited for about equally long.
+
+A share of the time, and no percentile: one batch in 25 is beyond the 95th, and may hold it all.
+"""
+SLOWEST_COPY_BYTES_PER_NS = 0.4
+"""The slowest way of passing a batch between processes: 0.4 GB/s.
+
+Measured with torch 2.13 on four cores, as waits in `next()` for one worker's batches: NumPy arrays
+through a pipe, 19 MB in 40 ms (0.48 GB/s) and 2 MB in 4.9 ms (0.41 GB/s); tensors through shared
+memory, 19 MB in 0.8 to 4.2 ms. A batch of 1 kB takes 0.4 to 1.3 ms, one of 200 kB no longer.
+"""
+
+
+def capacity(case: Case) -> Answer:
+    """The loader cannot keep up, even on its own."""
+    found, lost = case.headroom, case.lost
+    if case.loss_unknown:
+        return case.loss_unknown
+    if found is None or lost is None or case.loads_synchronously:
+        return None
+    if found.required is None:
+        return Remark(Unknown.LOADER_ALONE_NOT_TIMED)
+    if found.required <= 1 or not case.waiting_share:
+        return None
+    advice = more_workers(case, found, found.required)
+    return Finding(
+        Rule.CAPACITY,
+        severity_of(case.waiting_share),
+        advice.confidence,
+        Remark(Problem.LOADER_TOO_SLOW, {"required": found.required}),
+        advice.changes,
+        (
+            Fact("time lost", lost.value, "share", lost.low, lost.high),
+            Fact("of it in waiting", case.waiting_share, "share"),
+            *case.times,
+            *facts(
+                ("CPUs that the workers compute on", worker_cpus(case), "CPUs"),
+                ("CPUs left for workers", cpus_left(case), "CPUs"),
+                ("CPU time to receive a batch", receiving_ns(case, found) or None, "ns"),
+            ),
+        ),
+        case.waiting_share,
+    )
+
+
+def zero_workers(case: Case) -> Answer:
+    """The loader works only while training waits for it."""
+    alone_ns = None if case.headroom is None else case.headroom.loader_only_ns
+    if case.loader.workers is None and alone_ns is None:
+        return Remark(Unknown.WORKERS_UNKNOWN)
+    found = case.summary
+    if found.wait_share is None or found.wait_ns is None or found.step_ns is None:
+        return Remark(Unknown.NO_STEADY_BATCH)
+    lost = found.wait_share
+    if case.headroom is not None:
+        if case.loss_unknown:
+            return case.loss_unknown
+        lost = 0.0 if case.lost is None else case.lost.value
+    if not case.loads_synchronously or lost < MODERATE_SHARE:
+        return None
+    needed = max(math.ceil(found.wait_ns / found.step_ns), 1) if found.step_ns else 1
+    return Finding(
+        Rule.ZERO_WORKERS,
+        severity_of(case.waiting_share),
+        "likely" if case.headroom is None else "measured",
+        Remark(Problem.NOTHING_LOADED_AHEAD, {"wait_share": found.wait_share}),
+        first_workers(case, needed),
+        (Fact("wait, mean", found.wait_ns, "ns"), Fact("step, mean", found.step_ns, "ns")),
+        case.waiting_share,
+    )
+
+
+def shallow_queue(case: Case) -> Answer:
+    """Training waits now and then for a loader that is fast enough alone."""
+    found, depth, share = case.headroom, case.loader.prefetch_depth, _share_waited(case)
+    if not isinstance(share, float):
+        return share
+    stalled = _share_in_stalls(case)
+    if stalled <= MOST_IN_STALLS:
+        return None
+    if depth is None or found is None:
+        return Remark(Unknown.PREFETCH_UNKNOWN)
+    wait_ns, ideal_ns, alone_ns = (
+        one or 0.0 for one in (case.summary.wait_ns, found.ideal_ns, found.loader_only_ns)
+    )
+    return Finding(
+        Rule.SHALLOW_QUEUE,
+        severity_of(share),
+        # What is longer than making a batch takes is no empty queue alone.
+        "possible" if wait_ns > alone_ns else "likely",
+        Remark(Problem.QUEUE_RUNS_EMPTY, {"required": found.required, "wait_share": share}),
+        (deeper_prefetch(case.loader), _hides(case, depth * ideal_ns)),
+        (
+            Fact("waiting", share, "share"),
+            Fact("of it in stalls", stalled, "share"),
+            *case.times,
+            Fact("prefetch depth", depth, "batches"),
+        ),
+        share,
+        _stalls(case),
+    )
+
+
+def per_batch_cost(case: Case) -> Answer:
+    """Training waits about equally long for every batch of a loader that is fast enough alone."""
+    waits, share = case.summary.waits, _share_waited(case)
+    if not isinstance(share, float):
+        return share
+    stalled = _share_in_stalls(case)
+    if stalled > MOST_IN_STALLS or waits is None:
+        return None
+    nbytes = case.summary.bytes_per_batch
+    copies = nbytes is not None and nbytes >= SLOWEST_COPY_BYTES_PER_NS * waits.p50_ns / 2
+    changes: tuple[Remark, ...] = (Remark(Advice.CUT_BYTES if copies else Advice.FEWER_TENSORS),)
+    if not copies and case.loader.pinned is not False:
+        changes = (*changes, Remark(Advice.MAYBE_PINNING))
+    return Finding(
+        Rule.PER_BATCH_COST,
+        severity_of(share),
+        "likely" if copies else "possible",
+        Remark(Problem.SAME_WAIT_FOR_EVERY_BATCH, {"p50_wait_ns": waits.p50_ns}),
+        changes,
+        (
+            Fact("waiting", share, "share"),
+            Fact("of it in stalls", stalled, "share"),
+            Fact("wait, p50", waits.p50_ns, "ns"),
+            Fact("wait, p95", waits.p95_ns, "ns"),
+            *facts(("size of a batch", nbytes, "bytes")),
+        ),
+        share,
+    )
+
+
+def waiting(case: Case) -> Answer:
+    """Time goes into loading, and the loader alone was not timed."""
+    found = case.headroom
+    if case.loader.workers == 0 or (found is not None and found.required is not None):
+        return None
+    if found is not None:
+        return case.loss_unknown or _lost_in_waiting(case)
+    share = case.summary.wait_share
+    if share is None:
+        return Remark(Unknown.NO_STEADY_BATCH)
+    if share < MODERATE_SHARE:
+        return None
+    return Finding(
+        Rule.WAITING,
+        severity_of(share),
+        "possible",
+        Remark(Problem.WAIT_UNEXPLAINED, {"wait_share": share}),
+        (Remark(Advice.ALTERNATE),),
+        (Fact("share waited", share, "share"),),
+        share,
+    )
+
+
+def _lost_in_waiting(case: Case) -> Finding | None:
+    lost, share = case.lost, case.waiting_share
+    if lost is None or not share:
+        return None
+    return Finding(
+        Rule.WAITING,
+        severity_of(share),
+        "measured",
+        Remark(Problem.LOSS_UNEXPLAINED, {"lost_share": lost.value, "wait_share": share}),
+        (Remark(Advice.ALTERNATE),),
+        (
+            Fact("time lost", lost.value, "share", lost.low, lost.high),
+            Fact("of it in waiting", share, "share"),
+        ),
+        share,
+    )
+
+
+def _share_waited(case: Case) -> float | Remark | None:
+    """The share waited, where the loader alone is fast enough and that matters."""
+    if case.loss_unknown:
+        return case.loss_unknown
+    found = case.headroom
+    if found is None or case.lost is None or case.loads_synchronously:
+        return None
+    if found.required is None:
+        return Remark(Unknown.LOADER_ALONE_NOT_TIMED)
+    share = case.waiting_share
+    return share if found.required <= 1 and share >= MODERATE_SHARE else None
+
+
+def _share_in_stalls(case: Case) -> float:
+    """The share of the waiting that is above twice the median wait."""
+    beyond_ns = case.wait_ns - TIMES_MEDIAN * np.median(case.wait_ns)
+    return float(beyond_ns[beyond_ns > 0].sum() / case.wait_ns.sum())
+
+
+def _stalls(case: Case) -> tuple[Place, ...]:
+    stalls = np.flatnonzero(case.wait_ns > TIMES_MEDIAN * np.median(case.wait_ns))
+    return case.places(case.rows[stalls], case.wait_ns[stalls].astype(np.float64))
+
+
+def _hides(case: Case, hidden_ns: float) -> Remark:
+    """What a queue twice as deep hides of a stall, all or not."""
+    longest_ns = float(case.wait_ns.max())
+    code = Advice.HIDES_STALL if hidden_ns >= longest_ns else Advice.HIDES_PART_OF_STALL
+    return Remark(code, {"hidden_ns": hidden_ns, "longest_wait_ns": longest_ns})

@@ -1,0 +1,325 @@
+"""Times that vary: stalls, outliers, epochs that start slowly, a run that slows down."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.checks import dependence, drift_ns
+from loadeval.analysis.intervals import Pace
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.case import severity_of
+from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
+from loadeval.analysis.rules.workers import deeper_prefetch
+from loadeval.analysis.slope import slope
+from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN, epoch_starts
+from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loadeval.analysis.intervals import Estimate, Series
+    from loadeval.analysis.rules.case import Answer, Case
+    from loadeval.analysis.rules.finding import Confidence
+
+FEWEST_FOR_STALLS = 200
+"""Batches of which the slowest hundredth is at least two."""
+TOP = 0.01
+MOST_OF_THE_WAITING = 0.5
+FEWEST_GAPS = 4
+REGULAR = 0.8
+"""Of the gaps between stalls: as many must be about as long for there to be a period."""
+MOST_OUTLIERS = 0.05
+"""Of the batches: when there are more, they are not out of the ordinary."""
+WORTH_SAYING = 0.01
+"""Of the time."""
+FEW_BATCHES = 2.0
+"""Times what a worker takes for one batch: a first wait of no more is for that batch."""
+FEWEST_FOR_CHANGE = 40
+"""Steady-state batches, under which nothing is said of a change."""
+KEEP_WORKERS = Remark(
+    Advice.TRY_PERSISTENT_WORKERS,
+    {"setting": "persistent_workers", "present": False, "proposed": True},
+)
+PARTS = 20
+"""Stretches of as many batches each, by whose medians a trend is found."""
+
+
+def stalls(case: Case) -> Answer:
+    """Most of the waiting is for a hundredth of the batches."""
+    unknown = case.batches_left_out or case.too_few(FEWEST_FOR_STALLS)
+    if unknown:
+        return unknown
+    wait_ns, count = case.wait_ns, len(case.rows)
+    total_ns, waited_ns = int(case.iteration_ns.sum()), int(wait_ns.sum())
+    top = np.sort(np.argsort(wait_ns, kind="stable")[-math.ceil(TOP * count) :])
+    stalled_ns = int(wait_ns[top].sum())
+    share = stalled_ns / waited_ns if waited_ns else 0.0
+    if waited_ns < MODERATE_SHARE * total_ns or share < MOST_OF_THE_WAITING:
+        return None
+    period = _period(case, top)
+    cost = min(stalled_ns / total_ns, case.waiting_share)
+    counts = {"stalls": len(top), "batches": count}
+    shares = {"wait_share": share, "time_share": stalled_ns / total_ns}
+    return Finding(
+        Rule.STALLS,
+        severity_of(cost),
+        "measured",
+        Remark(Problem.FEW_BATCHES_STALL, {**counts, **shares}),
+        _against_stalls(case, period),
+        facts(
+            ("of all waiting", share, "share"),
+            ("batches", len(top), "batches"),
+            ("their mean wait", stalled_ns / len(top), "ns"),
+            ("median wait of all", float(np.median(wait_ns)), "ns"),
+            ("period", period, "batches"),
+        ),
+        cost,
+        case.places(case.rows[top], wait_ns[top].astype(np.float64)),
+    )
+
+
+def outliers(case: Case) -> Answer:
+    """A few batches take more than twice the median."""
+    unknown = case.batches_left_out or case.too_few(FEWEST_FOR_OUTLIERS)
+    if unknown:
+        return unknown
+    iteration_ns, count = case.iteration_ns, len(case.rows)
+    median_ns = float(np.median(iteration_ns))
+    found = np.flatnonzero(iteration_ns > OUTLIER_TIMES_MEDIAN * median_ns)
+    cost = sum(outlying_shares(case))
+    if cost < WORTH_SAYING or len(found) > MOST_OUTLIERS * count:
+        return None
+    waiting = int((case.wait_ns[found] > iteration_ns[found] / 2).sum())
+    stepping = len(found) - waiting
+    counts = {"outliers": len(found), "batches": count, "waiting": waiting, "stepping": stepping}
+    changes = ((waiting, Advice.FIND_SLOW_BATCHES), (stepping, Advice.FIND_SLOW_STEPS))
+    commonest = sorted(changes, key=lambda one: -one[0])
+    return Finding(
+        Rule.OUTLIERS,
+        severity_of(cost),
+        "measured",
+        Remark(Problem.FEW_BATCHES_SLOW, {**counts, "time_share": cost}),
+        tuple(Remark(advice) for batches, advice in commonest if batches),
+        (
+            Fact("median iteration", median_ns, "ns"),
+            Fact("longest iteration", float(iteration_ns.max()), "ns"),
+            Fact("batches over twice the median", len(found), "batches"),
+            Fact("batches mostly waiting", waiting, "batches"),
+        ),
+        cost,
+        case.places(case.rows[found], (iteration_ns[found] - median_ns).astype(np.float64)),
+    )
+
+
+def outlying_shares(case: Case) -> tuple[float, float]:
+    """What outliers take beyond the median iteration: shares of all time, in waits and in steps."""
+    iteration_ns = case.iteration_ns
+    median_ns = np.median(iteration_ns)
+    found = iteration_ns > OUTLIER_TIMES_MEDIAN * median_ns
+    excess_ns = float((iteration_ns[found] - median_ns).sum())
+    waits_ns = (case.wait_ns[found] - np.median(case.wait_ns)).clip(min=0)
+    waited_ns = float(np.minimum(waits_ns, iteration_ns[found] - median_ns).sum())
+    total_ns = max(float(iteration_ns.sum()), 1.0)
+    return waited_ns / total_ns, (excess_ns - waited_ns) / total_ns
+
+
+def slow_first_batch(case: Case) -> Answer:
+    """The first batch of all is long in coming."""
+    found, rest_ns = epoch_starts(case.real), _rest_of_epoch_ns(case)
+    if not len(found) or case.loader.ready_batches:
+        return Remark(Unknown.NO_EPOCH_START)
+    if rest_ns is None:
+        return Remark(Unknown.EPOCH_LENGTH_UNKNOWN)
+    first_ns = int(found[0])
+    share = first_ns / (first_ns + rest_ns)
+    if share < HIGH_SHARE:
+        return None
+    return Finding(
+        Rule.SLOW_FIRST_BATCH,
+        "low",
+        "measured",
+        Remark(Problem.FIRST_BATCH_SLOW, {"epoch_start_ns": first_ns, "epoch_share": share}),
+        (Remark(Advice.FASTER_START),),
+        (Fact("epoch start", first_ns, "ns"), Fact("rest of an epoch", rest_ns, "ns")),
+    )
+
+
+def epoch_boundaries(case: Case) -> Answer:
+    """Every epoch begins with a long wait."""
+    found, rest_ns = epoch_starts(case.real), _rest_of_epoch_ns(case)
+    later = found if case.loader.ready_batches else found[1:]
+    if not len(later):
+        return Remark(Unknown.ONE_EPOCH)
+    if rest_ns is None:
+        return Remark(Unknown.EPOCH_LENGTH_UNKNOWN)
+    mean_ns = float(later.mean())
+    cost = mean_ns / (mean_ns + rest_ns)
+    if cost < MODERATE_SHARE:
+        return None
+    changes, confidence = _against_boundaries(case, mean_ns)
+    return Finding(
+        Rule.EPOCH_BOUNDARIES,
+        severity_of(cost),
+        confidence,
+        Remark(Problem.EPOCHS_START_SLOWLY, {"epoch_start_ns": mean_ns, "epoch_share": cost}),
+        changes,
+        facts(
+            ("epoch start, later epochs", mean_ns, "ns"),
+            ("rest of an epoch", rest_ns, "ns"),
+            ("epochs", len(later), "epochs"),
+            ("a batch in one worker", _one_batch_ns(case), "ns"),
+        ),
+        cost,
+    )
+
+
+def falling_throughput(case: Case) -> Answer:
+    """Throughput falls all the time."""
+    unknown = case.too_few(FEWEST_FOR_CHANGE)
+    if unknown:
+        return unknown
+    medians = np.array([np.median(part) for part in np.array_split(case.iteration_ns, PARTS)])
+    found, middle_ns = _trend(medians), float(np.median(medians))
+    if found is None or not _goes_on(medians):
+        return None
+    rise = found.value * (PARTS - 1) / middle_ns
+    if rise < 2 * MODERATE_SHARE:
+        return None
+    grows_in_waits = waits_grow(case)
+    waited = float(case.wait_ns.sum() / case.iteration_ns.sum())
+    cost = min(rise / 2, waited if grows_in_waits else 1 - waited)
+    return Finding(
+        Rule.FALLING_THROUGHPUT,
+        severity_of(cost),
+        "likely",
+        Remark(Problem.ITERATIONS_LENGTHEN, {"rise": rise}),
+        (Remark(Advice.FIND_LOADER_GROWTH if grows_in_waits else Advice.FIND_STEP_GROWTH),),
+        (
+            Fact("iteration at the beginning", float(medians[: PARTS // 4].mean()), "ns"),
+            Fact("iteration at the end", float(medians[-PARTS // 4 :].mean()), "ns"),
+            Fact("rise over the run", rise, "share"),
+        ),
+        cost,
+    )
+
+
+def drift(case: Case) -> Answer:
+    """One half of the run was slower than the other."""
+    unknown = case.too_few(FEWEST_FOR_CHANGE)
+    if unknown:
+        return unknown
+    iteration_ns = case.iteration_ns.astype(np.float64)
+    change_ns = drift_ns(Pace(iteration_ns, np.ones(len(iteration_ns))))
+    share = change_ns / float(iteration_ns.mean()) if change_ns else 0.0
+    if share < MODERATE_SHARE or isinstance(falling_throughput(case), Finding):
+        return None
+    first_ns, second_ns = (float(half.mean()) for half in np.array_split(iteration_ns, 2))
+    slower = second_ns > first_ns
+    problem = Problem.SECOND_HALF_SLOWER if slower else Problem.SECOND_HALF_FASTER
+    return Finding(
+        Rule.DRIFT,
+        "low",
+        "measured",
+        Remark(problem, {"change": share}),
+        (Remark(Advice.FIND_SLOWDOWN if slower else Advice.WARM_UP_CACHE),),
+        (
+            Fact("iteration, first half", first_ns, "ns"),
+            Fact("iteration, second half", second_ns, "ns"),
+        ),
+    )
+
+
+def not_representative(case: Case) -> Answer:
+    """A step's time depends on its batch, and only some batches were replayed."""
+    if case.real.header.mode == "alternate":
+        return None  # it serves every batch once
+    if case.ideal is None:
+        return Remark(Unknown.NOT_REPLAYED)
+    by_place = dependence(case.real, case.real.steps.batch)
+    by_size = max((dependence(run, run.steps.nbytes) for run in (case.real, case.ideal)), key=abs)
+    if not by_place and not by_size:
+        return None
+    return Finding(
+        Rule.NOT_REPRESENTATIVE,
+        "moderate",
+        "measured",
+        Remark(Problem.STEP_DEPENDS_ON_BATCH),
+        (Remark(Advice.ALTERNATE),),
+        facts(
+            ("rank correlation with place in the epoch", by_place or None, "rank correlation"),
+            ("rank correlation with size in bytes", by_size or None, "rank correlation"),
+        ),
+    )
+
+
+def waits_grow(case: Case) -> bool:
+    """Whether more of the change between the halves of the run is in the waits."""
+    waits = [float(part.mean()) for part in np.array_split(case.wait_ns, 2)]
+    iterations = [float(part.mean()) for part in np.array_split(case.iteration_ns, 2)]
+    return waits[1] - waits[0] > (iterations[1] - iterations[0]) / 2
+
+
+def _period(case: Case, top: npt.NDArray[np.intp]) -> int | None:
+    """After how many batches the next stall comes, where that is regular; None where it is not."""
+    if case.real.header.mode == "alternate":  # of which the batches that count have gaps
+        return None
+    rows = case.rows[top]
+    gaps = np.diff(rows)[np.diff(case.real.steps.epoch[rows]) == 0]
+    if len(gaps) < FEWEST_GAPS:
+        return None
+    period = int(np.median(gaps))
+    close = np.abs(gaps - period) <= max(1.0, 0.05 * period)
+    return period if period > 1 and close.mean() >= REGULAR else None
+
+
+def _against_stalls(case: Case, period: int | None) -> tuple[Remark, ...]:
+    workers = case.loader.workers
+    if period is None:
+        look = Remark(Advice.FIND_SLOW_BATCHES)
+    elif workers and period % workers == 0:
+        look = Remark(Advice.FIND_SLOW_WORKER, {"period": period, "workers": workers})
+    else:
+        look = Remark(Advice.FIND_PERIOD, {"period": period})
+    if workers == 0:
+        return (look,)
+    return look, deeper_prefetch(case.loader), Remark(Advice.HIDES_QUEUE_LENGTH)
+
+
+def _rest_of_epoch_ns(case: Case) -> float | None:
+    length, iteration_ns = case.loader.length or case.epochs.batches, case.summary.iteration_ns
+    return length * iteration_ns if length and iteration_ns else None
+
+
+def _one_batch_ns(case: Case) -> float | None:
+    """How long one worker takes for a batch, where all together take the loader's time alone."""
+    alone_ns = None if case.headroom is None else case.headroom.loader_only_ns
+    return alone_ns * case.loader.workers if alone_ns and case.loader.workers else None
+
+
+def _against_boundaries(case: Case, first_ns: float) -> tuple[tuple[Remark, ...], Confidence]:
+    workers, persistent = case.loader.workers, case.loader.persistent_workers
+    one_ns = _one_batch_ns(case)
+    if one_ns is not None and first_ns <= FEW_BATCHES * one_ns:
+        cheaper = Remark(Advice.CHEAPER_FIRST_BATCH, {"batch_ns": one_ns})
+        if persistent:
+            return (cheaper,), "likely"
+        rest_ns = max(first_ns - one_ns, 0.0)
+        return (cheaper, Remark(Advice.WORKER_START_AT_MOST, {"start_ns": rest_ns})), "likely"
+    if workers and persistent:
+        return (Remark(Advice.CHEAPER_EPOCH_START),), "likely"
+    if workers and persistent is False:
+        return (KEEP_WORKERS,), "possible"
+    return (Remark(Advice.FIND_EPOCH_START),), "possible"
+
+
+def _goes_on(medians: Series) -> bool:
+    """Whether both halves of the run become slower: one step, wherever it is, cannot do that."""
+    halves = (_trend(half) for half in np.array_split(medians, 2))
+    return all(half is not None and half.low is not None and half.low > 0 for half in halves)
+
+
+def _trend(medians: Series) -> Estimate | None:
+    return slope([(np.arange(len(medians), dtype=np.float64), medians)])

@@ -1,0 +1,249 @@
+"""Who uses the CPUs, and how many workers are worth a try: no more than free CPUs allow."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING, NamedTuple
+
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.finding import Advice
+
+if TYPE_CHECKING:
+    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.rules.case import Case
+    from loadeval.analysis.rules.finding import Confidence
+    from loadeval.runlog.model import Arm, LoaderInfo
+
+BUSY = 0.9
+"""Of the CPUs, from which on nothing is left for anyone who wants more."""
+MUCH = 0.5
+"""CPUs that others use, from which on it is said."""
+HELD_BACK = 0.05
+"""Of a control group's periods: when it is out of CPU time in more of them, it has none left."""
+COMPUTING = 0.75
+"""Of a CPU for each worker, from which on it is taken that workers compute and little else."""
+IDLE = 0.25
+"""Of a CPU for each worker, under which it is not CPU time, or not that alone, that they lack."""
+LEAST_COMPUTING = 0.01
+"""Of a CPU for each worker: less is within what CPU times are rounded to."""
+RECEIVING = 0.5
+"""Of the time in which the loader alone makes a batch: what receiving it may cost training."""
+WORKERS_SETTINGS = {
+    "torch": "num_workers",
+    "torchdata": "num_workers",
+    "accelerate": "num_workers",
+    "lightning": "num_workers",
+    "webdataset": "num_workers",
+    "litdata": "num_workers",
+    "nvidia": "num_threads",
+    "spdl": "num_threads",
+}
+"""By the package that the loader's class is from."""
+PREFETCH_SETTINGS = {
+    "torch": "prefetch_factor",
+    "nvidia": "prefetch_queue_depth",
+    "spdl": "buffer_size",
+}
+
+
+class WorkerAdvice(NamedTuple):
+    """What to do, and how sure it is that this is what is wrong."""
+
+    changes: tuple[Remark, ...]
+    confidence: Confidence
+
+
+class CpuNeed(NamedTuple):
+    """CPUs that workers compute on, that they would to keep up, and that are left for them."""
+
+    now: float
+    to_keep_up: float
+    left: float
+
+
+def own_cpus(case: Case, arm: Arm = "real") -> float | None:
+    """CPUs that training and its workers use in one arm; None where it was not read."""
+    readings = (case.reading(subject, "cpu_cores") for subject in ("process", "workers"))
+    levels = [getattr(one, arm) for one in readings if one is not None]
+    found = [level.mean for level in levels if level is not None]
+    return sum(found) if found else None
+
+
+def others_cpus(case: Case, arm: Arm = "real") -> float | None:
+    """CPUs that other programs use in one arm; None where it was not read."""
+    own, machine = own_cpus(case, arm), case.reading("machine", "cpu_cores")
+    level = None if machine is None else getattr(machine, arm)
+    return None if own is None or level is None else level.mean - own
+
+
+def competing_cpus(case: Case) -> float:
+    """CPUs that others use of those that training may use, where that was read.
+
+    Others are taken to use first those that training may not use.
+    """
+    others = others_cpus(case) or 0.0
+    every = case.real.header.environment.get("cpus")
+    elsewhere = every - case.cpus if isinstance(every, int) and case.cpus else 0
+    return max(others - max(elsewhere, 0), 0.0)
+
+
+def busy_cpus(case: Case) -> float | None:
+    """Of the CPUs that training may use, those that anyone uses; None where it was not read."""
+    own = own_cpus(case)
+    return None if own is None else own + competing_cpus(case)
+
+
+def worker_cpus(case: Case) -> float | None:
+    """CPUs that worker processes compute on, all together; None where it is not known."""
+    windows = [window for window in case.real.windows if window.arm == "real"]
+    spent = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    # No CPU time at all may mean that the workers are threads of the training process.
+    if len(spent) == len(windows) and sum(spent) > 0 and elapsed_ns > 0:
+        return sum(spent) / elapsed_ns
+    found = case.reading("workers", "cpu_cores")
+    return None if found is None or found.real is None else found.real.mean
+
+
+def cpus_left(case: Case) -> float | None:
+    """CPUs that training may use, less those of its steps and of others; None: not known."""
+    own = case.reading("process", "cpu_cores")
+    level = None if own is None else own.ideal or own.real
+    if case.cpus is None or level is None or others_cpus(case) is None:
+        return None
+    return max(case.cpus - level.mean - competing_cpus(case), 0.0)
+
+
+def no_cpu_left(case: Case) -> Remark | None:
+    """Why no CPU is left for more workers; None where some is, or where that is not known."""
+    busy, throttled = busy_cpus(case), case.reading("machine", "cgroup_throttled_share")
+    if case.cpus is not None and busy is not None and busy >= BUSY * case.cpus:
+        others = competing_cpus(case)
+        by_others = {"others_cpus": others} if others >= MUCH else {}
+        return Remark(Advice.CPUS_BUSY, {"cpus": case.cpus, **by_others})
+    if throttled is not None and throttled.real is not None and throttled.real.mean >= HELD_BACK:
+        return Remark(Advice.CPU_TIME_LIMITED, {"throttled_share": throttled.real.mean})
+    return None
+
+
+def receiving_ns(case: Case, found: Headroom) -> float | None:
+    """CPU time a batch that the training process spends on more than its step; None: not known.
+
+    That is receiving, unpickling and pinning. Steps that loading slows down are taken to compute
+    all the time, as they do when loading is ideal.
+    """
+    own = case.reading("process", "cpu_cores")
+    if own is None or own.real is None or own.ideal is None:
+        return None
+    step_ns = (1 - case.waiting_share) * (found.real_ns or 0.0)
+    return max(own.real.mean * (found.real_ns or 0.0) - own.ideal.mean * step_ns, 0.0)
+
+
+def more_workers(case: Case, found: Headroom, required: float) -> WorkerAdvice:
+    """For a loader that must become `required` times as fast."""
+    workers, none_left = case.loader.workers or 0, no_cpu_left(case)
+    if none_left:
+        return _on_busy_cpus(case, workers, math.ceil(workers * required), none_left)
+    if not workers:
+        return WorkerAdvice((Remark(Advice.ADD_WORKERS_OR_THREADS),), "possible")
+    spent_ns, alone_ns = receiving_ns(case, found), found.loader_only_ns or 0.0
+    if spent_ns is not None and spent_ns >= RECEIVING * alone_ns:
+        times = {"receiving_ns": spent_ns, "loader_only_ns": alone_ns}
+        remark = Remark(Advice.RECEIVING_LIMITS, times)
+        return WorkerAdvice((Remark(Advice.NO_MORE_WORKERS), remark), "likely")
+    computing, left = worker_cpus(case), cpus_left(case)
+    if computing is None or left is None:
+        return _on_unknown_cpus(case, workers, math.ceil(workers * required))
+    to_keep_up = computing * (found.speedup.value if found.speedup else required)
+    need = CpuNeed(computing, to_keep_up, left)
+    return _as_cpus_allow(case, workers, math.ceil(workers * required), need)
+
+
+def first_workers(case: Case, needed: int) -> tuple[Remark, ...]:
+    """For a loader without workers, of which `needed` would keep up."""
+    if case.loader.workers is None:
+        return (Remark(Advice.LOAD_IN_BACKGROUND),)
+    left = cpus_left(case)
+    if left is None:
+        most = max((case.cpus or 0) - 1, 1)
+        raised = workers_to(Advice.RAISE, case.loader, min(needed, most))
+        return raised, Remark(Advice.CPU_USE_NOT_READ)
+    most = _rounded(left)
+    raised = workers_to(Advice.RAISE, case.loader, max(min(needed, most), 1))
+    if not most:
+        return raised, Remark(Advice.NO_CPU_FOR_WORKER), Remark(Advice.CHEAPER_OR_CPUS)
+    if needed <= most:
+        return (raised,)
+    figures = {"workers": needed, "cpus_left": left, "cpus": case.cpus}
+    return raised, Remark(Advice.WORKERS_NEEDED, figures), Remark(Advice.CHEAPER_ALSO)
+
+
+def workers_to(code: Advice, loader: LoaderInfo, proposed: int | None = None) -> Remark:
+    """To set the number of workers from what it is to `proposed`, or to less where that is None."""
+    setting = WORKERS_SETTINGS.get(_package(loader), "the number of workers")
+    to = {} if proposed is None else {"proposed": proposed}
+    return Remark(code, {"setting": setting, "present": loader.workers, **to})
+
+
+def deeper_prefetch(loader: LoaderInfo) -> Remark:
+    """To let `loader` keep twice as many batches ready."""
+    setting, depth = PREFETCH_SETTINGS.get(_package(loader)), loader.prefetch_depth
+    if setting is None or not depth:
+        return Remark(Advice.PREFETCH_MORE)
+    code, present = Advice.RAISE_PREFETCH_DEPTH, depth
+    if setting == "prefetch_factor":  # which is each worker's
+        code, present = Advice.RAISE, depth // (loader.workers or 1)
+    return Remark(code, {"setting": setting, "present": present, "proposed": 2 * present})
+
+
+def _on_busy_cpus(case: Case, workers: int, wanted: int, none_left: Remark) -> WorkerAdvice:
+    computing = worker_cpus(case)
+    if computing is not None and computing < IDLE * workers:
+        return _mostly_waiting(case, min(wanted, 2 * workers), computing, none_left)
+    changes = (Remark(Advice.NO_MORE_WORKERS), none_left, Remark(Advice.CHEAPER_OR_CPUS))
+    if competing_cpus(case) < MUCH:
+        return WorkerAdvice(changes, "measured")
+    return WorkerAdvice((*changes, Remark(Advice.MEASURE_QUIET)), "possible")
+
+
+def _on_unknown_cpus(case: Case, workers: int, wanted: int) -> WorkerAdvice:
+    unread, tried = Remark(Advice.CPU_USE_NOT_READ), min(wanted, 2 * workers, case.cpus or wanted)
+    if tried <= workers:
+        return WorkerAdvice((unread, Remark(Advice.CHEAPER_OR_CPUS)), "possible")
+    raised = workers_to(Advice.RAISE, case.loader, tried)
+    return WorkerAdvice((raised, unread, Remark(Advice.CHEAPER_INSTEAD)), "possible")
+
+
+def _as_cpus_allow(case: Case, workers: int, wanted: int, need: CpuNeed) -> WorkerAdvice:
+    each = max(need.now / workers, LEAST_COMPUTING)
+    most = _rounded(need.left / each)
+    if each >= COMPUTING:  # each may want a whole CPU
+        most = min(most, case.cpus or most)
+    figures = {"used": need.now, "needed": need.to_keep_up, "left": need.left, "cpus": case.cpus}
+    needed = Remark(Advice.CPUS_NEEDED, figures)
+    if most <= workers:
+        changes = (Remark(Advice.NO_MORE_WORKERS), needed, Remark(Advice.CHEAPER_OR_CPUS))
+        return WorkerAdvice(changes, "measured")
+    if each < COMPUTING:
+        return _mostly_waiting(case, min(wanted, 2 * workers, most), need.now)
+    raised = workers_to(Advice.RAISE, case.loader, min(wanted, most))
+    enough = need.to_keep_up <= need.left
+    other = Remark(Advice.CHEAPER_INSTEAD if enough else Advice.CHEAPER_ALSO)
+    return WorkerAdvice((raised, needed, other), "measured")
+
+
+def _mostly_waiting(
+    case: Case, tried: int, computing: float, none_left: Remark | None = None
+) -> WorkerAdvice:
+    values = {"workers": case.loader.workers, "used": computing}
+    waiting = Remark(Advice.WORKERS_MOSTLY_WAIT, values)
+    raised = workers_to(Advice.RAISE, case.loader, tried)
+    return WorkerAdvice((waiting, *([none_left] if none_left else []), raised), "possible")
+
+
+def _rounded(number: float) -> int:
+    return math.floor(number + 0.5)
+
+
+def _package(loader: LoaderInfo) -> str:
+    return loader.backend.split(".", maxsplit=1)[0]

@@ -1,0 +1,427 @@
+"""Every sentence about findings: what is wrong, what to change, and why a rule could not tell."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.analysis.rules.finding import Advice, Caveat, Finding, Problem, Rule, Unknown
+from loadeval.report.formatting import cpus, filled
+
+if TYPE_CHECKING:
+    from enum import Enum
+
+    from loadeval.analysis.remark import Remark
+    from loadeval.analysis.rules.finding import Check
+
+QUESTIONS = {
+    Rule.CAPACITY: "Is the loader too slow even on its own?",
+    Rule.ZERO_WORKERS: "Is nothing loaded ahead?",
+    Rule.SHALLOW_QUEUE: "Does the prefetch queue run empty?",
+    Rule.PER_BATCH_COST: "Is the wait about the same for every batch?",
+    Rule.WAITING: "Is time lost whose cause was not measured?",
+    Rule.CONTENTION: "Are steps slower while batches are loaded?",
+    Rule.SHARED_MACHINE: "Did other programs use the CPUs?",
+    Rule.STALLS: "Is most of the waiting for a few batches?",
+    Rule.EPOCH_BOUNDARIES: "Does every epoch start with a long wait?",
+    Rule.SLOW_FIRST_BATCH: "Does the first batch of the run take long?",
+    Rule.FALLING_THROUGHPUT: "Does training keep getting slower?",
+    Rule.DRIFT: "Was one half of the run slower?",
+    Rule.OUTLIERS: "Do single batches take over twice the median?",
+    Rule.PROCESS_MEMORY: "Does the training process's memory grow?",
+    Rule.WORKER_MEMORY: "Does the workers' memory grow?",
+    Rule.OVERSUBSCRIPTION: "Are there more workers than CPUs?",
+    Rule.UNPINNED_MEMORY: "Are batches copied to the GPU from unpinned memory?",
+    Rule.HIDDEN_WAITS: "Are waits hidden by GPU work?",
+    Rule.IDLE_GPU: "Is the GPU idle even with ideal loading?",
+    Rule.NOT_REPRESENTATIVE: "Do the kept batches stand for the epoch?",
+}
+BOUNDS = "TensorFlow's input-pipeline analyzer, 5% and 20% of the time"
+TIMES = "times of real, ideal and loader-only batches"
+EPOCH_STARTS = "first waits of the epochs, compared with a whole epoch in steady state"
+SOURCES = {
+    Rule.CAPACITY: f"{TIMES}; bounds of {BOUNDS}",
+    Rule.ZERO_WORKERS: f"PyTorch's documentation of multi-process data loading; bounds of {BOUNDS}",
+    Rule.SHALLOW_QUEUE: f"{TIMES}, and stalls",
+    Rule.PER_BATCH_COST: "equal waits, and how fast batches pass between processes in torch 2.13",
+    Rule.WAITING: f"bounds of {BOUNDS}",
+    Rule.CONTENTION: "difference of the steps between the real and the ideal arm",
+    Rule.SHARED_MACHINE: "CPU time of the machine, less that of training and its workers",
+    Rule.STALLS: "share of the waiting in the slowest 1% of the batches",
+    Rule.EPOCH_BOUNDARIES: f"{EPOCH_STARTS}; PyTorch's documentation of persistent_workers",
+    Rule.SLOW_FIRST_BATCH: EPOCH_STARTS,
+    Rule.FALLING_THROUGHPUT: "Theil-Sen slope of the medians of twenty parts of the run",
+    Rule.DRIFT: "difference of the halves' mean iterations, beyond its 95% CI",
+    Rule.OUTLIERS: "twice the median, as in Amazon SageMaker's PT_dataloader_analysis",
+    Rule.PROCESS_MEMORY: "Theil-Sen slope of the memory readings",
+    Rule.WORKER_MEMORY: "Theil-Sen slope of the memory readings",
+    Rule.OVERSUBSCRIPTION: "the warning that PyTorch gives for such a DataLoader",
+    Rule.UNPINNED_MEMORY: "PyTorch's documentation of pinned memory and non_blocking copies",
+    Rule.HIDDEN_WAITS: "CUDA events recorded around each wait",
+    Rule.IDLE_GPU: "NVML's utilization (any kernel running) in the ideal arm",
+    Rule.NOT_REPRESENTATIVE: "rank correlation of steps with their batches' size and place",
+}
+"""Where each rule and its bounds are from."""
+PROBLEMS: dict[Enum, str] = {
+    Problem.LOADER_TOO_SLOW: (
+        "The loader is too slow even on its own: it must be {required:speedup} faster to keep up."
+    ),
+    Problem.NOTHING_LOADED_AHEAD: (
+        "Nothing is loaded ahead: training spends {wait_share:share} of its time waiting while "
+        "each batch is loaded."
+    ),
+    Problem.QUEUE_RUNS_EMPTY: (
+        "The loader alone is fast enough (a batch takes {required:share} of an ideal iteration), "
+        "but training waits {wait_share:share} of its time: the queue runs empty now and then."
+    ),
+    Problem.SAME_WAIT_FOR_EVERY_BATCH: (
+        "The loader alone is fast enough, but training waits about equally long for every batch, "
+        "typically {p50_wait_ns:duration}: a cost per batch, and no empty queue."
+    ),
+    Problem.LOSS_UNEXPLAINED: (
+        "{lost_share:share} of the training time is lost to data loading, {wait_share:share} in "
+        "waiting. Whether the loader is too slow or its queue too shallow was not measured."
+    ),
+    Problem.WAIT_UNEXPLAINED: (
+        "Training waits for batches {wait_share:share} of its time. What it would gain without "
+        "these waits was not measured: it may be less or more."
+    ),
+    Problem.STEPS_SLOWER: (
+        "A step takes {slower_ns:duration} longer while batches are loaded: loading competes for "
+        "CPU, memory bandwidth or the GPU."
+    ),
+    Problem.OTHERS_USE_CPUS: (
+        "Other programs used up to {others_cpus:cpus} during this run: results may change with "
+        "what else runs."
+    ),
+    Problem.FEW_BATCHES_STALL: (
+        "{stalls:,} of {batches:,} batches cause {wait_share:share} of the waiting, "
+        "{time_share:share} of the training time."
+    ),
+    Problem.EPOCHS_START_SLOWLY: (
+        "Each epoch starts with a wait of {epoch_start_ns:duration}, {epoch_share:share} of its "
+        "time."
+    ),
+    Problem.FIRST_BATCH_SLOW: (
+        "The first batch of the run takes {epoch_start_ns:duration}, {epoch_share:share} of the "
+        "first epoch. That happens once, so it matters only in short runs."
+    ),
+    Problem.ITERATIONS_LENGTHEN: (
+        "Training keeps getting slower: an iteration takes {rise:share} longer at the end of the "
+        "run than at its start."
+    ),
+    Problem.SECOND_HALF_SLOWER: (
+        "The second half of the run was {change:share} slower than the first: figures of the whole "
+        "run average the two."
+    ),
+    Problem.SECOND_HALF_FASTER: (
+        "The second half of the run was {change:share} faster than the first: figures of the whole "
+        "run average the two."
+    ),
+    Problem.FEW_BATCHES_SLOW: (
+        "{outliers:,} of {batches:,} batches over twice the median iteration ({waiting:,} mostly "
+        "waiting, {stepping:,} with a slow step) cost {time_share:share} of the training time."
+    ),
+    Problem.MEMORY_GROWS: (
+        "The memory of the {subject} grows by {bytes_per_hour:size} an hour, "
+        "{share_per_hour:share} of the available {limit_bytes:size}."
+    ),
+    Problem.MORE_WORKERS_THAN_CPUS: (
+        "The loader has {workers} workers for {cpus:cpus}: they compete for CPU, and each uses "
+        "memory."
+    ),
+    Problem.BATCHES_UNPINNED: "Batches are copied to the GPU from memory that is not pinned.",
+    Problem.WAITS_HIDDEN: (
+        "The GPU was idle for {gpu_idle_ns:duration} of the mean wait of {wait_ns:duration}: the "
+        "rest is hidden by GPU work."
+    ),
+    Problem.GPU_IDLE: (
+        "Loading is not the limit: even with ideal loading {gpu:name} is idle {idle_share:share} "
+        "of the time."
+    ),
+    Problem.STEP_DEPENDS_ON_BATCH: (
+        "The step time depends on the batch, its size or its place in the epoch, so the kept "
+        "batches may not stand for the epoch."
+    ),
+}
+CAVEATS: dict[Enum, str] = {
+    Caveat.TOO_FEW_PAIRS: (
+        "There is no 95% CI with under {needed} pairs: run about {more_batches:,} more batches to "
+        "get one."
+    ),
+    Caveat.RUNS_TOO_SHORT: "The runs are too short for a 95% CI: run more batches in both.",
+}
+ADVICE: dict[Enum, str] = {
+    Advice.RAISE: "Raise {setting} from {present} to {proposed} and measure.",
+    Advice.LOWER: "Lower {setting} from {present} to {proposed} or less and measure.",
+    Advice.LOWER_WORKERS: "Lower {setting} from {present}, use fewer threads, and copy less.",
+    Advice.ADD_WORKERS_OR_THREADS: (
+        "Give the loader more workers or threads if CPUs are free, or make decoding and transforms "
+        "cheaper."
+    ),
+    Advice.NO_MORE_WORKERS: "More workers will not help.",
+    Advice.LOAD_IN_BACKGROUND: (
+        "Load in the background: in a DataLoader with a worker (a generator becomes an "
+        "IterableDataset), or in a thread that keeps a few batches ready."
+    ),
+    Advice.LOADING_EVICTS_CACHES: (
+        "Loading in the training process evicts the step's data from the CPU caches."
+    ),
+    Advice.CPUS_BUSY: "No CPU is free (training may use {cpus}).",
+    Advice.CPU_TIME_LIMITED: (
+        "The cgroup's CPU limit throttled training in {throttled_share:share} of its periods."
+    ),
+    Advice.CPU_USE_NOT_READ: (
+        "CPU use was not measured: more workers help only while CPUs are free."
+    ),
+    Advice.CPUS_NEEDED: (
+        "The workers use {used:cpus} and need {needed:cpus} to keep up; training and other "
+        "programs leave {left:cpus} of {cpus}."
+    ),
+    Advice.CPUS_FREE: (
+        "With {cpus_left:cpus} unused, they may compete for memory bandwidth, Python's GIL or the "
+        "GPU."
+    ),
+    Advice.WORKERS_NEEDED: (
+        "Keeping up takes {workers} workers; training and other programs leave {cpus_left:cpus} of "
+        "{cpus}."
+    ),
+    Advice.WORKERS_MOSTLY_WAIT: (
+        "The {workers} workers use only {used:cpus} in all. What they wait for was not measured: "
+        "storage or the network, where more workers help, or a lock or the training process, where "
+        "they do not."
+    ),
+    Advice.NO_CPU_FOR_WORKER: (
+        "No CPU is left for it, so it helps only while the step or loading waits for something."
+    ),
+    Advice.RECEIVING_LIMITS: (
+        "The training process spends {receiving_ns:duration} of CPU time to receive, unpickle and "
+        "pin a batch, which takes the loader alone {loader_only_ns:duration}. Send tensors instead "
+        "of NumPy arrays or objects, fewer and larger ones, and fewer bytes."
+    ),
+    Advice.CHEAPER_OR_CPUS: (
+        "Make decoding and transforms cheaper, or give the training more CPUs."
+    ),
+    Advice.CHEAPER_ALSO: "Also make decoding and transforms cheaper.",
+    Advice.CHEAPER_INSTEAD: "Or make decoding and transforms cheaper.",
+    Advice.CHEAPER_ON_DEVICE: (
+        "Make decoding and transforms cheaper, move them to the GPU, or give the training more "
+        "CPUs."
+    ),
+    Advice.LIGHTER_LOADING: "Use cheaper transforms, fewer threads and fewer copies.",
+    Advice.MEASURE_QUIET: (
+        "Measure again while nothing else runs, unless training always shares the machine."
+    ),
+    Advice.RAISE_PREFETCH_DEPTH: (
+        "Raise {setting} so that {proposed} batches are ready instead of {present}, and measure."
+    ),
+    Advice.PREFETCH_MORE: "Prefetch more batches and measure.",
+    Advice.HIDES_STALL: (
+        "That hides up to {hidden_ns:duration} more of a stall; the longest wait was "
+        "{longest_wait_ns:duration}."
+    ),
+    Advice.HIDES_PART_OF_STALL: (
+        "That hides up to {hidden_ns:duration} more of a stall, but the longest wait was "
+        "{longest_wait_ns:duration}: also find out what makes the slowest batches slow."
+    ),
+    Advice.HIDES_QUEUE_LENGTH: (
+        "If the loader keeps up otherwise, that hides stalls as long as the queued batches last."
+    ),
+    Advice.CUT_BYTES: (
+        "A deeper prefetch will not help. The batches are so large that copying them between "
+        "processes may take that long: try tensors instead of NumPy arrays, fewer bytes (integers, "
+        "converted to floats on the GPU), or threads, which copy nothing."
+    ),
+    Advice.FEWER_TENSORS: (
+        "A deeper prefetch will not help. The cause was not measured: passing a batch between "
+        "processes (each tensor, objects that are unpickled), or a slow sampler. Try fewer and "
+        "larger tensors in a batch, and measure."
+    ),
+    Advice.MAYBE_PINNING: "It may also be pinning.",
+    Advice.ALTERNATE: (
+        "Measure with mode='alternate', which serves every batch once and times the loader alone."
+    ),
+    Advice.FIND_SLOW_BATCHES: (
+        "Find out what makes these batches slow to load: large files, a shard boundary, a cold "
+        "cache, retries."
+    ),
+    Advice.FIND_PERIOD: (
+        "Find out what the loader does every {period:,} batches, such as opening a shard."
+    ),
+    Advice.FIND_SLOW_WORKER: (
+        "The stalls come every {period:,} batches, a multiple of the {workers} workers: find out "
+        "what one worker does that the others do not."
+    ),
+    Advice.FIND_SLOW_STEPS: (
+        "Find out what slows these steps down: a checkpoint, a validation, Python's garbage "
+        "collection, another program."
+    ),
+    Advice.FIND_LOADER_GROWTH: (
+        "The waits grow: look for a loader that does more with every batch (a list or cache that "
+        "it searches, files that it never closes), and for a disk or network that slows down once "
+        "a cache or burst allowance is used up."
+    ),
+    Advice.FIND_STEP_GROWTH: (
+        "The steps grow: look for losses or outputs that are kept with their autograd graph, a "
+        "metric over all batches so far, and a CPU or GPU that throttles from heat."
+    ),
+    Advice.FIND_SLOWDOWN: (
+        "Look for other work on the machine, CPUs that throttle from heat, and growing memory."
+    ),
+    Advice.WARM_UP_CACHE: (
+        "A page cache that fills makes reading faster: run an epoch before the one that you "
+        "measure. Or other work on the machine ended."
+    ),
+    Advice.CHEAPER_FIRST_BATCH: (
+        "Most of it is the first batch, which takes one worker {batch_ns:duration}: make batches "
+        "cheaper or smaller, or epochs longer."
+    ),
+    Advice.WORKER_START_AT_MOST: "Starting workers takes at most {start_ns:duration} of it.",
+    Advice.CHEAPER_EPOCH_START: (
+        "The workers stay alive between epochs, so it is what they do for the first batch: filling "
+        "a shuffle buffer, opening files, listing shards. Make that cheaper, or epochs longer."
+    ),
+    Advice.TRY_PERSISTENT_WORKERS: (
+        "Either starting workers takes that long, or what the dataset does first, such as filling "
+        "a shuffle buffer. Try {setting}={proposed} and compare this wait: it ends only the "
+        "former. Or make epochs longer."
+    ),
+    Advice.FIND_EPOCH_START: (
+        "The cause was not measured: see what the loader does for the first batch of each epoch "
+        "(opening files, listing shards, filling a shuffle buffer), do it only once, or make "
+        "epochs longer."
+    ),
+    Advice.FASTER_START: (
+        "Look at what happens before the first batch: listing files, building an index, filling a "
+        "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
+    ),
+    Advice.DROP_KEPT_TENSORS: (
+        "Look for losses or outputs that are kept as tensors with their autograd graph (keep "
+        "loss.item() instead), and for lists and caches without a bound."
+    ),
+    Advice.AVOID_COPY_ON_WRITE: (
+        "The usual cause is copy-on-write: reading a Python object writes its reference count, so "
+        "forked workers copy the dataset's lists and dictionaries bit by bit. Keep them in NumPy "
+        "arrays, tensors or a memory-mapped file, or use fewer workers. Otherwise look for caches "
+        "without a bound in the dataset."
+    ),
+    Advice.BOUND_WORKER_CACHES: (
+        "Each worker has its own dataset: look for caches without a bound in it, and for files "
+        "that it never closes. Or use fewer workers, or restart them every epoch."
+    ),
+    Advice.PIN_MEMORY: (
+        "Pass {setting}={proposed} and copy with .to(device, non_blocking=True): the copy then "
+        "overlaps the step."
+    ),
+    Advice.KEEP_LOADER: "Leave the loader as it is: these waits cost nothing.",
+    Advice.PROFILE_STEP: (
+        "Look at the training step: many small kernels (larger batches, torch.compile and CUDA "
+        "graphs help), .item() and print in each step, CPU work between steps. torch.profiler and "
+        "Nsight Systems show which."
+    ),
+}
+SHORT_CHANGES: dict[Enum, str] = {
+    Advice.RAISE: "raise {setting} from {present} to {proposed}",
+    Advice.LOWER: "lower {setting} from {present} to {proposed}",
+    Advice.LOWER_WORKERS: "lower {setting} from {present}",
+    Advice.ADD_WORKERS_OR_THREADS: "try more workers or threads",
+    Advice.LOAD_IN_BACKGROUND: "load in the background",
+    Advice.RECEIVING_LIMITS: "fewer and larger tensors, fewer bytes",
+    Advice.CHEAPER_OR_CPUS: "make the loader {required:speedup} faster",
+    Advice.CHEAPER_ON_DEVICE: "cheaper transforms, or more CPUs",
+    Advice.LIGHTER_LOADING: "cheaper transforms, less copying",
+    Advice.MEASURE_QUIET: "measure again on a quiet machine",
+    Advice.RAISE_PREFETCH_DEPTH: "raise {setting} to keep {proposed} ready",
+    Advice.PREFETCH_MORE: "prefetch more batches",
+    Advice.CUT_BYTES: "fewer bytes, or tensors for arrays",
+    Advice.FEWER_TENSORS: "fewer and larger tensors",
+    Advice.ALTERNATE: "measure with mode='alternate'",
+    Advice.FIND_SLOW_BATCHES: "find what makes a few batches slow",
+    Advice.FIND_PERIOD: "find what happens every {period:,} batches",
+    Advice.FIND_SLOW_WORKER: "find what slows one of the workers",
+    Advice.FIND_SLOW_STEPS: "find what slows a few steps",
+    Advice.FIND_LOADER_GROWTH: "find what grows in the loader",
+    Advice.FIND_STEP_GROWTH: "find what grows in the step",
+    Advice.FIND_SLOWDOWN: "measure again on a quiet machine",
+    Advice.WARM_UP_CACHE: "run an epoch before measuring",
+    Advice.CHEAPER_FIRST_BATCH: "longer epochs, or smaller batches",
+    Advice.CHEAPER_EPOCH_START: "longer epochs, or a cheaper start",
+    Advice.TRY_PERSISTENT_WORKERS: "try {setting}={proposed}",
+    Advice.FIND_EPOCH_START: "longer epochs, or a cheaper start",
+    Advice.FASTER_START: "save file lists and indexes to disk",
+    Advice.DROP_KEPT_TENSORS: "find what keeps losses or batches",
+    Advice.AVOID_COPY_ON_WRITE: "keep dataset lists in arrays",
+    Advice.BOUND_WORKER_CACHES: "find what the dataset keeps",
+    Advice.PIN_MEMORY: "set {setting}={proposed}",
+    Advice.KEEP_LOADER: "nothing: hidden by GPU work",
+    Advice.PROFILE_STEP: "profile the step, not the loader",
+}
+"""What to change, in a few words; codes that only explain a change have none."""
+UNKNOWNS: dict[Enum, str] = {
+    Unknown.NO_IDEAL: "ideal loading was not measured: use mode='alternate'",
+    Unknown.NOT_REPLAYED: "no batches were replayed",
+    Unknown.LOADED_NOTHING: "this run replayed kept batches and loaded nothing",
+    Unknown.LOADER_ALONE_NOT_TIMED: "the loader alone was not timed, as mode='alternate' may do",
+    Unknown.LOSS_UNKNOWN: "the time lost to data loading was not measured: see the verdict",
+    Unknown.NO_STEADY_BATCH: "no steady-state batches",
+    Unknown.TOO_FEW_BATCHES: "{batches:,} steady-state batches, of {needed:,} needed",
+    Unknown.BATCHES_LEFT_OUT: "the log keeps one batch in {every:,}",
+    Unknown.PREFETCH_UNKNOWN: "the loader's prefetch depth is not known",
+    Unknown.WORKERS_UNKNOWN: "the loader's number of workers is not known",
+    Unknown.CPUS_UNKNOWN: "the number of usable CPUs is not known",
+    Unknown.CPU_TIME_NOT_READ: "the machine's CPU time was not read during measured batches",
+    Unknown.NO_EPOCH_START: "no epoch shows what its first batch costs",
+    Unknown.ONE_EPOCH: "there was no second epoch",
+    Unknown.EPOCH_LENGTH_UNKNOWN: "the length of an epoch, or its iteration time, is not known",
+    Unknown.MEMORY_TREND_UNKNOWN: "no trend of memory was measured: see the system metrics",
+    Unknown.NO_CUDA: "no CUDA device was in use",
+    Unknown.PINNING_UNKNOWN: "whether the loader pins its batches is not known",
+    Unknown.GPU_NOT_READ: "no GPU was read during ideal loading",
+}
+
+
+def describe(finding: Finding | Check) -> str:
+    """What a finding says is wrong and what it advises, in sentences.
+
+    Of a check it is the question, and behind it why that could not be told where it could not.
+    """
+    if isinstance(finding, Finding):
+        return f"{finding_sentence(finding)} {finding_advice(finding)}"
+    question, reason = QUESTIONS[finding.rule], why_not_checked(finding)
+    return f"{question} Not measured: {reason}." if reason else question
+
+
+def finding_sentence(finding: Finding) -> str:
+    """What is wrong."""
+    told = _filled(PROBLEMS, finding.problem)
+    return f"{told} {_filled(CAVEATS, finding.caveat)}" if finding.caveat else told
+
+
+def finding_advice(finding: Finding) -> str:
+    """What to change."""
+    return " ".join(_advised(change) for change in finding.changes)
+
+
+def finding_source(finding: Finding) -> str:
+    """Where the rule is from."""
+    return SOURCES[finding.rule]
+
+
+def change_in_short(finding: Finding) -> str:
+    """What to change, in a few words; `finding_advice` says more."""
+    change = next(change for change in finding.changes if change.code in SHORT_CHANGES)
+    return filled(SHORT_CHANGES[change.code], {**finding.problem.values, **change.values})
+
+
+def why_not_checked(check: Check) -> str:
+    """Why a rule could not tell, as a clause; "" where it could."""
+    return "" if check.reason is None else _filled(UNKNOWNS, check.reason)
+
+
+def _advised(change: Remark) -> str:
+    told = _filled(ADVICE, change)
+    others = change.values.get("others_cpus")
+    return told if others is None else f"{told} Other programs use {cpus(float(others))}."
+
+
+def _filled(templates: dict[Enum, str], remark: Remark) -> str:
+    return filled(templates[remark.code], remark.values)

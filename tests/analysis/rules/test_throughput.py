@@ -1,0 +1,248 @@
+"""Loaders that are too slow, too shallow, or load nothing ahead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval.analysis.rules.case import Case
+from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
+from loadeval.runlog.model import LoaderInfo
+from tests.analysis.rules.conftest import NOTHING, advised, finding, numbers, outcome
+
+if TYPE_CHECKING:
+    from loadeval.runlog.model import Run
+    from tests.analysis.rules.conftest import MakeRun
+
+TORCH = "torch.utils.data.DataLoader"
+NO_WORKERS = LoaderInfo(TORCH, workers=0)
+
+
+def test_a_loader_that_is_too_slow_alone(alternating: MakeRun) -> None:
+    """How many times faster it must be, and what is lost."""
+    found = finding(Rule.CAPACITY, alternating(wait=50, real=50, ideal=50, alone=100))
+    assert found.problem.values == {"required": pytest.approx(2)}
+    assert found.severity == "high"
+    assert found.cost_share == pytest.approx(0.5)
+    assert [(fact.name, fact.value, fact.unit) for fact in found.evidence] == [
+        ("time lost", pytest.approx(0.5), "share"),
+        ("of it in waiting", pytest.approx(0.5), "share"),
+        ("real iteration", 100e6, "ns"),
+        ("ideal iteration", 50e6, "ns"),
+        ("loader alone", 100e6, "ns"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("rules", "times"),
+    [
+        ([Rule.CAPACITY], {"wait": 50, "alone": 50}),  # just fast enough alone
+        ([Rule.CAPACITY, Rule.SHALLOW_QUEUE], {"wait": 2, "alone": 80}),  # under 5% of the time
+        ([Rule.CAPACITY, Rule.SHALLOW_QUEUE], {"wait": 4, "noise": 20, "alone": 80}),  # maybe 0
+        ([Rule.SHALLOW_QUEUE], {"real": 80, "alone": 40}),  # lost in steps, and not in waiting
+        ([Rule.WAITING], {"wait": 50, "alone": 100}),  # its cause was measured
+        ([Rule.ZERO_WORKERS], {"wait": 1, "workers": 0}),
+        ([Rule.CAPACITY, Rule.SHALLOW_QUEUE], {"wait": 50, "alone": 50, "workers": 0}),
+    ],
+)
+def test_no_loss_that_matters(
+    alternating: MakeRun, rules: list[Rule], times: dict[str, float]
+) -> None:
+    """Or one of another cause."""
+    assert {outcome(rule, alternating(**times)) for rule in rules} == {NOTHING}
+
+
+@pytest.mark.parametrize("rule", [Rule.CAPACITY, Rule.SHALLOW_QUEUE, Rule.PER_BATCH_COST])
+def test_what_was_not_timed_alone(alternating: MakeRun, make_run: MakeRun, rule: Rule) -> None:
+    """Neither capacity nor queue can be told then, nor from a log by itself."""
+    assert outcome(rule, alternating(wait=50)) is Unknown.LOADER_ALONE_NOT_TIMED
+    assert outcome(rule, make_run([50] * 40)) is Unknown.NO_IDEAL
+
+
+def test_a_queue_that_runs_empty(alternating: MakeRun) -> None:
+    """A loader that is fast enough alone makes training wait: a deeper prefetch is advised."""
+    found = finding(
+        Rule.SHALLOW_QUEUE, alternating(wait=12.5, alone=40, prefetch_depth=4, uneven=True)
+    )
+    assert numbers(found) == {
+        Advice.RAISE: {"setting": "prefetch_factor", "present": 2, "proposed": 4},
+        Advice.HIDES_STALL: {"hidden_ns": 200e6, "longest_wait_ns": 50e6},
+    }
+    assert found.problem.values["required"] == pytest.approx(0.8)
+    assert found.severity == "high"
+    assert found.cost_share == pytest.approx(0.2)
+    assert found.evidence[-1].name == "prefetch depth"
+    assert [place.batch % 4 for place in found.places] == [3] * 20
+
+
+def test_stalls_that_no_deeper_queue_hides(alternating: MakeRun) -> None:
+    """Where as many batches more last for less than a stall."""
+    run = alternating(wait=40, alone=40, prefetch_depth=2, uneven=True)
+    assert numbers(finding(Rule.SHALLOW_QUEUE, run))[Advice.HIDES_PART_OF_STALL] == {
+        "hidden_ns": 100e6,
+        "longest_wait_ns": 160e6,
+    }
+
+
+@pytest.mark.parametrize(
+    ("facts", "code", "setting"),
+    [
+        ({"workers": None}, Advice.RAISE, "prefetch_factor"),
+        ({"backend": "nvidia.dali.x"}, Advice.RAISE_PREFETCH_DEPTH, "prefetch_queue_depth"),
+        ({"backend": "my.loader"}, Advice.PREFETCH_MORE, None),
+    ],
+)
+def test_the_setting_has_its_loaders_name(
+    alternating: MakeRun, facts: dict[str, Any], code: Advice, setting: str | None
+) -> None:
+    """Where it is known; twice as many batches are to be ready."""
+    run = alternating(wait=12.5, alone=40, uneven=True, prefetch_depth=2, **facts)
+    deeper, _ = finding(Rule.SHALLOW_QUEUE, run).changes
+    expected = {"setting": setting, "present": 2, "proposed": 4} if setting else {}
+    assert (deeper.code, deeper.values) == (code, expected)
+
+
+def test_a_loader_of_which_no_queue_is_known(alternating: MakeRun) -> None:
+    """It is not told that its queue runs empty."""
+    run = alternating(wait=12.5, alone=40, uneven=True)
+    assert outcome(Rule.SHALLOW_QUEUE, run) is Unknown.PREFETCH_UNKNOWN
+
+
+def test_every_batch_waits_about_as_long(alternating: MakeRun) -> None:
+    """That is a cost of each, and no deeper queue is advised."""
+    run = alternating(wait=12.5, alone=40, prefetch_depth=4)
+    found = finding(Rule.PER_BATCH_COST, run)
+    assert found.problem.values == {"p50_wait_ns": 12.5e6}
+    assert [fact.name for fact in found.evidence] == [
+        "waiting",
+        "of it in stalls",
+        "wait, p50",
+        "wait, p95",
+    ]
+    assert outcome(Rule.SHALLOW_QUEUE, run) == NOTHING
+    uneven = alternating(wait=12.5, alone=40, uneven=True)
+    assert outcome(Rule.PER_BATCH_COST, uneven) == NOTHING
+
+
+def test_a_stall_in_one_batch_of_25(stalling: Run) -> None:
+    """The 95th percentile does not see it, and it holds most of the waiting."""
+    assert outcome(Rule.PER_BATCH_COST, stalling) == NOTHING
+    assert finding(Rule.SHALLOW_QUEUE, stalling).evidence[1].value > 0.7
+
+
+@pytest.mark.parametrize(("alone", "confidence"), [(10, "possible"), (40, "likely")])
+def test_waits_longer_than_making_a_batch(
+    alternating: MakeRun, alone: float, confidence: str
+) -> None:
+    """An empty queue does not make them by itself: it is only possible."""
+    run = alternating(wait=12.5, alone=alone, prefetch_depth=4, uneven=True)
+    assert finding(Rule.SHALLOW_QUEUE, run).confidence == confidence
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "pinned", "codes"),
+    [
+        (1000, None, [Advice.FEWER_TENSORS, Advice.MAYBE_PINNING]),
+        (1000, True, [Advice.FEWER_TENSORS, Advice.MAYBE_PINNING]),
+        (1000, False, [Advice.FEWER_TENSORS]),  # it does not wait for pinning
+        (2_400_000, False, [Advice.FEWER_TENSORS]),
+        (2_500_000, None, [Advice.CUT_BYTES]),
+    ],
+)
+def test_the_size_of_a_batch(
+    alternating: MakeRun, nbytes: int, pinned: bool | None, codes: list[Advice]
+) -> None:
+    """Fewer bytes are advised where the slowest way of copying takes half of the wait for them."""
+    run = alternating(wait=12.5, alone=40, prefetch_depth=4, pinned=pinned)
+    run.steps.nbytes[:] = nbytes
+    found = finding(Rule.PER_BATCH_COST, run)
+    assert found.evidence[-1].value == nbytes
+    assert advised(found) == codes
+    assert found.confidence == ("likely" if codes == [Advice.CUT_BYTES] else "possible")
+
+
+def test_a_generator_loads_synchronously(alternating: MakeRun) -> None:
+    """Training waits for about as long as it takes alone: it is to load in the background."""
+    run = alternating(wait=40, alone=42, workers=None)
+    assert advised(finding(Rule.ZERO_WORKERS, run)) == [Advice.LOAD_IN_BACKGROUND]
+    assert outcome(Rule.CAPACITY, run) == outcome(Rule.PER_BATCH_COST, run) == NOTHING
+    assert outcome(Rule.ZERO_WORKERS, alternating(wait=20, alone=42, workers=None)) == NOTHING
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [
+        Rule.CAPACITY,
+        Rule.ZERO_WORKERS,
+        Rule.SHALLOW_QUEUE,
+        Rule.PER_BATCH_COST,
+        Rule.CONTENTION,
+        Rule.WAITING,
+    ],
+)
+def test_a_run_too_short_is_no_all_clear(short_alternating: Run, rule: Rule) -> None:
+    """What is lost was not measured, and so nothing is told of why."""
+    expected = Unknown.WORKERS_UNKNOWN if rule is Rule.ZERO_WORKERS else Unknown.LOSS_UNKNOWN
+    assert outcome(rule, short_alternating) is expected
+    header = replace(short_alternating.header, loader=NO_WORKERS)
+    known = replace(short_alternating, header=header)
+    assert outcome(Rule.ZERO_WORKERS, known) is Unknown.LOSS_UNKNOWN
+
+
+def test_a_loader_without_workers(make_run: MakeRun) -> None:
+    """All that training waits is the loader's own work."""
+    run = make_run([250] * 40, 100, loader=NO_WORKERS, environment={"cpus_usable": 8})
+    found = finding(Rule.ZERO_WORKERS, run)
+    assert found.cost_share == pytest.approx(250 / 350)
+    assert found.confidence == "likely"
+    assert outcome(Rule.WAITING, run) == NOTHING
+    little = make_run([4] * 40, 96, loader=NO_WORKERS)
+    assert outcome(Rule.ZERO_WORKERS, little) == NOTHING
+
+
+def test_a_loader_without_workers_in_both_arms(alternating: MakeRun) -> None:
+    """What is lost is measured."""
+    found = finding(Rule.ZERO_WORKERS, alternating(wait=50, alone=50, workers=0))
+    assert found.cost_share == pytest.approx(0.5)
+    assert found.confidence == "measured"
+
+
+@pytest.mark.parametrize(
+    ("workers", "batches", "reason"),
+    [(None, 40, Unknown.WORKERS_UNKNOWN), (0, 0, Unknown.NO_STEADY_BATCH)],
+)
+def test_whether_there_are_workers_is_not_known(
+    make_run: MakeRun, workers: int | None, batches: int, reason: Unknown
+) -> None:
+    """Nor what they cost, where no batch was measured."""
+    run = make_run([9] * batches, loader=LoaderInfo(TORCH, workers=workers))
+    assert outcome(Rule.ZERO_WORKERS, run) is reason
+
+
+def test_a_log_by_itself(make_run: MakeRun) -> None:
+    """A loader without known workers is not taken for one that loads synchronously."""
+    case = Case.of(make_run([50] * 40, loader=LoaderInfo("loader")))
+    assert not case.loads_synchronously
+    assert case.times == ()
+
+
+def test_a_log_in_which_training_waits(make_run: MakeRun) -> None:
+    """The share is told, which is not what ideal loading gains."""
+    found = finding(Rule.WAITING, make_run([5] * 40, 95))
+    assert found.problem.code is Problem.WAIT_UNEXPLAINED
+    assert found.problem.values == {"wait_share": 0.05}
+    assert advised(found) == [Advice.ALTERNATE]
+    assert outcome(Rule.WAITING, make_run([4] * 40, 95)) == NOTHING
+    assert outcome(Rule.WAITING, make_run([], 95)) is Unknown.NO_STEADY_BATCH
+
+
+def test_two_runs_of_which_one_loses(make_run: MakeRun) -> None:
+    """The loss is measured then, and its cause is not."""
+    real, ideal = make_run([50] * 40, 50), make_run([0] * 40, 50, mode="replay")
+    found = finding(Rule.WAITING, real, ideal)
+    assert found.problem.code is Problem.LOSS_UNEXPLAINED
+    assert found.problem.values == pytest.approx({"lost_share": 0.5, "wait_share": 0.5})
+    assert (found.confidence, found.severity) == ("measured", "high")
+    assert outcome(Rule.WAITING, make_run([0] * 40, 50), ideal) == NOTHING
