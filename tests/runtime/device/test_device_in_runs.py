@@ -16,7 +16,7 @@ from loadeval.testing import FakeClock, ScriptedLoader
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from tests.measure.device.conftest import Device
+    from tests.runtime.device.conftest import Device
 
 
 def evaluator_of(waits_ns: list[int], clock: FakeClock, **options: Any) -> LoaderEvaluator:

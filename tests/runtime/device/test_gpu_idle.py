@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadeval.runlog.model import GpuIdle
-    from tests.measure.device.conftest import Device
+    from tests.runtime.device.conftest import Device
 
 
 def gpu_idle_on(device: Device, epoch: int = 0) -> GpuIdleTimer:

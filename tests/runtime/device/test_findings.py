@@ -11,7 +11,7 @@ from loadeval import LoaderEvaluator, diagnose
 
 if TYPE_CHECKING:
     from loadeval.testing import FakeClock
-    from tests.measure.device.conftest import Device
+    from tests.runtime.device.conftest import Device
 
 
 class Timed(Dataset[torch.Tensor]):
