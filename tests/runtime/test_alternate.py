@@ -6,19 +6,21 @@ import gc
 import subprocess
 import sys
 import weakref
-from collections import Counter as Aggregate
-from dataclasses import replace
-from importlib.metadata import EntryPoint
+from collections import Counter
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
+from loadeval import LoaderEvaluator
 from loadeval.runlog.model import ARMS, UNKNOWN
-from loadeval.runtime import alternate, measurement, registry
-from loadeval.runtime.alternate import planned_blocks
-from loadeval.testing import FakeClock, ScriptedLoader
+from loadeval.runtime import alternate, measurement
+from loadeval.runtime.alternate import SHORTEST_WARMUP, SMALLEST_BLOCK, block_for, planned_blocks
+from loadeval.testing import FakeClock
+from tests.scripted import SerialLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -28,29 +30,14 @@ if TYPE_CHECKING:
 LOAD_NS, STEP_NS = 15, 10
 
 
-class Prefetching(ScriptedLoader):
-    """A loader that may have had some batches ready; without workers, so nobody naps for them."""
-
-    prefetched = 0
-
-
-class PrefetchingAdapter(IterableAdapter):
-    def describe(self, loader: Any) -> LoaderInfo:
-        return replace(super().describe(loader), workers=0, prefetch_depth=loader.prefetched)
-
-
-@pytest.fixture(autouse=True)
-def _adapter(monkeypatch: pytest.MonkeyPatch) -> None:
-    point = EntryPoint(__name__, f"{__name__}:PrefetchingAdapter", registry.GROUP)
-    monkeypatch.setattr(EntryPoint, "load", lambda _: PrefetchingAdapter)
-    monkeypatch.setattr(registry, "registered", lambda: {__name__: point})
+pytestmark = pytest.mark.usefixtures("serial")
 
 
 def alternating(
     length: int, prefetched: int = 0, **options: Any
-) -> tuple[LoaderEvaluator, ScriptedLoader, FakeClock]:
+) -> tuple[LoaderEvaluator, SerialLoader, FakeClock]:
     clock = FakeClock(1000)
-    loader = Prefetching(range(length), [LOAD_NS] * length, clock)
+    loader = SerialLoader(range(length), [LOAD_NS] * length, clock)
     loader.prefetched = prefetched
     return LoaderEvaluator(loader, mode="alternate", clock=clock, **options), loader, clock
 
@@ -64,21 +51,17 @@ def train(evaluator: LoaderEvaluator, clock: FakeClock, epochs: int = 1) -> list
     return served
 
 
+def rows(run: Run) -> Counter[tuple[int, int]]:
+    """How many batches each arm of each pair has."""
+    return Counter(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
+
+
 def counted(run: Run, arm: str) -> Any:
     steps: Steps = run.steps
     return (steps.pair != UNKNOWN) & (steps.arm == ARMS.index(arm))
 
 
-def test_every_batch_is_served_once_in_order() -> None:
-    """Without a queue to empty, an epoch is the loader's, batch for batch."""
-    evaluator, loader, clock = alternating(100)
-    assert train(evaluator, clock) == list(range(100))
-    assert train(evaluator, clock) == list(range(100))
-    assert loader.asked == 200
-
-
 def test_real_blocks_wait_and_ideal_blocks_do_not() -> None:
-    """Counted real batches wait for the loader, counted ideal ones not at all."""
     evaluator, _, clock = alternating(300)
     train(evaluator, clock)
     run = evaluator.recorded()
@@ -111,9 +94,9 @@ def test_a_window_is_the_sum_of_its_batches() -> None:
     run = evaluator.recorded()
     steps = run.steps
     for window in run.windows:
-        rows = (steps.pair == window.pair) & (steps.arm == ARMS.index(window.arm))
-        assert (steps.wait_ns[rows] + steps.step_ns[rows]).sum() == window.elapsed_ns
-        assert steps.step_ns[rows].tolist() == [STEP_NS] * 7 + [STEP_NS + fence_ns]
+        of_block = (steps.pair == window.pair) & (steps.arm == ARMS.index(window.arm))
+        assert (steps.wait_ns[of_block] + steps.step_ns[of_block]).sum() == window.elapsed_ns
+        assert steps.step_ns[of_block].tolist() == [STEP_NS] * 7 + [STEP_NS + fence_ns]
 
 
 def test_the_prefetch_times_the_loader_alone() -> None:
@@ -144,13 +127,11 @@ def test_short_epochs_carry_blocks_over() -> None:
     evaluator, _, clock = alternating(5)
     assert train(evaluator, clock, epochs=40) == list(range(5)) * 40
     run = evaluator.recorded()
-    rows = Aggregate(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
-    assert rows[0, 0] == rows[0, 1] == rows[1, 0] == rows[1, 1] == 8
+    assert [rows(run)[pair, arm] for pair in (0, 1) for arm in (0, 1)] == [8] * 4
     assert {window.epoch for window in run.windows if window.pair == 0} > {0, 1}
 
 
 def test_after_the_last_pair_the_loader_is_served_unmeasured() -> None:
-    """What is left of the epoch, and later epochs, are served by the loader itself."""
     evaluator, _, clock = alternating(100, pairs=1)
     assert train(evaluator, clock) == list(range(100))
     assert iter(evaluator).__name__ == "__iter__"  # type: ignore[attr-defined]
@@ -178,24 +159,20 @@ def test_a_precise_run_stops_by_itself() -> None:
     assert len(noisy.recorded().steps) == 400
 
 
-def test_distributed_training_is_not_stopped_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where several processes train together precision= is off, and the log says so."""
-    monkeypatch.setenv("WORLD_SIZE", "2")
-    evaluator, _, clock = alternating(400, precision=0.05)
-    train(evaluator, clock)
-    run = evaluator.recorded()
-    assert len(run.steps) == 400
-    assert "every rank" in run.events[0].message
-
-
-def test_a_framework_may_join_the_ranks_after_wrapping(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whether there are several ranks is asked when an epoch begins, not when it is wrapped."""
+@pytest.mark.parametrize("joined", ["before wrapping", "after wrapping"])
+def test_distributed_training_is_not_stopped_early(
+    monkeypatch: pytest.MonkeyPatch, joined: str
+) -> None:
+    """Where several ranks train together precision= is off, and the log says so, once."""
+    if joined == "before wrapping":
+        monkeypatch.setenv("WORLD_SIZE", "2")
     evaluator, _, clock = alternating(400, precision=0.05)
     monkeypatch.setenv("WORLD_SIZE", "2")
     train(evaluator, clock)
     assert len(evaluator.recorded().steps) == 400
     train(evaluator, clock)
-    assert len(evaluator.recorded().events) == 1
+    (event,) = evaluator.recorded().events
+    assert "every rank" in event.message
 
 
 def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -233,10 +210,10 @@ def test_a_real_block_begins_with_an_empty_queue() -> None:
 def test_the_loaders_error_comes_after_the_batches_before_it(
     fails_at: int, prefetched: int
 ) -> None:
-    """A loader that fails while batches are prefetched ahead fails where it would have by itself."""
+    """Batches that were prefetched are served before the error is raised."""
     clock = FakeClock()
     batches: list[Any] = [*range(fails_at), OSError("disk gone")]
-    loader = Prefetching(batches, [LOAD_NS] * len(batches), clock)
+    loader = SerialLoader(batches, [LOAD_NS] * len(batches), clock)
     loader.prefetched = prefetched
     evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
     served: list[int] = []
@@ -252,13 +229,15 @@ def test_the_loaders_error_comes_after_the_batches_before_it(
     assert evaluator.recorded().ends[0].cause == "failed"
 
 
-@pytest.mark.parametrize("length", range(0, 45, 2))
+@pytest.mark.parametrize("length", [*range(0, 45, 2), 99])
 @pytest.mark.parametrize("prefetched", [0, 4])
 def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
-    """Wherever an epoch ends, in a prefetch or in a block, each of its batches is served once."""
-    evaluator, _, clock = alternating(length + 1, prefetched)
+    """Each batch is served once wherever an epoch ends, in order if there is no queue to empty."""
+    evaluator, loader, clock = alternating(length + 1, prefetched)
     for _ in range(3):
-        assert sorted(train(evaluator, clock)) == list(range(length + 1))
+        served = train(evaluator, clock)
+        assert (sorted(served) if prefetched else served) == list(range(length + 1))
+    assert loader.asked == 3 * (length + 1)
     assert {end.cause for end in evaluator.recorded().ends} == {"exhausted"}
 
 
@@ -272,24 +251,21 @@ def test_an_epoch_can_be_broken_off_anywhere() -> None:
                 break
     run = evaluator.recorded()
     assert {end.cause for end in run.ends} == {"broken off"}
-    rows = Aggregate(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
-    assert rows[0, 0] == rows[0, 1] == 8
+    assert rows(run)[0, 0] == rows(run)[0, 1] == 8
 
 
 def test_a_prefetch_stays_within_the_caches_bound() -> None:
     """Blocks are served in smaller parts when a whole one does not fit into memory."""
     clock = FakeClock()
-    loader = Prefetching([bytes(100)] * 200, [LOAD_NS] * 200, clock)
+    loader = SerialLoader([bytes(100)] * 200, [LOAD_NS] * 200, clock)
     evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=350)
     assert len(train(evaluator, clock)) == 200
     run = evaluator.recorded()
     assert {prefetch.batches for prefetch in run.prefetches} <= {1, 2, 3}
-    rows = Aggregate(zip(run.steps.pair.tolist(), run.steps.arm.tolist(), strict=True))
-    assert rows[0, 0] == rows[0, 1] == 8
+    assert rows(run)[0, 0] == rows(run)[0, 1] == 8
 
 
 def test_prefetched_batches_are_in_memory_of_their_own() -> None:
-    """A loader that reuses its buffer is served with the values that each batch had."""
     buffer = np.zeros(2)
 
     def reusing() -> Iterator[Any]:
@@ -349,14 +325,9 @@ def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
     gone = []
 
     class Batches:
-        """Iterated in the background, so to speak."""
-
-        prefetched = 4
-
         def __iter__(self) -> Iterator[int]:
-            epoch = iter(range(100))
             try:
-                yield from epoch
+                yield from range(100)
             finally:
                 gone.append(True)
 
@@ -376,7 +347,7 @@ def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
 def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None:
     """However long the loader takes to find that it has no more, as to stop its workers."""
 
-    class Ending(Prefetching):
+    class Ending(SerialLoader):
         def __iter__(self) -> Iterator[Any]:
             yield from super().__iter__()
             self.clock.advance(500)
@@ -388,14 +359,13 @@ def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None
     train(evaluator, clock, epochs=6)
     run = evaluator.recorded()
     assert set(run.steps.step_ns.tolist()) == {STEP_NS}
-    summed: Aggregate[tuple[int, int]] = Aggregate()
-    for pair, arm, iteration_ns in zip(
-        run.steps.pair, run.steps.arm, run.steps.wait_ns + run.steps.step_ns, strict=True
-    ):
-        summed[int(pair), int(arm)] += int(iteration_ns)
-    for window in run.windows:
-        summed[window.pair, ARMS.index(window.arm)] -= window.elapsed_ns
-    assert {pair: left for (pair, _), left in summed.items() if left and pair != UNKNOWN} == {}
+    steps = run.steps
+    for pair, arm in rows(run):
+        windows = [one for one in run.windows if (one.pair, ARMS.index(one.arm)) == (pair, arm)]
+        of_block = (steps.pair == pair) & (steps.arm == arm)
+        if pair != UNKNOWN:
+            found_ns = (steps.wait_ns + steps.step_ns)[of_block].sum()
+            assert found_ns == sum(one.elapsed_ns for one in windows)
 
 
 @pytest.mark.parametrize(
@@ -410,3 +380,49 @@ def test_what_it_changes_of_a_training_is_said_once(
     (record,) = caplog.records
     assert said in record.message
     assert "mode='log'" in record.message
+
+
+SEEDS = st.integers()
+SIZES = st.integers(0, 200)
+
+
+@given(SEEDS, st.integers(0, 40), SIZES, SIZES)
+def test_every_pair_has_both_arms(seed: int, pairs: int, depth: int, block: int) -> None:
+    """One after the other, with as many counted batches, and pairs in their order."""
+    found = list(planned_blocks(seed, pairs, depth, block))
+    assert [one.pair for one in found] == [number for number in range(pairs) for _ in range(2)]
+    for first, second in zip(found[::2], found[1::2], strict=True):
+        assert {first.arm, second.arm} == {"real", "ideal"}
+    assert {one.counted for one in found} <= {block}
+
+
+@given(SEEDS, SIZES)
+def test_what_the_loader_prefetched_is_warm_up(seed: int, depth: int) -> None:
+    """More than its queue holds in the real arm; in either what a step takes to find its pace."""
+    warmup = {one.arm: one.warmup for one in planned_blocks(seed, 1, depth, 8)}
+    assert warmup["ideal"] == SHORTEST_WARMUP <= warmup["real"]
+    assert warmup["real"] > depth
+
+
+@given(SEEDS, st.integers(1, 40), SIZES, SIZES)
+def test_the_order_depends_on_the_seed_alone(seed: int, pairs: int, depth: int, block: int) -> None:
+    """Not on how many pairs there are to be, nor on the loader, nor on a draw elsewhere."""
+    found = [one.arm for one in planned_blocks(seed, pairs, depth, block)]
+    assert found == [one.arm for one in islice(planned_blocks(seed, None, 0, 8), 2 * pairs)]
+
+
+@given(SEEDS)
+def test_either_arm_is_first_about_as_often(seed: int) -> None:
+    """In 400 pairs between 140 and 260 times, six standard deviations; other seeds differ."""
+    orders = [
+        [one.arm for one in planned_blocks(number, 400, 0, 8)][::2] for number in (seed, seed + 1)
+    ]
+    assert 140 <= orders[0].count("real") <= 260
+    assert orders[0] != orders[1]
+
+
+@given(SIZES)
+def test_a_block_goes_well_beyond_the_queue(depth: int) -> None:
+    """And is never of a few batches."""
+    assert block_for(depth) > 2 * depth
+    assert block_for(depth) >= SMALLEST_BLOCK
