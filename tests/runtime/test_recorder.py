@@ -133,92 +133,69 @@ def test_a_full_disk_does_not_end_the_training_run(tmp_path: Path) -> None:
     assert len(evaluator.recorded().steps) == 20
 
 
-def test_a_forked_child_stays_out_of_its_parents_log(tmp_path: Path) -> None:
-    """A child that inherits an evaluator measures in memory, and leaves the log alone."""
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_forked_child_stays_out_of_its_parents_log(tmp_path: Path, every: int) -> None:
+    """It counts its own batches alone, in memory, and its exit leaves the log open."""
     path = tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(range(4), log_file=path)
-    list(evaluator)
-    child = get_context("fork").Process(target=_serve_in_child, args=(evaluator,))
-    child.start()
-    child.join()
-    assert child.exitcode == 0
+    evaluator = LoaderEvaluator(range(6), every=every, log_file=path)
+    epoch = iter(evaluator)
+    next(epoch)
+    for in_child in (lambda: _serve_in_child(evaluator, every), evaluator.close):
+        child = get_context("fork").Process(target=in_child)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+    assert list(epoch) == [1, 2, 3, 4, 5]
     evaluator.close()
-    assert len(read_run(path).steps) == 4
+    assert (read_run(path).closed, read_run(path).batches) == (True, 6)
 
 
-def _serve_in_child(evaluator: LoaderEvaluator) -> None:
-    assert list(evaluator) == [0, 1, 2, 3]
-    assert len(evaluator.recorded().steps) == 4
+def _serve_in_child(evaluator: LoaderEvaluator, every: int) -> None:
+    assert list(evaluator) == [0, 1, 2, 3, 4, 5]
+    run = evaluator.recorded()
+    assert (run.batches, run.steps.batch.tolist()) == (6, list(range(0, 6, every)))
     evaluator.close()
 
 
-def test_after_a_fork_the_child_begins_anew(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("logged", [True, False])
+def test_in_another_process_a_run_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: bool, every: int
 ) -> None:
-    """Seen from another process id, the log is somebody else's, closing is no concern."""
-    path = tmp_path / "run.jsonl"
-    evaluator = LoaderEvaluator(range(4), log_file=path, metrics_file=tmp_path / "m.json")
+    """The log is somebody else's, and closing is no concern."""
+    path, metrics = tmp_path / "run.jsonl", tmp_path / "m.json"
+    options: dict[str, Any] = {"log_file": path, "metrics_file": metrics} if logged else {}
+    evaluator = LoaderEvaluator(range(4), every=every, **options)
     list(evaluator)
     monkeypatch.setattr(os, "getpid", lambda: -1)
-    evaluator._measurement.close()
+    evaluator.close()
     assert list(evaluator) == [0, 1, 2, 3]
-    assert len(evaluator.recorded().steps) == 4
-    assert len(read_run(path).steps) == 4
-    assert not (tmp_path / "m.json").exists()
-
-
-def test_after_a_fork_a_run_in_memory_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child does not count its parent's batches as its own."""
-    evaluator = LoaderEvaluator(range(4))
-    list(evaluator)
-    monkeypatch.setattr(os, "getpid", lambda: -1)
-    list(evaluator)
-    assert len(evaluator.recorded().steps) == 4
-
-
-def test_a_forked_child_that_serves_nothing_does_not_end_the_log(tmp_path: Path) -> None:
-    """A child's exit leaves its parent's log open."""
-    evaluator = LoaderEvaluator(range(4), log_file=tmp_path / "run.jsonl")
-    child = get_context("fork").Process(target=evaluator.close)
-    child.start()
-    child.join()
-    assert child.exitcode == 0
-    assert list(evaluator) == [0, 1, 2, 3]
-    assert len(evaluator.recorded().steps) == 4
+    assert evaluator.recorded().batches == 4
+    assert not logged or read_run(path).batches == 4
+    assert not metrics.exists()
 
 
 @pytest.mark.slow
-def test_history_in_memory_costs_at_most_40_bytes_a_batch() -> None:
-    """Without a log a million batches take less than 40 MB, also when their sizes vary."""
-    batches = 1_000_000
+@pytest.mark.parametrize(("logged", "most_bytes"), [(False, 40_000_000), (True, 15_000_000)])
+def test_a_million_batches_take_little_memory(
+    tmp_path: Path, logged: bool, most_bytes: int
+) -> None:
+    """At most 40 bytes each, also when their sizes vary; with a log hardly a trace."""
 
-    class Varying:
-        def __iter__(self) -> Iterator[bytes]:
-            sizes = [bytes(n) for n in range(1, 100)]
-            for number in range(batches):
-                yield sizes[number % 99]
+    def varying() -> Iterator[bytes]:
+        sizes = [bytes(n) for n in range(1, 100)]
+        for number in range(1_000_000):
+            yield sizes[number % 99]
 
-    evaluator = LoaderEvaluator(Varying(), samples=len)
+    log_file = tmp_path / "run.jsonl" if logged else None
+    evaluator = LoaderEvaluator(varying, samples=len, log_file=log_file)
     process = psutil.Process(os.getpid())
     gc.collect()
     before = process.memory_info().rss
     for _ in evaluator:
         pass
     gc.collect()
-    assert process.memory_info().rss - before < 40 * batches
-
-
-@pytest.mark.slow
-def test_history_in_a_log_takes_no_memory(tmp_path: Path) -> None:
-    """With a log a million batches leave hardly a trace in memory."""
-    evaluator = LoaderEvaluator(range(1_000_000), log_file=tmp_path / "run.jsonl")
-    process = psutil.Process(os.getpid())
-    gc.collect()
-    before = process.memory_info().rss
-    for _ in evaluator:
-        pass
-    gc.collect()
-    assert process.memory_info().rss - before < 15_000_000
+    assert process.memory_info().rss - before < most_bytes
 
 
 def _on_a_thread_of_ours(evaluator: LoaderEvaluator, work: Callable[[], None]) -> None:
