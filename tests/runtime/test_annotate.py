@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import copy
 import json
+import subprocess
+import sys
 from collections import Counter
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +16,7 @@ import pytest
 import torch
 from torch.profiler import ProfilerActivity, profile, record_function
 
-from loadeval import LoaderEvaluator
+from loadeval import LoaderEvaluator, UsageError
 from loadeval.runlog.model import ARMS
 from loadeval.runtime import annotate
 
@@ -57,21 +60,14 @@ def pairs_of(arm: str, batches: int) -> list[str]:
     return [f"loadeval.wait {arm}", f"loadeval.step {arm}"] * batches + [f"loadeval.wait {arm}"]
 
 
-def test_log_has_a_wait_and_a_step_for_each_batch(trace: Trace) -> None:
-    """In turn, and a last wait for the request that finds the epoch exhausted."""
-    evaluator = LoaderEvaluator(range(4), annotate="torch")
-    for _ in range(2):
-        list(evaluator)
-    trace.stop()
-    assert trace.names() == 2 * pairs_of("real", 4)
-
-
-def test_replay_has_ranges_of_the_ideal_arm(trace: Trace) -> None:
-    """Replayed batches are those of free loading."""
-    evaluator = LoaderEvaluator(range(4), "replay", annotate="torch", epoch_batches=5)
+@pytest.mark.parametrize(("mode", "arm"), [("log", "real"), ("replay", "ideal")])
+def test_each_batch_has_a_wait_and_a_step(trace: Trace, mode: Any, arm: str) -> None:
+    """In turn, and a last wait for the request that finds the epoch exhausted; in a copy too."""
+    evaluator = LoaderEvaluator(range(4), mode, annotate="torch")
     list(evaluator)
+    list(copy.copy(evaluator))
     trace.stop()
-    assert trace.names() == pairs_of("ideal", 5)
+    assert trace.names() == 2 * pairs_of(arm, 4)
     assert [end.cause for end in evaluator.recorded().ends] == ["exhausted"]
 
 
@@ -135,7 +131,7 @@ def test_an_epoch_that_is_broken_off_ends_its_step(trace: Trace, mode: str) -> N
     assert len(steps) == len(evaluator.recorded().steps) == 5
 
 
-def test_an_exception_of_the_training_step_ends_its_range(trace: Trace) -> None:
+def test_an_exception_or_a_dropped_iterator_ends_the_step(trace: Trace) -> None:
     """The exception reaches the user, and nothing is open."""
     evaluator = LoaderEvaluator(range(4), annotate="torch")
 
@@ -146,8 +142,13 @@ def test_an_exception_of_the_training_step_ends_its_range(trace: Trace) -> None:
     with pytest.raises(ZeroDivisionError):
         train()
     assert not annotate._guards
+    epoch: Any = iter(evaluator)
+    next(epoch)
+    assert annotate._guards
+    del epoch
+    assert not annotate._guards
     trace.stop()
-    assert trace.names() == ["loadeval.wait real", "loadeval.step real"]
+    assert trace.names() == pairs_of("real", 1)[:2] * 2
 
 
 def test_an_exception_of_the_loader_ends_the_wait(trace: Trace) -> None:
@@ -164,17 +165,6 @@ def test_an_exception_of_the_loader_ends_the_wait(trace: Trace) -> None:
     assert [end.cause for end in evaluator.recorded().ends] == ["failed"]
     trace.stop()
     assert trace.names() == pairs_of("real", 1)
-
-
-def test_dropping_an_iterator_ends_its_step(trace: Trace) -> None:
-    """Whoever holds the iterator may drop it, anywhere."""
-    epoch: Any = iter(LoaderEvaluator(range(4), annotate="torch"))
-    next(epoch)
-    assert annotate._guards
-    del epoch
-    assert not annotate._guards
-    trace.stop()
-    assert trace.names() == ["loadeval.wait real", "loadeval.step real"]
 
 
 def test_two_epochs_at_once_have_ranges_of_their_own(trace: Trace) -> None:
@@ -202,13 +192,73 @@ def test_a_profiler_that_starts_in_a_step_records_from_the_next_wait_on(tmp_path
         if number == 1:
             trace.profiler.start()
     trace.stop()
-    assert trace.names() == ["loadeval.wait real", "loadeval.step real"] * 2 + [
-        "loadeval.wait real"
-    ]
+    assert trace.names() == pairs_of("real", 2)
 
 
-def test_a_copy_has_ranges_too(trace: Trace) -> None:
-    """What an evaluator was asked for is asked of its copy."""
-    list(copy.copy(LoaderEvaluator([1], annotate="torch")))
-    trace.stop()
-    assert trace.names() == pairs_of("real", 1)
+ITERATIONS = """
+import torch
+from torch.profiler import ProfilerActivity, profile, schedule
+from loadeval import LoaderEvaluator
+
+plan = schedule(wait=0, warmup=0, active=2, repeat=100)
+with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
+    for batch in LoaderEvaluator([torch.zeros(4)] * 300, annotate="torch"):
+        for _ in range(20):
+            (batch + 1).sum()
+        profiler.step()
+"""
+
+
+def test_profilers_may_follow_each_other_within_steps() -> None:
+    """A schedule that stops one and starts the next at once does not crash training."""
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", ITERATIONS], check=False)
+    assert done.returncode == 0
+
+
+def stop_of_the_profiler() -> Any:
+    return torch.autograd.profiler._disable_profiler  # type: ignore[attr-defined]  # private
+
+
+def test_the_profilers_stop_is_put_back() -> None:
+    """It is replaced once, however many evaluators serve, until the last of them is closed."""
+    before = stop_of_the_profiler()
+    evaluators = [LoaderEvaluator([1, 2], annotate="torch") for _ in range(2)]
+    assert stop_of_the_profiler() is before
+    for evaluator in evaluators:
+        list(evaluator)
+    assert isinstance(stop_of_the_profiler(), annotate.EndingRanges)
+    evaluators[0].close()
+    evaluators[0].close()
+    assert isinstance(stop_of_the_profiler(), annotate.EndingRanges)
+    evaluators[1].close()
+    assert stop_of_the_profiler() is before
+
+
+def test_what_another_tool_put_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It calls ours, which calls torch's."""
+    evaluator = LoaderEvaluator([1, 2], annotate="torch")
+    list(evaluator)
+    ours = stop_of_the_profiler()
+    theirs = partial(ours)
+    monkeypatch.setattr(torch.autograd.profiler, "_disable_profiler", theirs)
+    evaluator.close()
+    assert stop_of_the_profiler() is theirs
+
+
+def test_after_close_no_range_is_open() -> None:
+    """Nor is one begun by what is still served."""
+    evaluator = LoaderEvaluator(range(4), annotate="torch")
+    epoch = iter(evaluator)
+    next(epoch)
+    evaluator.close()
+    assert not annotate._guards
+    assert next(epoch) == 1
+    del epoch
+    assert not annotate._guards
+
+
+def test_a_torch_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The error says what to install."""
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UsageError, match=r"needs torch 2\.1 or later.*install it"):
+        LoaderEvaluator([1], annotate="torch")

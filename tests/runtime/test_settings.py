@@ -33,29 +33,26 @@ from loadeval import LoaderEvaluator, UsageError
             "pairs was given in mode 'log', which does not end by it; expected mode='alt",
         ),
         ({"mode": "replay", "batches": 3, "precision": 0.1}, "batches and precision was given in"),
-        ({"every": 0}, "every is 0"),
+        ({"every": 0}, "every is 0; expected a whole number, 1 or more"),
+        ({"every": 2.0}, "every is 2.0"),
+        ({"every": True}, "every is True"),
+        ({"every": None}, "every is None"),
+        ({"every": 2, "mode": "replay"}, "every is 2 in mode 'replay', which needs every batch"),
+        ({"every": 2, "mode": "alternate"}, "every is 2 in mode 'alternate'"),
+        ({"loader": 7}, "'int'"),
+        ({"loader": None}, "expected one loader"),
+        ({"dataloader": [1]}, "expected one loader"),
+        ({"probe_interval_s": 0}, r"probe_interval_s is 0.*; pass probes=\(\) for no"),
+        ({"probe_interval_s": -1}, "probe_interval_s is -1"),
+        ({"probe_interval_s": float("nan")}, "probe_interval_s is nan"),
     ],
     ids=str,
 )
 def test_a_wrong_argument_is_named(options: dict[str, Any], message: str) -> None:
     """The error says which argument, what it was, and what was expected."""
     with pytest.raises(UsageError, match=message) as caught:
-        LoaderEvaluator([1], **options)
+        LoaderEvaluator(**{"loader": [1], **options})
     assert isinstance(caught.value, ValueError)
-
-
-def test_a_loader_is_needed_and_only_one() -> None:
-    """No loader, or one under each name, is an error."""
-    choices: list[dict[str, Any]] = [{}, {"loader": [1], "dataloader": [1]}]
-    for arguments in choices:
-        with pytest.raises(UsageError, match="expected one loader"):
-            LoaderEvaluator(**arguments)
-
-
-def test_what_is_no_loader_is_an_error() -> None:
-    """Something that cannot be iterated is named by its type."""
-    with pytest.raises(UsageError, match="'int'"):
-        LoaderEvaluator(7)
 
 
 def test_warmup_follows_the_prefetch_depth() -> None:
