@@ -49,6 +49,13 @@ def thinned_log(tmp_path: Path) -> Path:
     return logged(tmp_path / "thinned.jsonl", every=2)
 
 
+@pytest.fixture(name="log", params=["real_log", "thinned_log"])
+def _log(request: pytest.FixtureRequest) -> Path:
+    """A log of all batches, and one that keeps one batch in 2."""
+    path: Path = request.getfixturevalue(request.param)
+    return path
+
+
 def logged(path: Path, **options: Any) -> Path:
     clock = FakeClock(1_000)
     batches = [np.zeros((2, 3), dtype=np.uint8) for _ in range(4)]

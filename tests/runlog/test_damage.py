@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -39,13 +40,6 @@ def refusal(path: Path, content: bytes | None = None) -> str:
     with pytest.raises(RunLogError) as caught:
         read_run(path)
     return str(caught.value).removeprefix(f"{path}, ")
-
-
-@pytest.fixture(name="log", params=["real_log", "thinned_log"])
-def _log(request: pytest.FixtureRequest) -> Path:
-    """A log of all batches, and one that keeps one batch in 2."""
-    path: Path = request.getfixturevalue(request.param)
-    return path
 
 
 def test_a_log_cut_anywhere_is_read_or_refused(log: Path, tmp_path: Path) -> None:
@@ -120,93 +114,66 @@ def test_lines_that_are_left_out_are_missed(log: Path, tmp_path: Path) -> None:
         assert read_or_refused(path, without) is (harmless or b'"end"' in line)
 
 
-def test_an_empty_file(tmp_path: Path) -> None:
-    """A file with nothing in it has no header."""
-    said = refusal(tmp_path / "run.jsonl", b"")
-    assert said.startswith("line 1 is missing, where the header of a run log was expected")
-    assert said.endswith("read it with the loadeval that did")
-
-
-def test_a_missing_file(tmp_path: Path) -> None:
-    """A path where nothing is says so, and what to give."""
-    said = refusal(tmp_path / "none.jsonl")
-    assert said == (
-        f"cannot read {tmp_path / 'none.jsonl'}: No such file or directory; expected a file that "
-        "log_file= or save_metrics() wrote; give the path of one"
-    )
-
-
-def test_a_folder(tmp_path: Path) -> None:
-    """A folder is not read."""
-    assert "Is a directory" in refusal(tmp_path)
+NOT_JSON = "line 1 is not JSON in UTF-8, where a line of a run log was expected"
 
 
 @pytest.mark.parametrize(
-    "content",
+    ("content", "said"),
     [
-        b"hello\n",
-        b"\n",
-        b"\x89PNG\r\n\x1a\n\x00",
-        b"\xff\xfe{\x00",
-        b'{"type":"header"',
-        b"[" * 100_000,
-        b'{"type":' + b"[" * 100_000,
-        b'{\n  "name": "other"\n}\n',
-        b"NaN1",
-        b"1" * 5_000,
+        (b"", "line 1 is missing, where the header of a run log was expected"),
+        (b'{"a": 1}', "line 1 has None as 'type'"),
+        (b"[1, 2]\n", "line 1 is not a JSON object"),
+        (b"hello\n", NOT_JSON),
+        (b"\n", NOT_JSON),
+        (b"\x89PNG\r\n\x1a\n\x00", NOT_JSON),
+        (b"\xff\xfe{\x00", NOT_JSON),
+        (b'{"type":"header"', NOT_JSON),
+        (b"[" * 100_000, NOT_JSON),
+        (b'{"type":' + b"[" * 100_000, NOT_JSON),
+        (b'{\n  "name": "other"\n}\n', NOT_JSON),
+        (b"NaN1", NOT_JSON),
+        (b"1" * 5_000, NOT_JSON),
     ],
+    ids=lambda value: str(value[:20]),
 )
-def test_something_else_than_json_lines(tmp_path: Path, content: bytes) -> None:
-    """A file that is no JSON Lines in UTF-8 is told at its first line, with what to give."""
-    said = refusal(tmp_path / "run.jsonl", content)
-    assert said == (
-        "line 1 is not JSON in UTF-8, where a line of a run log was expected; give a file that "
-        "log_file= or save_metrics() wrote, and read it with the loadeval that did"
-    )
+def test_something_else_than_a_log(tmp_path: Path, content: bytes, said: str) -> None:
+    """It is told at its first line, with what to give."""
+    found = refusal(tmp_path / "run.jsonl", content)
+    assert found.startswith(said)
+    assert found.endswith("and read it with the loadeval that did")
 
 
-def test_other_json(tmp_path: Path) -> None:
-    """JSON of another kind is told apart by its type."""
-    assert "line 1 has None as 'type'" in refusal(tmp_path / "a.json", b'{"a": 1}')
-    assert "line 1 is not a JSON object" in refusal(tmp_path / "a.json", b"[1, 2]\n")
-
-
-def with_line(real_log: Path, number: int, line: bytes) -> str:
-    """What is said of the log with `line` before what was its line `number`."""
-    lines = real_log.read_bytes().splitlines(keepends=True)
-    return refusal(real_log, b"".join([*lines[: number - 1], line, *lines[number - 1 :]]))
+def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
+    """One that is not there, and a folder: the error says what to give."""
+    said = refusal(tmp_path / "none.jsonl")
+    assert re.match("cannot read .*none.jsonl: No such file or directory; .*save_metrics", said)
+    assert "Is a directory" in refusal(tmp_path)
 
 
 def test_damage_is_told_with_its_line_and_a_way_out(real_log: Path) -> None:
-    """An error after the first line has its number, and says that what came before is good."""
-    said = with_line(real_log, 3, b"garbage\n")
-    assert said == (
-        "line 3 is not JSON in UTF-8, where a line of a run log was expected; the file is damaged "
-        "there; cut off before this line, it can still be read"
-    )
+    """What came before is good; only the beginning of a line may stand without its end."""
     lines = real_log.read_bytes().splitlines(keepends=True)
+    for content in ([*lines[:2], b"garbage\n", *lines[2:]], [*lines[:2], b"garbage"]):
+        said = refusal(real_log, b"".join(content))
+        assert said.startswith("line 3 is not JSON in UTF-8")
+        assert said.endswith("cut off before this line, it can still be read")
     real_log.write_bytes(b"".join(lines[:2]))
     assert len(read_run(real_log).steps) > 0
-
-
-def test_a_last_line_of_something_else_is_an_error(real_log: Path) -> None:
-    """Only the beginning of a line may stand without its end."""
-    lines = real_log.read_bytes().splitlines(keepends=True)
-    assert refusal(real_log, b"".join(lines[:2]) + b"garbage").startswith("line 3 is not JSON")
 
 
 def test_a_log_has_one_header(real_log: Path) -> None:
     """A second header is an error, and so is another line in the header's place."""
     header, block, *_ = real_log.read_bytes().splitlines(keepends=True)
-    assert with_line(real_log, 2, header).startswith("line 2 is out of order: one header")
+    assert refusal(real_log, header + header).startswith("line 2 is out of order: one header")
     assert refusal(real_log, block + header).startswith("line 1 is out of order: one header")
 
 
 @pytest.mark.parametrize("line", [b'{"type":"event","time_ns":1,"message":""}\n', b"\n", b"{"])
 def test_nothing_follows_the_end_line(real_log: Path, line: bytes) -> None:
     """A whole line, an empty one or part of one after the end line is an error."""
-    number = len(real_log.read_bytes().splitlines()) + 1
-    assert with_line(real_log, number, line).startswith(f"line {number} ")
+    content = real_log.read_bytes()
+    number = len(content.splitlines()) + 1
+    assert refusal(real_log, content + line).startswith(f"line {number} ")
 
 
 def test_the_end_line_counts(real_log: Path) -> None:
@@ -223,18 +190,16 @@ def block(epoch: int, request_ns: list[int], wait_ns: list[int]) -> bytes:
     return json.dumps(fields).encode() + b"\n"
 
 
-def epoch_end(epoch: int, cause: str, request_ns: int | None) -> bytes:
+def epoch_end(epoch: int, cause: str, request_ns: int | None, wait_ns: int | None) -> bytes:
     fields = {"type": "epoch", "epoch": epoch, "cause": cause, "request_ns": request_ns}
-    return json.dumps({**fields, "wait_ns": None, "error": None}).encode() + b"\n"
+    return json.dumps({**fields, "wait_ns": wait_ns, "error": None}).encode() + b"\n"
 
 
 def test_time_does_not_go_back(real_log: Path) -> None:
     """In an epoch no request comes before the delivery before it, nor does the epoch's end."""
     header = real_log.read_bytes().splitlines(keepends=True)[0]
     first = block(7, [0, 20], [10, 10])
-    end = (
-        b'{"type":"epoch","epoch":7,"cause":"exhausted","request_ns":29,"wait_ns":0,"error":null}\n'
-    )
+    end = epoch_end(7, "exhausted", 29, 0)
     for lines in ([block(7, [0, 9], [10, 10])], [first, block(7, [29], [1])], [first, end]):
         said = refusal(real_log, b"".join([header, *lines]))
         assert said.startswith(f"line {len(lines) + 1} goes back in time")
@@ -246,7 +211,7 @@ def test_time_does_not_go_back(real_log: Path) -> None:
 def test_an_epoch_ends_once(real_log: Path) -> None:
     """Neither a block nor another end comes after an epoch's end."""
     header = real_log.read_bytes().splitlines(keepends=True)[0]
-    end = epoch_end(7, "broken off", None)
+    end = epoch_end(7, "broken off", None, None)
     for line in (end, block(7, [50], [1])):
         said = refusal(real_log, header + end + line)
         assert said.startswith("line 3 is of epoch 7, where none was expected after its epoch line")

@@ -13,6 +13,7 @@ from loadeval.runlog.codec import encode
 from loadeval.runlog.reader import Appended, Follower
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
 
@@ -20,13 +21,6 @@ def read(follower: Follower) -> Appended:
     found = follower.read()
     assert found is not None
     return found
-
-
-@pytest.fixture(name="log", params=["real_log", "thinned_log"])
-def _log(request: pytest.FixtureRequest) -> Path:
-    """A log of all batches, and one that keeps one batch in 2."""
-    path: Path = request.getfixturevalue(request.param)
-    return path
 
 
 @pytest.fixture(name="path")
@@ -50,6 +44,8 @@ def test_a_log_that_is_not_there_is_none(path: Path) -> None:
     assert follower.read() is None
     path.write_bytes(b"")
     assert (read(follower).lines, read(follower).anew) == ([], True)
+    path.unlink()
+    assert follower.read() is None
 
 
 def test_each_line_comes_once(log: Path, path: Path) -> None:
@@ -89,39 +85,34 @@ def test_a_long_log_comes_in_parts(log: Path, monkeypatch: pytest.MonkeyPatch) -
     assert [part.anew for part in parts] == [True] + [False] * len(expected)
 
 
-def test_a_log_that_is_cut_off_is_begun_anew(log: Path, path: Path) -> None:
-    """A file that is shorter than what was read of it is another one."""
-    content = log.read_bytes()
-    path.write_bytes(content)
-    follower = Follower(path)
-    read(follower)
-    path.write_bytes(content.split(b"\n", 1)[0] + b"\n")
-    again = read(follower)
-    assert (kinds(again), again.anew) == (["header"], True)
+def in_place(path: Path, content: bytes) -> None:
+    path.write_bytes(content.replace(b'"run_id":"', b'"run_id":"f'))
 
 
-def test_a_log_that_is_replaced_is_begun_anew(log: Path, path: Path) -> None:
-    """Another file under its name is read from its beginning, though it is as long."""
-    content = log.read_bytes()
-    path.write_bytes(content)
-    follower = Follower(path)
-    read(follower)
+def as_another_file(path: Path, content: bytes) -> None:
     other = path.with_suffix(".new")
     other.write_bytes(content)
     other.replace(path)
-    assert read(follower).anew
 
 
-def test_a_log_that_is_written_over_is_begun_anew(log: Path, path: Path) -> None:
-    """Nor does it matter that the same file has grown to its old length, or beyond."""
-    content = log.read_bytes()
+def shorter(path: Path, content: bytes) -> None:
+    path.write_bytes(content.split(b"\n", 1)[0] + b"\n")
+
+
+def after_it_was_gone(path: Path, content: bytes) -> None:
+    path.unlink()
     path.write_bytes(content)
+
+
+@pytest.mark.parametrize("replaced", [in_place, as_another_file, shorter, after_it_was_gone])
+def test_a_log_that_is_replaced_is_begun_anew(
+    log: Path, path: Path, replaced: Callable[[Path, bytes], None]
+) -> None:
+    """Though it has the same length or the same inode; a file that is gone is waited for."""
+    path.write_bytes(log.read_bytes())
     follower = Follower(path)
     read(follower)
-    number = path.stat().st_ino
-    path.write_bytes(content.replace(b'"run_id":"', b'"run_id":"f'))
-    assert path.stat().st_ino == number
-    assert path.stat().st_size > len(content)
+    replaced(path, log.read_bytes())
     again = read(follower)
     assert (again.anew, kinds(again)[0]) == (True, "header")
 
@@ -147,14 +138,3 @@ def test_it_tells_when_the_file_was_written(log: Path) -> None:
     """By the clock of the file system."""
     os.utime(log, (1_000, 2_000))
     assert read(Follower(log)).written_s == 2_000
-
-
-def test_a_file_that_is_gone_is_waited_for(log: Path, path: Path) -> None:
-    """And read anew when it is there again."""
-    path.write_bytes(log.read_bytes())
-    follower = Follower(path)
-    read(follower)
-    path.unlink()
-    assert follower.read() is None
-    path.write_bytes(log.read_bytes())
-    assert kinds(read(follower))[0] == "header"
