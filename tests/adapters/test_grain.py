@@ -12,7 +12,7 @@ import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
-from loadeval_adapters.grain import GrainAdapter
+from tests.adapters.loaders import adapter_of, break_off, counted, describe
 
 ELEMENTS = 40
 READING = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
@@ -51,49 +51,33 @@ def numbers(epoch: Any) -> list[int]:
     return [int(number) for batch in epoch for number in batch["y"]]
 
 
-def describe(loader: Any) -> Any:
-    return GrainAdapter().describe(loader)
+class Contract(AdapterContract):
+    adapter_type = adapter_of("grain")
 
 
-def counted(loader: Any) -> list[int]:
-    """The samples that are counted in each batch of one epoch; -1 is unknown."""
-    evaluator = LoaderEvaluator(loader)
-    for _ in evaluator:
-        pass
-    return [int(samples) for samples in evaluator.recorded().steps.samples]
-
-
-class TestMapDataset(AdapterContract):
+class TestMapDataset(Contract):
     """A MapDataset of batches, read by many threads."""
-
-    adapter_type = GrainAdapter
 
     def make_loader(self) -> Any:
         return elements().batch(8)
 
 
-class TestIterDataset(AdapterContract):
+class TestIterDataset(Contract):
     """Batches made in this thread of elements that two others read."""
-
-    adapter_type = GrainAdapter
 
     def make_loader(self) -> Any:
         return batches()
 
 
-class TestDataLoader(AdapterContract):
+class TestDataLoader(Contract):
     """A DataLoader without processes."""
-
-    adapter_type = GrainAdapter
 
     def make_loader(self) -> Any:
         return dataloader()
 
 
-class TestProcess(AdapterContract):
+class TestProcess(Contract):
     """A DataLoader with a process, whose batches come in shared memory."""
-
-    adapter_type = GrainAdapter
 
     def make_loader(self) -> Any:
         return dataloader(worker_count=1)
@@ -114,7 +98,7 @@ def test_threads_and_what_they_have_read_are_described() -> None:
     """Elements that are read ahead count as the batches that they are to be."""
     info = describe(batches())
     assert info.backend.endswith("BatchIterDataset")
-    assert info.adapter == "loadeval_adapters.grain.GrainAdapter"
+    assert info.adapter.endswith(".GrainAdapter")
     assert (info.workers, info.prefetch_depth, info.batch_size) == (2, 1, 8)
     assert (info.length, info.start_method, info.device) == (None, None, None)
 
@@ -177,7 +161,7 @@ def test_samples_are_counted_where_that_is_certain() -> None:
 
 def test_a_kept_batch_is_out_of_shared_memory() -> None:
     """It is made of plain arrays, which can be pickled with the evaluator's cache."""
-    adapter, loader = GrainAdapter(), in_processes(1)
+    adapter, loader = adapter_of("grain")(), in_processes(1)
     epoch = adapter.epoch(loader)
     batch = next(epoch)
     kept = adapter.keep(batch)
@@ -201,9 +185,7 @@ def test_no_process_is_alive_under_replay(make: Any) -> None:
 def test_an_epoch_after_a_broken_one_is_whole(mode: str, processes: int) -> None:
     """Three epochs, the first of which is broken off: the others have every element once."""
     evaluator = LoaderEvaluator(dataloader(worker_count=processes), mode=mode)
-    for number, _ in enumerate(evaluator):
-        if number == 1:
-            break
+    break_off(evaluator, 2)
     for _ in range(2):
         assert sorted(numbers(evaluator)) == list(range(ELEMENTS))
 
@@ -211,9 +193,7 @@ def test_an_epoch_after_a_broken_one_is_whole(mode: str, processes: int) -> None
 def test_an_iterators_state_is_that_of_the_last_batch_served() -> None:
     """A checkpoint of a wrapped iterator resumes at the next batch, in log mode."""
     evaluator = LoaderEvaluator(iter(dataloader()))
-    for number, _ in enumerate(evaluator):
-        if number == 1:
-            break
+    break_off(evaluator, 2)
     resumed = iter(dataloader())
     resumed.set_state(evaluator.get_state())
     assert numbers(resumed) == list(range(16, ELEMENTS))

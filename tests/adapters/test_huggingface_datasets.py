@@ -11,8 +11,8 @@ from torch.utils.data import DataLoader
 
 from loadeval import IterableAdapter, LoaderEvaluator, UsageError
 from loadeval.testing import AdapterContract
-from loadeval_adapters.huggingface_datasets import DatasetsAdapter
-from tests.adapters.photographs import FILES
+from tests.adapters.loaders import adapter_of, break_off, counted, describe
+from tests.images import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,45 +46,33 @@ def photographs() -> Any:
     return datasets.Dataset.from_dict({"image": images, "y": range(8)}, features=features)
 
 
-def counted(loader: Any) -> list[int]:
-    """The samples that are counted in each batch of one epoch; -1 is unknown."""
-    evaluator = LoaderEvaluator(loader)
-    for _ in evaluator:
-        pass
-    return [int(samples) for samples in evaluator.recorded().steps.samples]
+class Contract(AdapterContract):
+    adapter_type = adapter_of("datasets")
 
 
-class TestDataset(AdapterContract):
+class TestDataset(Contract):
     """Rows of plain values."""
-
-    adapter_type = DatasetsAdapter
 
     def make_loader(self) -> Any:
         return dataset()
 
 
-class TestBatchedTensors(AdapterContract):
+class TestBatchedTensors(Contract):
     """A dataset of batches, as tensors."""
-
-    adapter_type = DatasetsAdapter
 
     def make_loader(self) -> Any:
         return dataset("torch").batch(8)
 
 
-class TestStream(AdapterContract):
+class TestStream(Contract):
     """An IterableDataset, which has no length."""
-
-    adapter_type = DatasetsAdapter
 
     def make_loader(self) -> Any:
         return stream()
 
 
-class TestBatchedStream(AdapterContract):
+class TestBatchedStream(Contract):
     """A stream of batches, as arrays."""
-
-    adapter_type = DatasetsAdapter
 
     def make_loader(self) -> Any:
         return stream("numpy").batch(8)
@@ -101,14 +89,14 @@ class TestGenerator(AdapterContract):
 
 def test_a_dataset_is_read_in_this_process() -> None:
     """A Dataset tells its length, and has no workers and no queue."""
-    info = DatasetsAdapter().describe(dataset())
+    info = describe(dataset())
     assert info.backend == "datasets.arrow_dataset.Dataset"
     assert (info.length, info.workers, info.prefetch_depth) == (ROWS, 0, 0)
 
 
 def test_a_stream_tells_neither_its_length_nor_its_queue() -> None:
     """An IterableDataset has no length; what it reads ahead is not known."""
-    info = DatasetsAdapter().describe(stream().batch(8))
+    info = describe(stream().batch(8))
     assert info.backend == "datasets.iterable_dataset.IterableDataset"
     assert (info.length, info.workers, info.prefetch_depth) == (None, None, None)
 
@@ -117,7 +105,7 @@ def test_a_batch_size_is_told_where_it_is_certain() -> None:
     """By a column that is no list, or by the last step of a stream; else it is unknown."""
 
     def batch_size(data: Any) -> int | None:
-        return DatasetsAdapter().describe(data).batch_size
+        return describe(data).batch_size
 
     assert batch_size(dataset()) == batch_size(stream()) == batch_size(photographs()) == 1
     assert batch_size(stream().batch(8)) == 8
@@ -168,9 +156,7 @@ def test_a_replayed_stream_needs_no_length() -> None:
 def test_an_alternating_run_serves_every_row_once() -> None:
     """Two epochs, the first of which is broken off: the second is whole."""
     evaluator = LoaderEvaluator(stream(), mode="alternate")
-    for number, _ in enumerate(evaluator):
-        if number == 11:
-            break
+    break_off(evaluator, 12)
     assert sorted(row["y"] for row in evaluator) == list(range(ROWS))
 
 
@@ -216,9 +202,7 @@ def test_the_epoch_is_set_through_the_wrapper() -> None:
 def test_the_state_is_that_of_the_last_row_served() -> None:
     """A checkpoint in a logged epoch resumes at the next row."""
     evaluator = LoaderEvaluator(stream())
-    for number, _ in enumerate(evaluator):
-        if number == 9:
-            break
+    break_off(evaluator, 10)
     resumed = stream()
     resumed.load_state_dict(evaluator.state_dict())
     assert [row["y"] for row in resumed] == list(range(10, ROWS))
@@ -243,4 +227,4 @@ def test_a_dataloader_over_a_dataset_is_torchs() -> None:
     evaluator = LoaderEvaluator(DataLoader(dataset("torch"), batch_size=8))
     assert len(list(evaluator)) == 5
     info = evaluator.recorded().header.loader
-    assert info.adapter == "loadeval_adapters.pytorch.PyTorchAdapter"
+    assert info.adapter.endswith(".PyTorchAdapter")

@@ -20,19 +20,19 @@ def arrays() -> Iterator[dict[str, Any]]:
         yield {"x": np.full((4, 2), number), "y": np.arange(4), "name": f"batch {number}"}
 
 
-class TestList(AdapterContract):
-    """A list of batches."""
-
+class Contract(AdapterContract):
     adapter_type = IterableAdapter
+
+
+class TestList(Contract):
+    """A list of batches."""
 
     def make_loader(self) -> Any:
         return list(arrays())
 
 
-class TestGenerator(AdapterContract):
+class TestGenerator(Contract):
     """A generator, which has one epoch and no length."""
-
-    adapter_type = IterableAdapter
 
     def make_loader(self) -> Any:
         return arrays()
@@ -98,10 +98,8 @@ class Restarting:
         return self.left.pop(0)
 
 
-class TestRestarting(AdapterContract):
+class TestRestarting(Contract):
     """A loader that is its own iterator."""
-
-    adapter_type = IterableAdapter
 
     def make_loader(self) -> Any:
         return Restarting()

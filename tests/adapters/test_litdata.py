@@ -13,7 +13,7 @@ import torch
 
 from loadeval import LoaderEvaluator
 from loadeval.testing import AdapterContract
-from loadeval_adapters.litdata import LitDataAdapter
+from tests.adapters.loaders import adapter_of, break_off, describe
 
 SAMPLES = 40
 
@@ -56,7 +56,7 @@ def workers() -> set[Any]:
 class FolderContract(AdapterContract):
     """The contract, with a dataset to read."""
 
-    adapter_type = LitDataAdapter
+    adapter_type = adapter_of("litdata")
 
     @pytest.fixture(autouse=True)
     def _folder(self, folder: str) -> None:
@@ -86,9 +86,9 @@ class TestDataset(FolderContract):
 
 def test_a_loader_is_described_as_a_dataloader(folder: str) -> None:
     """Workers, queue, batch size, length and start method are those of the DataLoader."""
-    info = LitDataAdapter().describe(loader_of(folder, num_workers=2, prefetch_factor=3))
+    info = describe(loader_of(folder, num_workers=2, prefetch_factor=3))
     assert info.backend == "litdata.streaming.dataloader.StreamingDataLoader"
-    assert info.adapter == "loadeval_adapters.litdata.LitDataAdapter"
+    assert info.adapter.endswith(".LitDataAdapter")
     assert (info.workers, info.prefetch_depth, info.batch_size) == (2, 6, 8)
     assert info.length == len(loader_of(folder, num_workers=2))
     assert info.start_method == multiprocessing.get_start_method()
@@ -96,7 +96,7 @@ def test_a_loader_is_described_as_a_dataloader(folder: str) -> None:
 
 def test_a_dataset_has_no_workers_of_its_own(folder: str) -> None:
     """Its `num_workers` and `batch_size` are those of a loader that may read it."""
-    info = LitDataAdapter().describe(litdata.StreamingDataset(folder))
+    info = describe(litdata.StreamingDataset(folder))
     assert info.backend == "litdata.streaming.dataset.StreamingDataset"
     assert (info.workers, info.prefetch_depth) == (None, None)
     assert (info.batch_size, info.length) == (1, SAMPLES)
@@ -107,7 +107,7 @@ def test_a_mixture_has_no_length(folder: str) -> None:
     both = [litdata.StreamingDataset(folder) for _ in range(2)]
     mixture = litdata.CombinedStreamingDataset(both, weights=[0.5, 0.5], iterate_over_all=False)
     loader = litdata.StreamingDataLoader(mixture, batch_size=8)
-    assert LitDataAdapter().describe(loader).length is None
+    assert describe(loader).length is None
     assert len(list(LoaderEvaluator(loader))) >= SAMPLES // 8
 
 
@@ -128,9 +128,7 @@ def test_samples_are_counted(folder: str) -> None:
 def test_an_epoch_after_a_broken_one_is_whole(folder: str, mode: str, count: int) -> None:
     """Three epochs, the first of which is broken off: the others have every sample once."""
     evaluator = LoaderEvaluator(loader_of(folder, num_workers=count), mode=mode)
-    for number, _ in enumerate(evaluator):
-        if number == 1:
-            break
+    break_off(evaluator, 2)
     for _ in range(2):
         assert sorted(numbers(evaluator)) == list(range(SAMPLES))
 
@@ -160,7 +158,7 @@ def test_no_worker_is_alive_under_replay(folder: str, persistent: bool) -> None:
         assert workers() <= before
     epoch = iter(loader)
     assert sorted(numbers(epoch)) == list(range(SAMPLES))
-    LitDataAdapter().release(loader, epoch)  # left to the collector, workers take 5 s to end
+    adapter_of("litdata")().release(loader, epoch)  # left to the collector, workers take 5 s to end
     assert workers() <= before
 
 

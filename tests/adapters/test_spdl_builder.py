@@ -10,9 +10,9 @@ import pytest
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.runtime.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
-from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
-from tests.adapters.photographs import FILES, decode
-from tests.adapters.spdl_pipelines import (
+from tests.adapters.loaders import adapter_of, break_off
+from tests.images import FILES, decode
+from tests.spdl_pipelines import (
     NEVER_RUN,
     TOLD_ITS_THREADS,
     builder,
@@ -28,7 +28,7 @@ pytestmark = NEVER_RUN
 class TestPipelineBuilder(AdapterContract):
     """A PipelineBuilder: each epoch is a new pipeline."""
 
-    adapter_type = SPDLPipelineAdapter
+    adapter_type = adapter_of("spdl.pipeline")
 
     def make_loader(self) -> Any:
         return builder()
@@ -90,8 +90,7 @@ def test_a_function_that_makes_pipelines_is_served() -> None:
         next(batches)
         assert spdl_threads() != []
         assert len(list(batches)) == 4
-    for _ in evaluator:
-        break
+    break_off(evaluator)
     assert spdl_threads() == []
 
 
@@ -99,7 +98,7 @@ def test_the_pipelines_of_a_function_are_described() -> None:
     """Their threads, batch size and depth are known before the first epoch."""
     evaluator = LoaderEvaluator(pipeline, mode="alternate")
     info = evaluator.recorded().header.loader
-    assert info.adapter == "loadeval_adapters.spdl_pipeline.SPDLPipelineAdapter"
+    assert info.adapter.endswith(".SPDLPipelineAdapter")
     assert (info.workers, info.batch_size) == (3, 8)
     assert (info.prefetch_depth or 0) > 2
 

@@ -15,9 +15,9 @@ from spdl.pipeline import (
 
 from loadeval import LoaderEvaluator, UsageError
 from loadeval.testing import AdapterContract, same_batch
-from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
-from tests.adapters.photographs import FILES, collate, decode
-from tests.adapters.spdl_pipelines import NEVER_RUN, builder, pipeline, source, spdl_threads
+from tests.adapters.loaders import adapter_of
+from tests.images import FILES, collate, decode
+from tests.spdl_pipelines import NEVER_RUN, builder, pipeline, source, spdl_threads
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,10 +32,12 @@ class Reiterated:
         return (np.full((4, 65_536), float(number), np.float32) for number in range(6))
 
 
-class TestPipeline(AdapterContract):
-    """A Pipeline, which has one epoch."""
+class Contract(AdapterContract):
+    adapter_type = adapter_of("spdl.pipeline")
 
-    adapter_type = SPDLPipelineAdapter
+
+class TestPipeline(Contract):
+    """A Pipeline, which has one epoch."""
 
     def make_loader(self) -> Any:
         return pipeline()
@@ -51,10 +53,8 @@ class TestPipeline(AdapterContract):
             adapter.epoch(loader)
 
 
-class TestContinuousPipeline(AdapterContract):
+class TestContinuousPipeline(Contract):
     """A Pipeline whose source begins again, and which runs on between epochs."""
-
-    adapter_type = SPDLPipelineAdapter
 
     def make_loader(self) -> Any:
         return pipeline(continuous=True)
@@ -70,10 +70,8 @@ class TestContinuousPipeline(AdapterContract):
             adapter.epoch(loader)
 
 
-class TestSubprocess(AdapterContract):
+class TestSubprocess(Contract):
     """A pipeline in a subprocess, whose iterable SPDL makes."""
-
-    adapter_type = SPDLPipelineAdapter
 
     def make_loader(self) -> Any:
         return run_pipeline_in_subprocess(builder().get_config(), num_threads=3)

@@ -11,9 +11,9 @@ from spdl.pipeline import build_pipeline
 from spdl.pipeline.defs import Aggregate, Merge, Pipe, PipelineConfig, SinkConfig, SourceConfig
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
 from loadeval_adapters.spdl_stages import Stages
-from tests.adapters.spdl_pipelines import NEVER_RUN, TOLD_ITS_THREADS, source
+from tests.adapters.loaders import adapter_of, describe
+from tests.spdl_pipelines import NEVER_RUN, TOLD_ITS_THREADS, source
 
 pytestmark = [NEVER_RUN, TOLD_ITS_THREADS]
 SOURCE = 2 + 1
@@ -28,13 +28,13 @@ def test_the_description_is_the_pipelines() -> None:
     """Threads, batch size and queues; a pipeline has no length."""
     builder = source(range(40)).pipe(array, concurrency=2, output_order="input")
     builder.aggregate(8).pipe(np.stack).add_sink(2)
-    info = SPDLPipelineAdapter().describe(builder.build(num_threads=3))
+    info = describe(builder.build(num_threads=3))
     assert info.backend == "spdl.pipeline._pipeline.Pipeline"
     assert (info.workers, info.batch_size, info.length) == (3, 8, None)
     # The sink's buffer and hands, a queue and the collated one, a queue and the aggregated one,
     # and what would be two more batches: a queue, two arrays, two in order, and the source's.
     assert info.prefetch_depth == 2 + 1 + (2 + 1) + (2 + 1) + 2
-    built = SPDLPipelineAdapter().describe(builder)
+    built = describe(builder)
     assert (built.prefetch_depth, built.batch_size) == (info.prefetch_depth, info.batch_size)
 
 
@@ -43,7 +43,7 @@ def test_a_pipeline_that_has_ended_is_not_known() -> None:
     loader = source(range(3)).add_sink(2).build(num_threads=1)
     with loader.auto_stop():
         list(loader)
-    info = SPDLPipelineAdapter().describe(loader)
+    info = describe(loader)
     assert (info.prefetch_depth, info.batch_size) == (None, None)
 
 
@@ -72,7 +72,7 @@ def made_while_nobody_takes(builder: Any, make: Making, wanted: int) -> int:
     """After one batch was taken: how many are made, once the wanted ones are."""
     make.wanted = wanted
     pipeline = builder.build(num_threads=4)
-    adapter = SPDLPipelineAdapter()
+    adapter = adapter_of("spdl.pipeline")()
     epoch = adapter.epoch(pipeline)
     next(epoch)
     assert make.has_made_them.wait(10)

@@ -19,7 +19,7 @@ from torchdata.nodes import (
 )
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.torchdata_nodes import NodesAdapter
+from tests.adapters.loaders import adapter_of, describe
 
 
 def source(size: int = 40) -> Any:
@@ -45,31 +45,31 @@ def test_lists_of_arrays_are_counted_as_their_samples() -> None:
 
 def test_the_description_is_the_graphs() -> None:
     """Workers, batch size and queues of all nodes; there is no length."""
-    info = NodesAdapter().describe(Loader(threaded(num_workers=3)))
+    info = describe(Loader(threaded(num_workers=3)))
     assert info.backend == "torchdata.nodes.loader.Loader"
     assert (info.workers, info.batch_size, info.length, info.pinned) == (3, 4, None, None)
     # The prefetched ones, and six samples in the mapper for two more.
     assert info.prefetch_depth == 2 + 2
-    few = NodesAdapter().describe(threaded(num_workers=3, max_concurrent=3))
+    few = describe(threaded(num_workers=3, max_concurrent=3))
     assert (few.workers, few.prefetch_depth) == (3, 2 + 1)
 
 
 def test_threads_that_prefetch_are_workers_where_nothing_else_works() -> None:
     """A graph without any has none."""
     plain = Mapper(Batcher(source(), 4), np.array)
-    assert NodesAdapter().describe(plain).workers == 0
-    assert NodesAdapter().describe(plain).prefetch_depth == 0
-    assert NodesAdapter().describe(Prefetcher(plain, 3)).workers == 1
-    assert NodesAdapter().describe(Prefetcher(plain, 3)).prefetch_depth == 3
+    assert describe(plain).workers == 0
+    assert describe(plain).prefetch_depth == 0
+    assert describe(Prefetcher(plain, 3)).workers == 1
+    assert describe(Prefetcher(plain, 3)).prefetch_depth == 3
 
 
 def test_samples_of_lists_taken_apart_are_in_the_depth() -> None:
     """A mapper that works on lists holds the samples of them all."""
     mapped = ParallelMapper(source(), pixels, num_workers=2, prebatch=5)
-    assert NodesAdapter().describe(mapped).prefetch_depth == (2 * 2 + 1) * 5
-    assert NodesAdapter().describe(mapped).batch_size is None
+    assert describe(mapped).prefetch_depth == (2 * 2 + 1) * 5
+    assert describe(mapped).batch_size is None
     apart = Unbatcher(Prefetcher(Batcher(source(), 4), 3))
-    assert NodesAdapter().describe(apart).prefetch_depth == (3 + 1) * 4
+    assert describe(apart).prefetch_depth == (3 + 1) * 4
 
 
 class Twice(BaseNode[Any]):  # type: ignore[misc]  # torchdata has no types
@@ -96,14 +96,14 @@ class Twice(BaseNode[Any]):  # type: ignore[misc]  # torchdata has no types
 def test_a_users_own_node_is_looked_through() -> None:
     """Nodes that it reads from are described, and stopped; without any, workers are unknown."""
     before = set(threading.enumerate())
-    info = NodesAdapter().describe(Twice(threaded()))
+    info = describe(Twice(threaded()))
     assert (info.workers, info.prefetch_depth) == (2, 2 + 1)
     evaluator = LoaderEvaluator(
         Twice(threaded()), mode="replay", num_cached_batches=3, epoch_batches=3
     )
     assert [batch[0, 0, 0] for batch in evaluator.cached_batches] == [0, 0, 4]
     assert set(threading.enumerate()) <= before
-    assert NodesAdapter().describe(Twice(source())).workers is None
+    assert describe(Twice(source())).workers is None
 
 
 def test_as_many_samples_get_ready_as_the_depth_says() -> None:
@@ -118,7 +118,7 @@ def test_as_many_samples_get_ready_as_the_depth_says() -> None:
         return number
 
     node = Prefetcher(ParallelMapper(source(), make, 2), 3)
-    adapter = NodesAdapter()
+    adapter = adapter_of("torchdata.nodes")()
     depth = adapter.describe(node).prefetch_depth or 0
     epoch = adapter.epoch(node)
     next(epoch)

@@ -25,7 +25,7 @@ from torchdata.nodes import (
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
-from loadeval_adapters.torchdata_nodes import NodesAdapter
+from tests.adapters.loaders import adapter_of, break_off
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,46 +67,40 @@ def running() -> set[Any]:
     return {*threads, *psutil.Process().children()}
 
 
-class TestInline(AdapterContract):
-    """A Loader whose nodes work in the training loop."""
+class Contract(AdapterContract):
+    adapter_type = adapter_of("torchdata.nodes")
 
-    adapter_type = NodesAdapter
+
+class TestInline(Contract):
+    """A Loader whose nodes work in the training loop."""
 
     def make_loader(self) -> Any:
         return Loader(Mapper(Batcher(Mapper(source(), pixels), 4), collate))
 
 
-class TestThreads(AdapterContract):
+class TestThreads(Contract):
     """A Loader with threads that map and prefetch."""
-
-    adapter_type = NodesAdapter
 
     def make_loader(self) -> Any:
         return Loader(threaded())
 
 
-class TestProcesses(AdapterContract):
+class TestProcesses(Contract):
     """A Loader with processes that map."""
-
-    adapter_type = NodesAdapter
 
     def make_loader(self) -> Any:
         return Loader(threaded(method="process"))
 
 
-class TestNode(AdapterContract):
+class TestNode(Contract):
     """A node by itself, which is an iterator."""
-
-    adapter_type = NodesAdapter
 
     def make_loader(self) -> Any:
         return threaded()
 
 
-class TestSeveralSources(AdapterContract):
+class TestSeveralSources(Contract):
     """Batches drawn from two sources."""
-
-    adapter_type = NodesAdapter
 
     def make_loader(self) -> Any:
         nodes = {"one": threaded(), "other": threaded(20)}
@@ -134,8 +128,7 @@ def test_decoded_jpegs_are_served(jpegs: Path) -> None:
 def test_each_epoch_is_whole(make: Any) -> None:
     """Also after one that was broken off, of a Loader and of a node."""
     evaluator = LoaderEvaluator(make())
-    for _ in evaluator:
-        break
+    break_off(evaluator)
     whole = [list(range(at, at + 4)) for at in range(0, 40, 4)]
     assert [labels(evaluator) for _ in range(2)] == [whole, whole]
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from spdl.pipeline import PipelineBuilder
 
-from tests.adapters.photographs import FILES, collate, decode
+from tests.images import FILES, collate, decode
 
 # SPDL's own, of a pipeline that is made and never run, as for asking what it consists of.
 NEVER_RUN = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
