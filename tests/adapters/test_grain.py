@@ -94,45 +94,54 @@ def test_an_iterator_by_itself_has_one_epoch() -> None:
         assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, None)
 
 
-def test_threads_and_what_they_have_read_are_described() -> None:
-    """Elements that are read ahead count as the batches that they are to be."""
+THREAD_READ = grain.ReadOptions()
+
+
+@pytest.mark.parametrize(
+    ("make", "workers", "depth", "length"),
+    [
+        (batches, 2, 1, None),
+        (lambda: in_processes(2, buffer=3), 2, 2 * (1 + 2 * (3 + 1)), None),
+        (lambda: dataloader(worker_count=2), 2, 2 * (1 + 2 * (1 + 1)), None),
+        (lambda: elements().batch(8), THREAD_READ.num_threads, 5, 5),
+        (
+            lambda: elements().repeat().batch(8),
+            THREAD_READ.num_threads,
+            THREAD_READ.prefetch_buffer_size,
+            None,
+        ),
+        (lambda: batches(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)), 0, 0, None),
+        (
+            lambda: grain.experimental.ThreadPrefetchIterDataset(batches(), prefetch_buffer_size=3),
+            2 + 1,
+            1 + 3 + 1,
+            None,
+        ),
+    ],
+    ids=[
+        "elements that are read ahead count as batches",
+        "each process has two queues, and a batch in hand of each",
+        "a DataLoader's processes",
+        "no more can be ready than an epoch has",
+        "a MapDataset is read by Grain's default threads",
+        "without threads there is no queue",
+        "a thread that prefetches holds a batch too",
+    ],
+)
+def test_workers_and_queues_are_described(
+    make: Any, workers: int, depth: int, length: int | None
+) -> None:
+    info = describe(make())
+    assert (info.workers, info.prefetch_depth, info.length) == (workers, depth, length)
+    assert info.batch_size == 8
+
+
+def test_the_description_is_the_loaders() -> None:
     info = describe(batches())
     assert info.backend.endswith("BatchIterDataset")
     assert info.adapter.endswith(".GrainAdapter")
-    assert (info.workers, info.prefetch_depth, info.batch_size) == (2, 1, 8)
-    assert (info.length, info.start_method, info.device) == (None, None, None)
-
-
-def test_processes_and_all_their_queues_are_described() -> None:
-    """A process has a queue, each queue a thread that empties it into one more."""
-    info = describe(in_processes(2, buffer=3))
-    read_ahead, queue_and_one_in_hand = 1, 3 + 1
-    assert info.prefetch_depth == 2 * (read_ahead + 2 * queue_and_one_in_hand)
-    assert (info.workers, info.batch_size, info.start_method) == (2, 8, "spawn")
-    assert describe(dataloader(worker_count=2)).workers == 2
-    assert describe(dataloader(worker_count=2)).prefetch_depth == 2 * (read_ahead + 2 * (1 + 1))
-
-
-def test_a_map_dataset_is_read_by_grains_default_threads() -> None:
-    """It tells its length, and no more can be ready than an epoch has."""
-    info = describe(elements().batch(8))
-    assert info.workers == grain.ReadOptions().num_threads
-    assert (info.length, info.prefetch_depth) == (5, 5)
-    ready = grain.ReadOptions().prefetch_buffer_size
-    assert describe(elements().repeat().batch(8)).prefetch_depth == ready
-
-
-def test_without_threads_there_is_no_queue() -> None:
-    """A buffer or threads of 0 make batches when they are asked for."""
-    info = describe(batches(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
-    assert (info.workers, info.prefetch_depth) == (0, 0)
-
-
-def test_a_thread_that_prefetches_is_described() -> None:
-    """It holds a batch while its queue is full."""
-    prefetched = grain.experimental.ThreadPrefetchIterDataset(batches(), prefetch_buffer_size=3)
-    info = describe(prefetched)
-    assert (info.workers, info.prefetch_depth) == (2 + 1, 1 + 3 + 1)
+    assert (info.start_method, info.device) == (None, None)
+    assert describe(in_processes(1)).start_method == "spawn"
 
 
 def test_an_interleaving_of_the_users_is_not_described() -> None:

@@ -9,11 +9,10 @@ from typing import Any
 import litdata  # type: ignore[import-untyped]  # it ships no marker of its types
 import numpy as np
 import pytest
-import torch
 
 from loadeval import LoaderEvaluator
 from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, describe
+from tests.adapters.loaders import adapter_of, break_off, counted, describe
 
 SAMPLES = 40
 
@@ -113,14 +112,8 @@ def test_a_mixture_has_no_length(folder: str) -> None:
 
 def test_samples_are_counted(folder: str) -> None:
     """A batch by its arrays; an element of a dataset is one sample, whatever its shape."""
-    for loader, expected in (
-        (loader_of(folder, drop_last=False), [8] * 5),
-        (litdata.StreamingDataset(folder), [1] * SAMPLES),
-    ):
-        evaluator = LoaderEvaluator(loader)
-        for _ in evaluator:
-            pass
-        assert evaluator.recorded().steps.samples.tolist() == expected
+    assert counted(loader_of(folder, drop_last=False)) == [8] * 5
+    assert counted(litdata.StreamingDataset(folder)) == [1] * SAMPLES
 
 
 @pytest.mark.parametrize("count", [0, 2])
@@ -137,11 +130,7 @@ def test_an_epoch_after_a_broken_one_is_whole(folder: str, mode: str, count: int
 def test_the_state_is_that_of_the_last_batch_served(folder: str, count: int) -> None:
     """A checkpoint in a logged epoch resumes at the next batch."""
     evaluator = LoaderEvaluator(loader_of(folder, num_workers=count))
-    served = []
-    for number, batch in enumerate(evaluator):
-        served.append(batch)
-        if number == 1:
-            break
+    served = break_off(evaluator, 2)
     resumed = LoaderEvaluator(loader_of(folder, num_workers=count))
     resumed.load_state_dict(evaluator.state_dict())
     rest = numbers(resumed)
@@ -190,9 +179,3 @@ def test_a_transforms_own_error_reaches_the_loop(folder: str) -> None:
     dataset = litdata.StreamingDataset(folder, transform=fail)
     with pytest.raises(ArithmeticError, match="20"):
         list(LoaderEvaluator(litdata.StreamingDataLoader(dataset, batch_size=8)))
-
-
-def test_kept_batches_are_tensors(folder: str) -> None:
-    """What is replayed is what the loader's collate function made."""
-    evaluator = LoaderEvaluator(loader_of(folder), mode="replay", num_cached_batches=1)
-    assert all(isinstance(batch["x"], torch.Tensor) for batch in evaluator)

@@ -113,11 +113,7 @@ def test_a_state_taken_in_log_mode_resumes_exactly(make: Any, workers: int) -> N
     """What a new loader serves from it is what training had not had yet, batch by batch."""
     whole = numbers(make(workers))
     evaluator = LoaderEvaluator(make(workers))
-    served = []
-    for batch in evaluator:
-        served += numbers([batch])
-        if len(served) == 7:
-            break
+    served = numbers(break_off(evaluator, 7))
     state = evaluator.state_dict()
     assert served == whole[:7]
     resumed = make(workers)
@@ -125,17 +121,22 @@ def test_a_state_taken_in_log_mode_resumes_exactly(make: Any, workers: int) -> N
     assert numbers(resumed) == whole[7:]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_is_resumed_through_the_wrapper(workers: int) -> None:
-    """The first epoch is the rest of the interrupted one, the second is whole."""
+def state_after_5(workers: int) -> dict[str, Any]:
     interrupted = loader(workers)
     batches = iter(interrupted)
     for _ in range(5):
         next(batches)
+    state: dict[str, Any] = interrupted.state_dict()
+    return state
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_is_resumed_through_the_wrapper(workers: int) -> None:
+    """The first epoch is the rest of the interrupted one, the second is whole."""
     evaluator = LoaderEvaluator(loader(workers))
-    evaluator.load_state_dict(interrupted.state_dict())
+    evaluator.load_state_dict(state_after_5(workers))
     assert [len(list(evaluator)) for _ in range(2)] == [15, 20]
-    assert [len(evaluator.recorded().steps)] == [35]
+    assert len(evaluator.recorded().steps) == 35
 
 
 def test_a_state_asked_for_before_an_epoch_takes_nothing_from_it() -> None:
@@ -151,13 +152,8 @@ def test_a_state_asked_for_before_an_epoch_takes_nothing_from_it() -> None:
 def test_what_replay_keeps_is_not_taken_from_the_loader(workers: int) -> None:
     """A state that was loaded before is still the loader's, and no worker is left."""
     others = set(active_children())
-    interrupted = loader(workers)
-    batches = iter(interrupted)
-    for _ in range(5):
-        next(batches)
     resumed = loader(workers)
-    resumed.load_state_dict(interrupted.state_dict())
-    del batches, interrupted
+    resumed.load_state_dict(state_after_5(workers))
     evaluator = LoaderEvaluator(resumed, mode="replay", num_cached_batches=3)
     assert set(active_children()) <= others
     assert numbers(evaluator.cached_batches) == numbers(loader())[5:8]
