@@ -11,7 +11,7 @@ import ray
 import ray.data
 import torch
 
-from loadeval import LoaderEvaluator, UsageError
+from loadeval import IterableAdapter, LoaderEvaluator, UsageError
 from loadeval.testing import AdapterContract
 from tests.adapters.loaders import adapter_of, break_off, counted, describe
 
@@ -114,7 +114,7 @@ def test_samples_are_the_rows_of_batches_and_tables(dataset: Any) -> None:
 
 def test_an_arrow_table_tells_its_bytes(dataset: Any) -> None:
     """Those of arrays are counted, and Arrow's; what a pandas table takes is unknown."""
-    adapter = adapter_of("ray.data")()
+    adapter: IterableAdapter = adapter_of("ray.data")()
 
     def nbytes(batch_format: str) -> int | None:
         return adapter.nbytes(

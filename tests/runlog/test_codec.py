@@ -252,7 +252,7 @@ LINE: dict[str, dict[str, Any]] = {
     "end": {"batches": 3},
 }
 LINE["excerpt"] = {**LINE["block"], "batch": [0, 100]}
-OPEN = {"first": 7, "batches": 1, "step_ns": None, "slowest_step_ns": None}
+OPEN: dict[str, Any] = {"first": 7, "batches": 1, "step_ns": None, "slowest_step_ns": None}
 OPEN |= {"wait_bins": [10], "wait_counts": [1], "step_bins": [], "step_counts": []}
 """What an aggregate of one batch whose step is not known has otherwise."""
 

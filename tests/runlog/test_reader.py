@@ -377,7 +377,7 @@ def test_what_cannot_be_is_an_error(thinned_log: Path, before: str, after: str, 
 
 
 def test_excerpts_that_were_lost_are_missed(thinned_log: Path) -> None:
-    """At the end of the run every N-th of the tallied batches has its row."""
+    """At the end of the run every N-th batch of the aggregates has its row."""
     lines = thinned_log.read_text().splitlines(keepends=True)
     thinned_log.write_text("".join(line for line in lines if '"batch":[0,2]' not in line))
     with pytest.raises(RunLogError, match="after 0 batches in the excerpts of epoch 0, where 2 of"):

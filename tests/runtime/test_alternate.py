@@ -79,7 +79,7 @@ def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
     evaluator, _, clock = alternating(300, pairs=5, seed=3)
     train(evaluator, clock)
     windows = evaluator.recorded().windows
-    expected = [(segment.pair, segment.arm) for segment in planned_blocks(3, 5, 0, 8)]
+    expected = [(block.pair, block.arm) for block in planned_blocks(3, 5, 0, 8)]
     assert [(window.pair, window.arm) for window in windows] == expected
     sizes = {"real": 8 * (LOAD_NS + STEP_NS), "ideal": 8 * STEP_NS}
     assert all(window.elapsed_ns == sizes[window.arm] for window in windows)
@@ -112,7 +112,7 @@ def test_the_prefetch_times_the_loader_alone() -> None:
     assert run.steps.wait_ns[run.steps.pair != UNKNOWN].max() == LOAD_NS
 
 
-def test_start_up_belongs_to_no_block() -> None:
+def test_an_epoch_start_belongs_to_no_block() -> None:
     """The first batch of each epoch is served, and counts nowhere."""
     evaluator, _, clock = alternating(20)
     train(evaluator, clock, epochs=4)
@@ -302,7 +302,7 @@ def test_children_are_seen_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> No
     assert not background.wait_until_idle(0.01)
 
 
-def test_a_process_that_ends_meanwhile_has_no_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_process_that_has_ended_has_no_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Children that end while they are read count 0, and an unreadable process is unknown."""
     background = alternate.WorkerActivity()
     error = background._psutil.NoSuchProcess(1)
@@ -398,7 +398,7 @@ def test_every_pair_has_both_arms(seed: int, pairs: int, depth: int, block: int)
 
 @given(SEEDS, SIZES)
 def test_what_the_loader_prefetched_is_warm_up(seed: int, depth: int) -> None:
-    """More than its queue holds in the real arm; in either what a step takes to find its pace."""
+    """More than its queue holds in the real arm; in either until steps are steady."""
     warmup = {one.arm: one.warmup for one in planned_blocks(seed, 1, depth, 8)}
     assert warmup["ideal"] == SHORTEST_WARMUP <= warmup["real"]
     assert warmup["real"] > depth

@@ -191,7 +191,7 @@ def test_what_the_source_raises_passes_through(device: Device, clock: FakeClock)
 
 
 def test_parts_of_an_epoch_are_counted_through(device: Device, clock: FakeClock) -> None:
-    """Stretches from other sources, as of two arms, are batches of the same epoch."""
+    """Batches from other sources, as of two arms, are batches of the same epoch."""
     timer = timer_on(device)
     list(islice(timer.watched(batches([1] * 9, clock)), 2))
     list(islice(timer.watched(batches([2] * 9, clock)), 1))

@@ -302,7 +302,7 @@ def test_what_was_read_is_in_the_run(tmp_path: Path, logged: bool) -> None:
         if batch == 1:
             assert read(evaluator.recorded()) == ([15, 30], [1, 2])
     evaluator.close()
-    expected = [15, 30, 45, 60], [1, 2, 3, 4]
+    expected: Any = [15, 30, 45, 60], [1, 2, 3, 4]
     assert read(evaluator.recorded()) == expected
     evaluator.save_metrics(tmp_path / "metrics.json")
     assert read(read_run(tmp_path / "metrics.json")) == expected
