@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import signal
 import subprocess
 import sys
 import threading
@@ -55,9 +54,11 @@ def test_a_killed_process_leaves_a_log_that_reads(tmp_path: Path) -> None:
     )
     path = tmp_path / "run.jsonl"
     with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as process:
-        until(path.exists)
-        until(lambda: len(read_run(path).steps) > 50)
-        process.send_signal(signal.SIGKILL)
+        try:
+            until(lambda: path.exists() and path.stat().st_size)  # it has its header
+            until(lambda: len(read_run(path).steps) > 50)
+        finally:
+            process.kill()
     run = read_run(path)
     assert not run.closed
     assert any("no end line" in note for note in run.notes)
