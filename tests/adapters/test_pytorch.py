@@ -17,7 +17,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
 
-from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval import LoaderEvaluator
 from loadeval.testing import AdapterContract, same_batch
 from tests.adapters.loaders import adapter_of, break_off, describe
 
@@ -171,22 +171,6 @@ def test_the_cache_holds_no_shared_memory() -> None:
     assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
 
 
-def test_filling_reads_as_many_batches_as_it_keeps() -> None:
-    """Without workers the dataset is read for the kept batches and no sample more."""
-    read = []
-
-    class Noting(Dataset[int]):
-        def __len__(self) -> int:
-            return 100
-
-        def __getitem__(self, index: int) -> int:
-            read.append(index)
-            return index
-
-    LoaderEvaluator(DataLoader(Noting(), batch_size=4), mode="replay", num_cached_batches=3)
-    assert read == list(range(12))
-
-
 def test_an_endless_stream_is_logged_and_replayed() -> None:
     """Logging serves it as long as it is asked; replay needs a number of batches, or inf."""
     loader = DataLoader(Stream(endless=True), batch_size=8, num_workers=2)
@@ -261,13 +245,6 @@ def test_a_device_in_use_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: fences.append(True))
     adapter.fence()
     assert fences == [True]
-
-
-def test_a_used_up_epoch_of_nothing_is_said() -> None:
-    """An empty dataset is served as empty, with a word about it."""
-    empty = DataLoader(TensorDataset(torch.zeros(0, 2)), batch_size=8)
-    with pytest.warns(LoadevalWarning, match="gave no batch"):
-        assert list(LoaderEvaluator(empty)) == []
 
 
 class Short(IterableDataset[int]):
