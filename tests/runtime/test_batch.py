@@ -21,17 +21,67 @@ from loadeval.runtime.replay import refresher
 DENSE = torch.tensor([[0.0, 1.0, 0.0, 2.0], [0.0] * 4, [3.0, 0.0, 0.0, 0.0], [0.0] * 4])
 
 
-def test_samples_bytes_and_leaves_are_found_in_one_walk() -> None:
-    """Samples are the first dimension of the first array that has one; bytes are of all."""
-    batch = {"flag": torch.tensor(True), "x": [torch.zeros(4, 2), np.zeros(3)], "text": ("a", 1)}
-    assert survey(batch) == (4, 1 + 32 + 24, 5)
+class Table(dict[str, Any]):
+    shape, dtype, nbytes = (9,), "mixed", 99
 
 
-def test_byte_strings_have_bytes_and_no_samples() -> None:
-    """So have views of memory; texts and numbers have neither."""
-    batch = [b"ab", bytearray(3), memoryview(array.array("d", [1.0])), "text", 7]
-    assert survey(batch) == (None, 2 + 3 + 8, 5)
-    assert survey(["text", 7, object()]) == (None, None, 3)
+class Broken(dict[str, Any]):
+    def values(self) -> Any:
+        raise OSError
+
+
+class Shapeless:
+    dtype = "int"
+
+    @property
+    def shape(self) -> Any:
+        raise OSError
+
+
+def array_like(**attributes: Any) -> SimpleNamespace:
+    return SimpleNamespace(dtype="int", **attributes)
+
+
+FLAG, DOUBLES = torch.tensor(True), memoryview(array.array("d", [1.0]))
+
+
+@pytest.mark.parametrize(
+    ("batch", "expected"),
+    [
+        (
+            {"flag": FLAG, "x": [torch.zeros(4, 2), np.zeros(3)], "text": ("a", 1)},
+            (4, 1 + 32 + 24, 5),
+        ),
+        ([b"ab", bytearray(3), DOUBLES, "text", 7], (None, 2 + 3 + 8, 5)),
+        (["text", 7, object()], (None, None, 3)),
+        ([torch.zeros(4), array_like(shape=(2,), nbytes=None), b"abc"], (4, None, 3)),
+        ([array_like(shape=(3, 2), nbytes=48)], (3, 48, 1)),
+        (Table(x=torch.zeros(4)), (4, 16, 1)),
+        ([Shapeless(), torch.zeros(2)], (2, 8, 2)),
+        ([enum.Enum("kinds", "SMALL LARGE")], (None, None, 1)),
+        ([np.ndarray, torch.Tensor], (None, None, 2)),
+    ],
+    ids=[
+        "samples are the first dimension of the first array that has one",
+        "byte strings and views of memory have bytes and no samples",
+        "texts and numbers have neither",
+        "bytes are unknown where those of one array are",
+        "shape, dtype and nbytes make an array",
+        "a dict with a shape is taken apart all the same",
+        "an object whose shape fails is no array",
+        "an enumeration is a leaf",
+        "classes are leaves, whatever attributes they have",
+    ],
+)
+def test_samples_bytes_and_leaves(batch: Any, expected: tuple[int | None, ...]) -> None:
+    assert survey(batch) == expected
+
+
+def test_a_container_that_fails_leaves_everything_unknown() -> None:
+    """What an adapter is asked of it raises nothing."""
+    assert survey([torch.zeros(4), Broken()])[:2] == (None, None)
+    assert IterableAdapter().samples(Broken()) is None
+    assert not is_array(Shapeless())
 
 
 @pytest.mark.filterwarnings("ignore:Sparse")
@@ -61,58 +111,6 @@ def test_a_nested_tensor_has_its_bytes() -> None:
     parts = [torch.zeros(2, 3), torch.zeros(4, 3)]
     assert survey(torch.nested.nested_tensor(parts)) == (None, 72, 1)
     assert survey(torch.nested.nested_tensor(parts, layout=torch.jagged))[0] == 2
-
-
-def test_bytes_are_unknown_where_those_of_one_array_are() -> None:
-    """A sum over the others would be too low; samples are known all the same."""
-    sizeless = SimpleNamespace(shape=(2,), dtype="int", nbytes=None)
-    assert survey([torch.zeros(4), sizeless, b"abc"]) == (4, None, 3)
-
-
-def test_an_array_by_its_own_attributes_is_one() -> None:
-    """Shape, dtype and nbytes make an array, be they the class's or the object's own."""
-    assert survey([SimpleNamespace(shape=(3, 2), dtype="int", nbytes=48)]) == (3, 48, 1)
-
-
-def test_a_dataclass_is_no_array() -> None:
-    """Nor is a dict with a shape: both are taken apart, as they are for replay."""
-
-    class Table(dict[str, Any]):
-        shape, dtype, nbytes = (9,), "mixed", 99
-
-    assert survey(Table(x=torch.zeros(4))) == (4, 16, 1)
-
-
-def test_a_container_that_fails_leaves_everything_unknown() -> None:
-    """What an adapter is asked of it raises nothing."""
-
-    class Broken(dict[str, Any]):
-        def values(self) -> Any:
-            raise OSError
-
-    assert survey([torch.zeros(4), Broken()])[:2] == (None, None)
-    assert IterableAdapter().samples(Broken()) is None
-
-
-def test_an_object_whose_shape_fails_is_no_array() -> None:
-    """Whatever its property raises."""
-
-    class Failing:
-        dtype = "int"
-
-        @property
-        def shape(self) -> Any:
-            raise OSError
-
-    assert not is_array(Failing())
-    assert survey([Failing(), torch.zeros(2)]) == (2, 8, 2)
-
-
-def test_a_class_with_shapes_of_its_own_is_no_batch() -> None:
-    """Classes and members of an enumeration are leaves, whatever attributes they have."""
-    kinds = enum.Enum("kinds", "SMALL LARGE")
-    assert survey([np.ndarray, torch.Tensor])[:2] == (None, None)
-    assert survey([kinds]) == (None, None, 1)
 
 
 class Pair(NamedTuple):
