@@ -11,9 +11,9 @@ BY_THE_CLOCK = tests/analysis/rules/test_reproductions.py
 LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0" \
 	"nvidia-ml-py==12.560.30" "plotly==6.0.0" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
 	"torch==2.1.0" "pillow==10.0.0"
-CORE = tests/record tests/measure tests/analysis tests/report tests/probes tests/test_evaluator.py
-# They need nvtx, accelerate, tensors of torch 2.2, or a function that nvidia-ml-py has since 12.570.
-NOT_LOWEST = --ignore=tests/measure/test_annotate_nvtx.py --ignore=tests/measure/test_rebuilt.py \
+CORE = tests/runlog tests/runtime tests/analysis tests/report tests/probes tests/test_evaluator.py
+# They need nvtx, tensors of torch 2.2, or a function that nvidia-ml-py has since 12.570.
+NOT_LOWEST = --ignore=tests/runtime/test_annotate_nvtx.py \
 	-k "not no_one_shape and not nested_tensor and not has_a_stand_in"
 
 .PHONY: demo test test-all test-lowest test-frameworks lint types docs bench truth peer-suites clean

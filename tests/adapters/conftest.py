@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.adapters.photographs import crops
+from tests.images import crops
 
 if TYPE_CHECKING:
     from collections.abc import Callable

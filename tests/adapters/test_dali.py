@@ -1,21 +1,32 @@
-"""DALI's iterators for PyTorch, over real pipelines on the CPU."""
+"""DALI's iterators for PyTorch, over real pipelines and sources on the CPU."""
 
 from __future__ import annotations
 
+import warnings
+from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from nvidia.dali.plugin.base_iterator import LastBatchPolicy
 from nvidia.dali.plugin.pytorch import (
     DALIClassificationIterator,
+    DALIGenericIterator,
     DALIRaggedIterator,
 )
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.analysis.summary import epoch_starts
-from loadeval.testing import AdapterContract
-from loadeval_adapters.dali import DALIAdapter
-from tests.adapters.dali_iterators import iterator, trained
+from tests.adapters.loaders import adapter_of, describe
+from tests.dali_loaders import (
+    GoesOnContract,
+    batch_of,
+    iterator,
+    numbered,
+    numbers,
+    sourced,
+    trained,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -39,36 +50,22 @@ def ragged(pipeline: Any, *types: str, **options: Any) -> Any:
     )
 
 
-class IteratorContract(AdapterContract):
-    """The contract, with pipelines to read."""
-
-    adapter_type = DALIAdapter
+class Contract(GoesOnContract):
+    adapter_type = adapter_of("nvidia.dali.plugin")
 
     @pytest.fixture(autouse=True)
     def _pipelines(self, dali_pipeline: Make) -> None:
         self.pipeline = dali_pipeline
 
-    def test_a_released_loader_serves_again(self) -> None:
-        """It serves what is left, with a warning: DALI cannot end an epoch before its time."""
-        adapter, loader = self.make_adapter(), self.make_loader()
-        whole = sum(1 for _ in adapter.epoch(self.make_loader()))
-        epoch = adapter.epoch(loader)
-        next(epoch)
-        adapter.release(loader, epoch)
-        with pytest.warns(LoadevalWarning, match="broken off"):
-            rest = adapter.epoch(loader)
-        assert sum(1 for _ in rest) == whole - 1
-        assert sum(1 for _ in adapter.epoch(loader)) == whole
 
-
-class TestGenericIterator(IteratorContract):
+class TestGenericIterator(Contract):
     """A reader's epochs, whose last batch is partial."""
 
     def make_loader(self) -> Any:
         return iterator(self.pipeline())
 
 
-class TestClassificationIterator(IteratorContract):
+class TestClassificationIterator(Contract):
     """Batches of data and label, which reset themselves, and drop the last."""
 
     def make_loader(self) -> Any:
@@ -80,7 +77,7 @@ class TestClassificationIterator(IteratorContract):
         )
 
 
-class TestRaggedIterator(IteratorContract):
+class TestRaggedIterator(Contract):
     """Images of different sizes, a list of them in each batch."""
 
     def make_loader(self) -> Any:
@@ -89,14 +86,14 @@ class TestRaggedIterator(IteratorContract):
         )
 
 
-class TestOverwritingExecutor(IteratorContract):
+class TestOverwritingExecutor(Contract):
     """A pipeline that uses its buffers again, and an iterator that has nothing ready."""
 
     def make_loader(self) -> Any:
         return iterator(self.pipeline(exec_dynamic=False), prepare_first_batch=False)
 
 
-class TestTwoPipelines(IteratorContract):
+class TestTwoPipelines(Contract):
     """Two shards, each read by a pipeline of its own: a batch is a list of two dicts."""
 
     def make_loader(self) -> Any:
@@ -106,7 +103,7 @@ class TestTwoPipelines(IteratorContract):
 
 def test_the_description_is_the_iterators(dali_pipeline: Make) -> None:
     """Threads, queue, batch size, device and length are those of the iterator."""
-    info = DALIAdapter().describe(iterator(dali_pipeline(num_threads=3, prefetch_queue_depth=4)))
+    info = describe(iterator(dali_pipeline(num_threads=3, prefetch_queue_depth=4)))
     assert info.backend == "nvidia.dali.plugin.pytorch.DALIGenericIterator"
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (3, 4, 8, 4)
     assert (info.device, info.pinned, info.start_method) == ("cpu", False, None)
@@ -115,26 +112,18 @@ def test_the_description_is_the_iterators(dali_pipeline: Make) -> None:
 def test_several_pipelines_are_described_together(dali_pipeline: Make) -> None:
     """A batch has the samples, and is the work, of all pipelines; there is a queue for each."""
     shards = [dali_pipeline(batch_size=4, shard_id=n, num_shards=3) for n in range(3)]
-    info = DALIAdapter().describe(iterator(shards))
+    info = describe(iterator(shards))
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (6, 2, 12, 3)
 
 
-def test_the_constructors_batch_is_no_free_load(dali_pipeline: Make) -> None:
+@pytest.mark.parametrize("prepared", [True, False])
+def test_the_constructors_batch_is_no_free_load(dali_pipeline: Make, prepared: bool) -> None:
     """The batch that DALI prepared beforehand is told, and its epoch has no epoch start."""
-    evaluator = LoaderEvaluator(iterator(dali_pipeline()))
+    evaluator = LoaderEvaluator(iterator(dali_pipeline(), prepare_first_batch=prepared))
     trained(evaluator, epochs=3)
     run = evaluator.recorded()
-    assert run.header.loader.ready_batches == 1
-    assert len(epoch_starts(run)) == 2
-
-
-def test_nothing_is_ready_where_nothing_was_prepared(dali_pipeline: Make) -> None:
-    """With `prepare_first_batch=False` the first epoch start is measured."""
-    evaluator = LoaderEvaluator(iterator(dali_pipeline(), prepare_first_batch=False))
-    trained(evaluator, epochs=1)
-    run = evaluator.recorded()
-    assert run.header.loader.ready_batches == 0
-    assert len(epoch_starts(run)) == 1
+    assert run.header.loader.ready_batches == int(prepared)
+    assert len(epoch_starts(run)) == 3 - prepared
 
 
 @pytest.mark.parametrize(
@@ -174,7 +163,7 @@ def test_ragged_batches_are_counted(dali_pipeline: Make) -> None:
 def test_sparse_samples_alone_are_unknown(dali_pipeline: Make) -> None:
     """A sparse tensor may lack rows for empty samples, so it tells no number of them."""
     outputs = next(ragged(dali_pipeline(), DENSE, COO))[0]
-    assert DALIAdapter().samples([{"number": outputs["number"]}]) is None
+    assert adapter_of("nvidia.dali.plugin")().samples([{"number": outputs["number"]}]) is None
 
 
 def test_what_a_subclass_makes_of_batches_is_counted(dali_pipeline: Make) -> None:
@@ -188,5 +177,198 @@ def test_what_a_subclass_makes_of_batches_is_counted(dali_pipeline: Make) -> Non
     evaluator = LoaderEvaluator(Pairs(dali_pipeline(), reader_name="Reader"))
     assert [len(images) for images, _ in evaluator] == [8] * 4
     run = evaluator.recorded()
-    assert run.header.loader.adapter == "loadeval_adapters.dali.DALIAdapter"
+    assert run.header.loader.adapter.endswith(".DALIAdapter")
     assert run.steps.samples.tolist() == [8] * 4
+
+
+IMAGES = 30
+
+
+@pytest.mark.filterwarnings("ignore:Please set `reader_name`:Warning")  # DALI's own, of `size`
+@pytest.mark.parametrize("policy", ["FILL", "DROP", "PARTIAL"])
+@pytest.mark.parametrize("auto_reset", [False, True])
+@pytest.mark.parametrize(
+    ("padded", "shards", "by_size"),
+    [(False, 1, False), (True, 1, False), (False, 3, False), (True, 3, False), (False, 1, True)],
+)
+def test_epochs_are_dalis_own(
+    dali_pipeline: Make, policy: str, auto_reset: bool, padded: bool, shards: int, by_size: bool
+) -> None:
+    """Six epochs have the batches that DALI serves by itself; a length that is told is true."""
+    options = {"reader_name": None, "size": IMAGES} if by_size else {}
+
+    def make() -> Any:
+        pipelines = [
+            dali_pipeline(4, shard_id=n, num_shards=shards, pad_last_batch=padded)
+            for n in range(shards)
+        ]
+        return iterator(pipelines, policy, auto_reset=auto_reset, **options)
+
+    bare, loader = make(), make()
+    evaluator = LoaderEvaluator(loader)
+    for _ in range(6):
+        length = describe(loader).length
+        served = [numbers(batch) for batch in evaluator]
+        assert served == [numbers(batch) for batch in bare]
+        assert length in {None, len(served)}
+
+
+def test_the_length_of_a_filled_epoch_is_told_as_far_as_it_is_known(dali_pipeline: Make) -> None:
+    """FILL reads on into the next epoch, which is then shorter: before DALI's reset, unknown."""
+    loader = iterator(dali_pipeline(4), "FILL")
+    assert describe(loader).length == 8
+    assert len(list(LoaderEvaluator(loader))) == 8
+    assert describe(loader).length is None
+    assert len(loader) == 8
+    assert len(list(LoaderEvaluator(loader))) == 7
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_after_a_break_the_remainder_is_served(dali_pipeline: Make, mode: str) -> None:
+    """As DALI does, with one warning that points to the training loop."""
+    bare, loader = iterator(dali_pipeline()), iterator(dali_pipeline())
+    evaluator = LoaderEvaluator(loader, mode=mode)
+    assert trained(evaluator, 1, batches=1) == trained(bare, 1, batches=1) == [[*range(8)]]
+    with pytest.warns(LoadevalWarning, match="broken off") as raised:
+        rest = sorted(n for batch in evaluator for n in numbers(batch))
+    assert [rest] == trained(bare, 1) == [[*range(8, 30)]]
+    assert [warning.filename for warning in raised] == [__file__]
+    assert sorted(*trained(evaluator, 1)) == sorted(*trained(bare, 1)) == [*range(30)]
+
+
+@pytest.mark.parametrize("auto_reset", [False, True])
+@pytest.mark.parametrize("policy", ["FILL", "DROP", "PARTIAL"])
+def test_no_warning_follows_a_break_at_the_last_batch(
+    dali_pipeline: Make, policy: str, auto_reset: bool
+) -> None:
+    """Whoever reads as many batches as there are has broken nothing off."""
+    loader = iterator(dali_pipeline(batch_size=10), policy, auto_reset=auto_reset)
+    evaluator = LoaderEvaluator(loader)
+    assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
+
+
+def test_a_reset_of_the_users_own_is_no_break(dali_pipeline: Make) -> None:
+    """The usual `loader.reset()` at the end of an epoch works through the wrapper."""
+    evaluator = LoaderEvaluator(iterator(dali_pipeline(batch_size=10)))
+    for _ in range(3):
+        assert trained(evaluator, 1) == [[*range(30)]]
+        evaluator.reset()
+
+
+def test_a_loader_that_was_part_read_is_replayed_from_there(dali_pipeline: Make) -> None:
+    """The kept batches are the next ones, and the warning points to where they are asked for."""
+    loader = iterator(dali_pipeline())
+    next(loader)
+    with pytest.warns(LoadevalWarning, match="broken off") as raised:
+        evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=2)
+    assert [warning.filename for warning in raised] == [__file__]
+    assert trained(evaluator, 2) == [[*range(8, 24), *range(8, 24)]] * 2
+
+
+def test_a_callable_measures_whole_epochs_after_a_break(dali_pipeline: Make) -> None:
+    """What the warning advises: each epoch is a new iterator, which nobody broke off."""
+    evaluator = LoaderEvaluator(lambda: iterator(dali_pipeline()))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert trained(evaluator, 2, batches=1) == [[*range(8)]] * 2
+        assert trained(evaluator, 1) == [[*range(30)]]
+
+
+@pytest.mark.parametrize("exec_dynamic", [True, False])
+@pytest.mark.parametrize("shards", [1, 2])
+def test_an_alternating_run_serves_every_image_once(
+    dali_pipeline: Make, exec_dynamic: bool, shards: int
+) -> None:
+    """Every epoch has all images, also where buffers are used again; none is counted twice."""
+    pipelines = [
+        dali_pipeline(1, exec_dynamic=exec_dynamic, shard_id=n, num_shards=shards)
+        for n in range(shards)
+    ]
+    with LoaderEvaluator(iterator(pipelines), mode="alternate") as evaluator:
+        epochs = trained(evaluator, 4)
+    assert [sorted(epoch) for epoch in epochs] == [[*range(IMAGES)]] * 4
+    assert evaluator.recorded().steps.samples.sum() == 4 * IMAGES
+
+
+def test_replay_serves_whole_epochs_of_the_first_batches(dali_pipeline: Make) -> None:
+    """Epochs of as many batches as DALI's, made of the kept ones."""
+    evaluator = LoaderEvaluator(iterator(dali_pipeline()), mode="replay", num_cached_batches=2)
+    assert trained(evaluator, 3) == [[*range(16)] * 2] * 3
+    assert evaluator.recorded().steps.samples.sum() == 3 * 32
+
+
+def sourcing(source: Any, batch_size: int = 4, cycle: str | None = "raise", **options: Any) -> Any:
+    """An iterator over a source."""
+    return DALIGenericIterator(sourced(source, cycle, batch_size), ["number"], **options)
+
+
+def batch_numbers(loader: Any) -> list[int]:
+    """The number of each batch of an epoch."""
+    return [int(batch[0]["number"][0, 0]) for batch in loader]
+
+
+class TestExternalSource(GoesOnContract):
+    """A source that ends its epochs by StopIteration."""
+
+    adapter_type = adapter_of("nvidia.dali.plugin")
+
+    def make_loader(self) -> Any:
+        return sourcing(numbered(6))
+
+
+@pytest.mark.parametrize("auto_reset", [False, True])
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_a_source_that_ends_is_served_epoch_by_epoch(auto_reset: bool, mode: str) -> None:
+    """Each epoch has all of the source's batches, and no length is told."""
+    evaluator = LoaderEvaluator(sourcing(numbered(7), auto_reset=auto_reset), mode=mode)
+    assert [sorted(batch_numbers(evaluator)) for _ in range(3)] == [[*range(7)]] * 3
+    run = evaluator.recorded()
+    assert run.header.loader.length is None
+    assert run.steps.samples.tolist() == [4] * 21
+
+
+@pytest.mark.parametrize("broken_off_after", [1, 3, 5])
+def test_after_a_break_the_remainder_of_a_source_is_served(broken_off_after: int) -> None:
+    """As DALI does, which near the end of the source reads on into its next epoch."""
+    bare, evaluator = sourcing(numbered(6)), LoaderEvaluator(sourcing(numbered(6)))
+    for loader in (bare, evaluator):
+        assert len(list(islice(loader, broken_off_after))) == broken_off_after
+    with pytest.warns(LoadevalWarning, match="broken off"):
+        served = batch_numbers(evaluator)
+    assert served == batch_numbers(bare)
+    assert served[0] == broken_off_after
+
+
+def test_an_endless_source_is_logged_and_replayed() -> None:
+    """It has no length, though `len` says 0; replay needs a number of batches."""
+    loader = sourcing(map(batch_of, count()))
+    assert len(loader) == 0
+    logged = LoaderEvaluator(loader)
+    assert sum(1 for _ in islice(logged, 20)) == 20
+    assert logged.recorded().header.loader.length is None
+    endless = sourcing(map(batch_of, count()))
+    replayed = LoaderEvaluator(endless, mode="replay", num_cached_batches=3, epoch_batches=5)
+    assert batch_numbers(replayed) == [0, 1, 2, 0, 1]
+
+
+def test_a_length_that_dali_fails_to_tell_is_unknown() -> None:
+    """Without a size, and with batches of one sample, `len` raises: there is no length."""
+    loader = sourcing(lambda: [np.zeros(3)], batch_size=1, cycle=None)
+    with pytest.raises(ValueError, match="len"):
+        len(loader)
+    assert describe(loader).length is None
+
+
+def test_a_sources_exception_passes_through() -> None:
+    """The user sees the error of a source's own code, unchanged, after the batches before it."""
+    error = KeyError("sample 5")
+
+    def failing() -> Any:
+        yield from numbered(5)
+        raise error
+
+    evaluator = LoaderEvaluator(sourcing(failing, cycle=None))
+    with pytest.raises(KeyError) as raised:
+        list(evaluator)
+    assert raised.value is error
+    assert evaluator.recorded().ends[0].cause == "failed"

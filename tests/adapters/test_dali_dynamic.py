@@ -10,8 +10,9 @@ import pytest
 from nvidia.dali.experimental import dynamic as ndd
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.testing import AdapterContract, same_batch
-from loadeval_adapters.dali_dynamic import DALIDynamicAdapter
+from loadeval.testing import same_batch
+from tests.adapters.loaders import adapter_of, describe
+from tests.dali_loaders import GoesOnContract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,11 +32,6 @@ def arrays(output: Any) -> list[Any]:
     return [np.asarray(tensor.evaluate()) for tensor in tensors]
 
 
-def content(batch: Any) -> list[Any]:
-    outputs = batch if isinstance(batch, tuple) else (batch,)
-    return [array for output in outputs for array in arrays(output)]
-
-
 def trained(loader: Any, epochs: int, batches: int | None = None) -> list[list[int]]:
     """The numbers of the files that a training loop decodes in each epoch."""
     served: list[list[int]] = []
@@ -51,75 +47,57 @@ def sized(encoded: Any) -> Any:
     return ndd.resize(ndd.decoders.image(encoded, device="cpu"), size=(16, 16))
 
 
-class DynamicContract(AdapterContract):
-    """The contract, for Batches and Tensors: they are compared by what is in them."""
+class Contract(GoesOnContract):
+    """Batches and Tensors are compared by what is in them."""
 
-    adapter_type = DALIDynamicAdapter
+    adapter_type = adapter_of("nvidia.dali.experimental.dynamic")
+    lacks = 0
 
     @pytest.fixture(autouse=True)
     def _jpegs(self, jpegs: Path) -> None:
         self.jpegs = jpegs
 
-    def content(self, batch: Any) -> Any:
-        return content(batch)
-
-    def test_a_released_loader_serves_again(self) -> None:
-        """As many batches as ever, but they begin in the middle of the data, with a warning."""
-        adapter, loader = self.make_adapter(), self.make_loader()
-        whole = sum(1 for _ in adapter.epoch(self.make_loader()))
-        epoch = adapter.epoch(loader)
-        next(epoch)
-        adapter.release(loader, epoch)
-        with pytest.warns(LoadevalWarning, match="broken off"):
-            again = adapter.epoch(loader)
-        assert sum(1 for _ in again) == whole
+    def content(self, batch: Any) -> list[Any]:
+        outputs = batch if isinstance(batch, tuple) else (batch,)
+        return [array for output in outputs for array in arrays(output)]
 
 
-class TestReader(DynamicContract):
+class TestReader(Contract):
     """A reader of batches."""
 
     def make_loader(self) -> Any:
         return reader(self.jpegs)
 
 
-class TestSamples(DynamicContract):
+class TestSamples(Contract):
     """A reader without a batch size, which hands out samples."""
 
     def make_loader(self) -> Any:
         return reader(self.jpegs, max_batch_size=None)
 
 
-class TestExternalSource(DynamicContract):
+class TestExternalSource(Contract):
     """A source that is called for each batch, until it raises StopIteration."""
+
+    lacks = 1
 
     def make_loader(self) -> Any:
         batches = [ndd.batch([np.full((3,), n)] * 4) for n in range(6)]
         return ndd.ExternalSource(batches, cycle="raise")
 
-    def test_a_released_loader_serves_again(self) -> None:
-        """It serves what is left of the source, with a warning, and then the source anew."""
-        adapter, loader = self.make_adapter(), self.make_loader()
-        epoch = adapter.epoch(loader)
-        next(epoch)
-        adapter.release(loader, epoch)
-        with pytest.warns(LoadevalWarning, match="broken off"):
-            again = adapter.epoch(loader)
-        assert sum(1 for _ in again) == 5
-        assert sum(1 for _ in adapter.epoch(loader)) == 6
-
 
 def test_the_description_is_the_readers(jpegs: Path) -> None:
     """Batch size, length, and the queue of the thread that reads ahead."""
-    info = DALIDynamicAdapter().describe(reader(jpegs, prefetch_queue_depth=3))
+    info = describe(reader(jpegs, prefetch_queue_depth=3))
     assert info.backend == "nvidia.dali.experimental.dynamic.readers.File"
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (1, 3, 8, 4)
-    assert DALIDynamicAdapter().describe(reader(jpegs)).prefetch_depth == 1
+    assert describe(reader(jpegs)).prefetch_depth == 1
 
 
 def test_describing_leaves_the_batch_size_open(jpegs: Path) -> None:
     """A reader without a batch size can be given one after it was wrapped; no length is told."""
     files = reader(jpegs, max_batch_size=None)
-    info = DALIDynamicAdapter().describe(files)
+    info = describe(files)
     assert (info.batch_size, info.length) == (None, None)
     assert sum(1 for _ in files.next_epoch(batch_size=10)) == 3
 
@@ -153,18 +131,13 @@ def test_a_training_loop_gets_the_readers_batches(jpegs: Path, mode: str) -> Non
 
 
 def test_a_break_is_warned_of_in_the_training_loop(jpegs: Path) -> None:
-    """One warning, at the line that iterates; the files go on where they were left."""
+    """One warning, at the line that iterates, but for a break at the last batch."""
     evaluator = LoaderEvaluator(reader(jpegs, 10))
+    assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
     assert trained(evaluator, 1, batches=1) == [[*range(10)]]
     with pytest.warns(LoadevalWarning, match="broken off") as raised:
         assert trained(evaluator, 1) == [[*range(10, 30), *range(10)]]
     assert [warning.filename for warning in raised] == [__file__]
-
-
-def test_no_warning_follows_a_break_at_the_last_batch(jpegs: Path) -> None:
-    """Whoever reads as many batches as there are has broken nothing off."""
-    evaluator = LoaderEvaluator(reader(jpegs, 10))
-    assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
 
 
 def test_a_kept_batch_is_evaluated(jpegs: Path) -> None:
@@ -172,7 +145,7 @@ def test_a_kept_batch_is_evaluated(jpegs: Path) -> None:
     images = ndd.decoders.image(next(reader(jpegs).next_epoch())[0], device="cpu")
     with ndd.EvalMode.deferred:
         lazy = ndd.resize(images, size=(16, 16))
-        kept = DALIDynamicAdapter().keep((lazy,))[0]
+        kept = adapter_of("nvidia.dali.experimental.dynamic")().keep((lazy,))[0]
     assert kept._storage is not None
     assert same_batch(arrays(kept), arrays(lazy))
 
@@ -202,6 +175,6 @@ def test_batches_of_another_kind_are_counted_by_their_arrays(jpegs: Path) -> Non
     nodes = pytest.importorskip("nvidia.dali.experimental.dynamic.pytorch.nodes")
     root = nodes.Reader(ndd.readers.File, batch_size=10, file_root=str(jpegs))
     batch = next(iter(nodes.ToTorch(nodes.DictMapper(root, sized))))
-    adapter = DALIDynamicAdapter()
+    adapter = adapter_of("nvidia.dali.experimental.dynamic")()
     assert (adapter.samples(batch), adapter.nbytes(batch)) == (10, 10 * (16 * 16 * 3 + 4))
     assert same_batch(adapter.keep(batch), batch)

@@ -9,7 +9,7 @@ import pytest
 
 from loadeval import LoaderEvaluator
 from loadeval.testing import AdapterContract
-from loadeval_adapters.dali import DALIAdapter
+from tests.adapters.loaders import adapter_of
 
 jax_plugin = pytest.importorskip("nvidia.dali.plugin.jax", reason="JAX is not installed")
 
@@ -27,7 +27,7 @@ def iterator(pipelines: Any, **options: Any) -> Any:
 class TestGenericIterator(AdapterContract):
     """One pipeline: a batch is a dict."""
 
-    adapter_type = DALIAdapter
+    adapter_type = adapter_of("nvidia.dali.plugin")
 
     @pytest.fixture(autouse=True)
     def _pipelines(self, dali_pipeline: Make) -> None:

@@ -2,95 +2,74 @@
 
 from __future__ import annotations
 
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
+from nvidia.dali import fn
+from nvidia.dali.pipeline import pipeline_def
 
-from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.testing import AdapterContract
-from loadeval_adapters.dali_pipeline import DALIPipelineAdapter
-from tests.adapters.dali_iterators import numbered, sourced
+from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
+from tests.adapters.loaders import adapter_of, describe
+from tests.dali_loaders import GoesOnContract, numbered, sourced
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     Make = Callable[..., Any]
+    from pathlib import Path
 
 
-def content(batch: Any) -> list[Any]:
-    """The samples of a batch, as arrays that share its memory."""
-    return [np.asarray(tensors[n]) for tensors in batch for n in range(len(tensors))]
+class Contract(GoesOnContract):
+    """Batches are TensorLists: they are compared by what is in them."""
 
-
-class PipelineContract(AdapterContract):
-    """The contract, for batches of TensorLists: they are compared by what is in them."""
-
-    adapter_type = DALIPipelineAdapter
+    adapter_type = adapter_of("nvidia.dali.pipeline")
+    lacks = 0
 
     @pytest.fixture(autouse=True)
     def _pipelines(self, dali_pipeline: Make) -> None:
         self.pipeline = dali_pipeline
 
     def content(self, batch: Any) -> Any:
-        return content(batch)
-
-    def test_a_released_loader_serves_again(self) -> None:
-        """As many runs as ever, but they begin in the middle of the data, with a warning."""
-        adapter, loader = self.make_adapter(), self.make_loader()
-        whole = sum(1 for _ in adapter.epoch(self.make_loader()))
-        epoch = adapter.epoch(loader)
-        next(epoch)
-        adapter.release(loader, epoch)
-        with pytest.warns(LoadevalWarning, match="broken off"):
-            again = adapter.epoch(loader)
-        assert sum(1 for _ in again) == whole
+        return [np.asarray(tensors[n]) for tensors in batch for n in range(len(tensors))]
 
 
-class TestDynamicExecutor(PipelineContract):
+class TestDynamicExecutor(Contract):
     """The default executor, whose outputs live as long as somebody holds them."""
 
     def make_loader(self) -> Any:
         return self.pipeline()
 
 
-class TestOverwritingExecutor(PipelineContract):
+class TestOverwritingExecutor(Contract):
     """`exec_dynamic=False`, which writes each batch into the buffers of an earlier one."""
 
     def make_loader(self) -> Any:
         return self.pipeline(batch_size=4, exec_dynamic=False)
 
 
-class TestRaggedImages(PipelineContract):
+class TestRaggedImages(Contract):
     """Images of different sizes in one TensorList."""
 
     def make_loader(self) -> Any:
         return self.pipeline(resized=False, exec_dynamic=False)
 
 
-class TestExternalSource(PipelineContract):
+class TestExternalSource(Contract):
     """A source that ends its epochs by StopIteration."""
+
+    lacks = 1
 
     def make_loader(self) -> Any:
         return sourced(numbered(5))
-
-    def test_a_released_loader_serves_again(self) -> None:
-        """It serves what is left of the source, with a warning, and then the source anew."""
-        adapter, loader = self.make_adapter(), self.make_loader()
-        epoch = adapter.epoch(loader)
-        next(epoch)
-        adapter.release(loader, epoch)
-        with pytest.warns(LoadevalWarning, match="broken off"):
-            again = adapter.epoch(loader)
-        assert sum(1 for _ in again) == 4
-        assert sum(1 for _ in adapter.epoch(loader)) == 5
 
 
 @pytest.mark.parametrize("exec_dynamic", [True, False])
 def test_the_description_is_the_pipelines(dali_pipeline: Make, exec_dynamic: bool) -> None:
     """Threads, queue, batch size, device and length are the pipeline's; nothing is ready."""
     pipeline = dali_pipeline(exec_dynamic=exec_dynamic, num_threads=3, prefetch_queue_depth=4)
-    info = DALIPipelineAdapter().describe(pipeline)
+    info = describe(pipeline)
     assert info.backend == "nvidia.dali.pipeline.Pipeline"
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (3, 3, 8, 4)
     assert (info.device, info.pinned, info.ready_batches) == ("cpu", False, 0)
@@ -100,13 +79,13 @@ def test_a_pipeline_that_has_run_has_batches_ready(dali_pipeline: Make) -> None:
     """What it prefetched before it was wrapped is told."""
     pipeline = dali_pipeline(prefetch_queue_depth=3)
     pipeline.run()
-    assert DALIPipelineAdapter().describe(pipeline).ready_batches == 2
+    assert describe(pipeline).ready_batches == 2
 
 
 def test_a_pipeline_without_a_queue_has_nothing_ready(dali_pipeline: Make) -> None:
     """Without pipelining a batch is made when it is asked for."""
     pipeline = dali_pipeline(exec_pipelined=False, exec_async=False, exec_dynamic=False)
-    info = DALIPipelineAdapter().describe(pipeline)
+    info = describe(pipeline)
     assert (info.prefetch_depth, info.ready_batches) == (0, 0)
     assert sum(1 for _ in LoaderEvaluator(pipeline)) == 4
 
@@ -121,6 +100,129 @@ def test_an_epoch_is_that_of_the_shard(dali_pipeline: Make, shards: int, length:
 
 def test_a_kept_batch_keeps_its_layout(dali_pipeline: Make) -> None:
     """Height, width and channels of an image have the same places."""
-    batch = next(DALIPipelineAdapter().epoch(dali_pipeline()))
-    kept = DALIPipelineAdapter().keep(batch)
+    batch = next(adapter_of("nvidia.dali.pipeline")().epoch(dali_pipeline()))
+    kept = adapter_of("nvidia.dali.pipeline")().keep(batch)
     assert [tensors.layout() for tensors in kept] == [tensors.layout() for tensors in batch]
+
+
+BYTES = 16 * 16 * 3 + 4
+"""Of an image, and its number."""
+
+
+def numbers(batch: Any) -> list[int]:
+    """The number of each image."""
+    return [int(number) for number in batch[-1].as_array()[:, 0]]
+
+
+def trained(loader: Any, epochs: int, batches: int | None = None) -> list[list[int]]:
+    """The numbers that a training loop gets in each epoch, of at most `batches`."""
+    return [[n for batch in islice(loader, batches) for n in numbers(batch)] for _ in range(epochs)]
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+@pytest.mark.parametrize("exec_dynamic", [True, False])
+def test_a_training_loop_gets_the_pipelines_batches(
+    dali_pipeline: Make, mode: str, exec_dynamic: bool
+) -> None:
+    """Three epochs of 15 batches, each counted, of the right images whatever is overwritten."""
+    pipeline = dali_pipeline(batch_size=2, exec_dynamic=exec_dynamic)
+    with LoaderEvaluator(pipeline, mode=mode, num_cached_batches=15) as evaluator:
+        epochs = trained(evaluator, 3)
+    assert [sorted(epoch) for epoch in epochs] == [[*range(30)]] * 3
+    steps = evaluator.recorded().steps
+    assert steps.samples.tolist() == [2] * 45
+    assert steps.nbytes.tolist() == [2 * BYTES] * 45
+
+
+def test_a_break_is_warned_of_in_the_training_loop(dali_pipeline: Make) -> None:
+    """One warning, at the line that iterates; the images go on where they were left."""
+    evaluator = LoaderEvaluator(dali_pipeline(batch_size=10))
+    assert trained(evaluator, 1, batches=1) == [[*range(10)]]
+    with pytest.warns(LoadevalWarning, match="broken off") as raised:
+        assert trained(evaluator, 1) == [[*range(10, 30), *range(10)]]
+    assert [warning.filename for warning in raised] == [__file__]
+    assert trained(evaluator, 1) == [[*range(10, 30), *range(10)]]
+
+
+@pytest.mark.filterwarnings("error")
+def test_no_warning_follows_what_is_no_break(dali_pipeline: Make) -> None:
+    """As many batches as there are, or, as the warning advises, a new pipeline for each epoch."""
+    evaluator = LoaderEvaluator(dali_pipeline(batch_size=10))
+    assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
+    made_anew = LoaderEvaluator(lambda: dali_pipeline(batch_size=10))
+    assert trained(made_anew, 2, batches=1) == [[*range(10)]] * 2
+    assert trained(made_anew, 1) == [[*range(30)]]
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_a_source_that_ends_is_served_epoch_by_epoch(mode: str) -> None:
+    """Each epoch has all of the source's batches, and no length is told."""
+    evaluator = LoaderEvaluator(sourced(numbered(7)), mode=mode)
+    whole = [number for number in range(7) for _ in range(4)]
+    assert [sorted(epoch) for epoch in trained(evaluator, 3)] == [whole] * 3
+    run = evaluator.recorded()
+    assert run.header.loader.length is None
+    assert run.steps.samples.tolist() == [4] * 21
+
+
+def test_the_end_of_a_source_is_not_lost_by_a_break() -> None:
+    """What was prefetched when the source ended is served, before the source begins anew."""
+    evaluator = LoaderEvaluator(sourced(numbered(3)))
+    assert trained(evaluator, 1, batches=2) == [[0] * 4 + [1] * 4]
+    with pytest.warns(LoadevalWarning, match="broken off"):
+        assert trained(evaluator, 1) == [[2] * 4]
+    assert trained(evaluator, 1) == [[0] * 4 + [1] * 4 + [2] * 4]
+
+
+def test_a_source_without_end_has_no_length() -> None:
+    """It is served as long as it is asked; replay needs a number of batches."""
+    assert describe(sourced(numbered(2), "quiet")).length is None
+    logged = LoaderEvaluator(sourced(numbered(2), "quiet"))
+    assert len(list(islice(logged, 20))) == 20
+    replayed = LoaderEvaluator(
+        sourced(numbered(2), "quiet"), mode="replay", num_cached_batches=2, epoch_batches=3
+    )
+    assert trained(replayed, 2) == [[0] * 4 + [1] * 4 + [0] * 4] * 2
+
+
+def test_readers_of_different_lengths_are_refused(jpegs: Path) -> None:
+    """Where two readers disagree nobody knows what an epoch is: the user is told what to do."""
+
+    @pipeline_def
+    def disagreeing() -> Any:
+        every, _ = fn.readers.file(file_root=str(jpegs), name="every")
+        some, _ = fn.readers.file(file_root=str(jpegs), name="some", dir_filters="class 0")
+        return every, some
+
+    pipeline = disagreeing(batch_size=5, num_threads=1, device_id=None)
+    with pytest.raises(UsageError, match=r"\(every 6, some 2\).*reader_name="):
+        LoaderEvaluator(pipeline)
+
+
+def test_a_sources_exception_passes_through() -> None:
+    """The user sees the error of a source's own code, unchanged, after the batches before it."""
+    error = KeyError("batch 5")
+
+    def failing() -> Any:
+        yield from numbered(5)
+        raise error
+
+    evaluator = LoaderEvaluator(sourced(failing, None))
+    with pytest.raises(KeyError) as raised:
+        list(evaluator)
+    assert raised.value is error
+    assert evaluator.recorded().ends[0].cause == "failed"
+
+
+def test_an_operators_exception_passes_through(tmp_path: Path) -> None:
+    """A file that is no image is DALI's own error."""
+    (tmp_path / "no.jpg").write_bytes(b"not an image")
+
+    @pipeline_def
+    def decoding() -> Any:
+        encoded, _ = fn.readers.file(files=[str(tmp_path / "no.jpg")])
+        return fn.decoders.image(encoded, device="cpu")
+
+    evaluator = LoaderEvaluator(decoding(batch_size=1, num_threads=1, device_id=None))
+    with pytest.raises(RuntimeError, match="image"):
+        list(evaluator)

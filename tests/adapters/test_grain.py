@@ -12,7 +12,7 @@ import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
-from loadeval_adapters.grain import GrainAdapter
+from tests.adapters.loaders import adapter_of, break_off, counted, describe
 
 ELEMENTS = 40
 READING = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
@@ -51,49 +51,33 @@ def numbers(epoch: Any) -> list[int]:
     return [int(number) for batch in epoch for number in batch["y"]]
 
 
-def describe(loader: Any) -> Any:
-    return GrainAdapter().describe(loader)
+class Contract(AdapterContract):
+    adapter_type = adapter_of("grain")
 
 
-def counted(loader: Any) -> list[int]:
-    """The samples that are counted in each batch of one epoch; -1 is unknown."""
-    evaluator = LoaderEvaluator(loader)
-    for _ in evaluator:
-        pass
-    return [int(samples) for samples in evaluator.recorded().steps.samples]
-
-
-class TestMapDataset(AdapterContract):
+class TestMapDataset(Contract):
     """A MapDataset of batches, read by many threads."""
-
-    adapter_type = GrainAdapter
 
     def make_loader(self) -> Any:
         return elements().batch(8)
 
 
-class TestIterDataset(AdapterContract):
+class TestIterDataset(Contract):
     """Batches made in this thread of elements that two others read."""
-
-    adapter_type = GrainAdapter
 
     def make_loader(self) -> Any:
         return batches()
 
 
-class TestDataLoader(AdapterContract):
+class TestDataLoader(Contract):
     """A DataLoader without processes."""
-
-    adapter_type = GrainAdapter
 
     def make_loader(self) -> Any:
         return dataloader()
 
 
-class TestProcess(AdapterContract):
+class TestProcess(Contract):
     """A DataLoader with a process, whose batches come in shared memory."""
-
-    adapter_type = GrainAdapter
 
     def make_loader(self) -> Any:
         return dataloader(worker_count=1)
@@ -110,45 +94,54 @@ def test_an_iterator_by_itself_has_one_epoch() -> None:
         assert (info.workers, info.prefetch_depth, info.batch_size) == (None, None, None)
 
 
-def test_threads_and_what_they_have_read_are_described() -> None:
-    """Elements that are read ahead count as the batches that they are to be."""
+THREAD_READ = grain.ReadOptions()
+
+
+@pytest.mark.parametrize(
+    ("make", "workers", "depth", "length"),
+    [
+        (batches, 2, 1, None),
+        (lambda: in_processes(2, buffer=3), 2, 2 * (1 + 2 * (3 + 1)), None),
+        (lambda: dataloader(worker_count=2), 2, 2 * (1 + 2 * (1 + 1)), None),
+        (lambda: elements().batch(8), THREAD_READ.num_threads, 5, 5),
+        (
+            lambda: elements().repeat().batch(8),
+            THREAD_READ.num_threads,
+            THREAD_READ.prefetch_buffer_size,
+            None,
+        ),
+        (lambda: batches(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)), 0, 0, None),
+        (
+            lambda: grain.experimental.ThreadPrefetchIterDataset(batches(), prefetch_buffer_size=3),
+            2 + 1,
+            1 + 3 + 1,
+            None,
+        ),
+    ],
+    ids=[
+        "elements that are read ahead count as batches",
+        "each process has two queues, and a batch in hand of each",
+        "a DataLoader's processes",
+        "no more can be ready than an epoch has",
+        "a MapDataset is read by Grain's default threads",
+        "without threads there is no queue",
+        "a thread that prefetches holds a batch too",
+    ],
+)
+def test_workers_and_queues_are_described(
+    make: Any, workers: int, depth: int, length: int | None
+) -> None:
+    info = describe(make())
+    assert (info.workers, info.prefetch_depth, info.length) == (workers, depth, length)
+    assert info.batch_size == 8
+
+
+def test_the_description_is_the_loaders() -> None:
     info = describe(batches())
     assert info.backend.endswith("BatchIterDataset")
-    assert info.adapter == "loadeval_adapters.grain.GrainAdapter"
-    assert (info.workers, info.prefetch_depth, info.batch_size) == (2, 1, 8)
-    assert (info.length, info.start_method, info.device) == (None, None, None)
-
-
-def test_processes_and_all_their_queues_are_described() -> None:
-    """A process has a queue, each queue a thread that empties it into one more."""
-    info = describe(in_processes(2, buffer=3))
-    read_ahead, queue_and_one_in_hand = 1, 3 + 1
-    assert info.prefetch_depth == 2 * (read_ahead + 2 * queue_and_one_in_hand)
-    assert (info.workers, info.batch_size, info.start_method) == (2, 8, "spawn")
-    assert describe(dataloader(worker_count=2)).workers == 2
-    assert describe(dataloader(worker_count=2)).prefetch_depth == 2 * (read_ahead + 2 * (1 + 1))
-
-
-def test_a_map_dataset_is_read_by_grains_default_threads() -> None:
-    """It tells its length, and no more can be ready than an epoch has."""
-    info = describe(elements().batch(8))
-    assert info.workers == grain.ReadOptions().num_threads
-    assert (info.length, info.prefetch_depth) == (5, 5)
-    ready = grain.ReadOptions().prefetch_buffer_size
-    assert describe(elements().repeat().batch(8)).prefetch_depth == ready
-
-
-def test_without_threads_there_is_no_queue() -> None:
-    """A buffer or threads of 0 make batches when they are asked for."""
-    info = describe(batches(grain.ReadOptions(num_threads=0, prefetch_buffer_size=0)))
-    assert (info.workers, info.prefetch_depth) == (0, 0)
-
-
-def test_a_thread_that_prefetches_is_described() -> None:
-    """It holds a batch while its queue is full."""
-    prefetched = grain.experimental.ThreadPrefetchIterDataset(batches(), prefetch_buffer_size=3)
-    info = describe(prefetched)
-    assert (info.workers, info.prefetch_depth) == (2 + 1, 1 + 3 + 1)
+    assert info.adapter.endswith(".GrainAdapter")
+    assert (info.start_method, info.device) == (None, None)
+    assert describe(in_processes(1)).start_method == "spawn"
 
 
 def test_an_interleaving_of_the_users_is_not_described() -> None:
@@ -177,7 +170,7 @@ def test_samples_are_counted_where_that_is_certain() -> None:
 
 def test_a_kept_batch_is_out_of_shared_memory() -> None:
     """It is made of plain arrays, which can be pickled with the evaluator's cache."""
-    adapter, loader = GrainAdapter(), in_processes(1)
+    adapter, loader = adapter_of("grain")(), in_processes(1)
     epoch = adapter.epoch(loader)
     batch = next(epoch)
     kept = adapter.keep(batch)
@@ -201,9 +194,7 @@ def test_no_process_is_alive_under_replay(make: Any) -> None:
 def test_an_epoch_after_a_broken_one_is_whole(mode: str, processes: int) -> None:
     """Three epochs, the first of which is broken off: the others have every element once."""
     evaluator = LoaderEvaluator(dataloader(worker_count=processes), mode=mode)
-    for number, _ in enumerate(evaluator):
-        if number == 1:
-            break
+    break_off(evaluator, 2)
     for _ in range(2):
         assert sorted(numbers(evaluator)) == list(range(ELEMENTS))
 
@@ -211,9 +202,7 @@ def test_an_epoch_after_a_broken_one_is_whole(mode: str, processes: int) -> None
 def test_an_iterators_state_is_that_of_the_last_batch_served() -> None:
     """A checkpoint of a wrapped iterator resumes at the next batch, in log mode."""
     evaluator = LoaderEvaluator(iter(dataloader()))
-    for number, _ in enumerate(evaluator):
-        if number == 1:
-            break
+    break_off(evaluator, 2)
     resumed = iter(dataloader())
     resumed.set_state(evaluator.get_state())
     assert numbers(resumed) == list(range(16, ELEMENTS))

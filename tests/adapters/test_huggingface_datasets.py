@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import datasets  # type: ignore[import-untyped]  # it ships no marker of its types
 import pytest
@@ -11,13 +10,11 @@ from torch.utils.data import DataLoader
 
 from loadeval import IterableAdapter, LoaderEvaluator, UsageError
 from loadeval.testing import AdapterContract
-from loadeval_adapters.huggingface_datasets import DatasetsAdapter
-from tests.adapters.photographs import FILES
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
+from tests.adapters.loaders import adapter_of, break_off, counted, describe
+from tests.images import FILES
 
 ROWS = 40
+FORMS = (None, "torch", "numpy")
 
 
 def dataset(form: str | None = None) -> Any:
@@ -46,45 +43,33 @@ def photographs() -> Any:
     return datasets.Dataset.from_dict({"image": images, "y": range(8)}, features=features)
 
 
-def counted(loader: Any) -> list[int]:
-    """The samples that are counted in each batch of one epoch; -1 is unknown."""
-    evaluator = LoaderEvaluator(loader)
-    for _ in evaluator:
-        pass
-    return [int(samples) for samples in evaluator.recorded().steps.samples]
+class Contract(AdapterContract):
+    adapter_type = adapter_of("datasets")
 
 
-class TestDataset(AdapterContract):
+class TestDataset(Contract):
     """Rows of plain values."""
-
-    adapter_type = DatasetsAdapter
 
     def make_loader(self) -> Any:
         return dataset()
 
 
-class TestBatchedTensors(AdapterContract):
+class TestBatchedTensors(Contract):
     """A dataset of batches, as tensors."""
-
-    adapter_type = DatasetsAdapter
 
     def make_loader(self) -> Any:
         return dataset("torch").batch(8)
 
 
-class TestStream(AdapterContract):
+class TestStream(Contract):
     """An IterableDataset, which has no length."""
-
-    adapter_type = DatasetsAdapter
 
     def make_loader(self) -> Any:
         return stream()
 
 
-class TestBatchedStream(AdapterContract):
+class TestBatchedStream(Contract):
     """A stream of batches, as arrays."""
-
-    adapter_type = DatasetsAdapter
 
     def make_loader(self) -> Any:
         return stream("numpy").batch(8)
@@ -100,15 +85,11 @@ class TestGenerator(AdapterContract):
 
 
 def test_a_dataset_is_read_in_this_process() -> None:
-    """A Dataset tells its length, and has no workers and no queue."""
-    info = DatasetsAdapter().describe(dataset())
+    """It has no workers and no queue; of a stream neither they nor the length are known."""
+    info = describe(dataset())
     assert info.backend == "datasets.arrow_dataset.Dataset"
     assert (info.length, info.workers, info.prefetch_depth) == (ROWS, 0, 0)
-
-
-def test_a_stream_tells_neither_its_length_nor_its_queue() -> None:
-    """An IterableDataset has no length; what it reads ahead is not known."""
-    info = DatasetsAdapter().describe(stream().batch(8))
+    info = describe(stream().batch(8))
     assert info.backend == "datasets.iterable_dataset.IterableDataset"
     assert (info.length, info.workers, info.prefetch_depth) == (None, None, None)
 
@@ -117,7 +98,7 @@ def test_a_batch_size_is_told_where_it_is_certain() -> None:
     """By a column that is no list, or by the last step of a stream; else it is unknown."""
 
     def batch_size(data: Any) -> int | None:
-        return DatasetsAdapter().describe(data).batch_size
+        return describe(data).batch_size
 
     assert batch_size(dataset()) == batch_size(stream()) == batch_size(photographs()) == 1
     assert batch_size(stream().batch(8)) == 8
@@ -127,50 +108,26 @@ def test_a_batch_size_is_told_where_it_is_certain() -> None:
     assert batch_size(stream().map(dict)) is None
 
 
-@pytest.mark.parametrize("form", [None, "torch", "numpy"])
-@pytest.mark.parametrize("make", [dataset, stream])
-def test_an_example_is_one_sample(make: Callable[[str | None], Any], form: str | None) -> None:
-    """Where a column is no list, a row is an example, however long its arrays are."""
-    assert set(counted(make(form))) == {1}
-
-
-def test_the_samples_in_a_row_of_lists_are_unknown() -> None:
-    """It may be an example or a batch: the first dimension of its arrays says nothing."""
-    assert set(counted(tokens().with_format("torch"))) == {-1}
-    assert set(counted(dataset("torch").batch(8))) == {-1}
-
-
-@pytest.mark.parametrize("form", [None, "torch", "numpy"])
-def test_a_stream_of_batches_is_counted(form: str | None) -> None:
-    """The batches that `batch` makes of a stream are counted, lists and arrays alike."""
-    assert counted(stream(form).batch(16)) == [16, 16, 8]
-
-
-def test_batches_of_a_generator_are_counted_by_their_arrays() -> None:
-    """Those of `iter` are as many samples as the first array has rows; of lists it is unknown."""
-    assert counted(dataset("torch").iter(batch_size=16)) == [16, 16, 8]
-    assert counted(dataset().iter(batch_size=16)) == [-1, -1, -1]
-
-
-def test_a_callable_gives_a_generator_for_each_epoch() -> None:
-    """What calls `iter` has as many epochs as are wanted."""
-    evaluator = LoaderEvaluator(partial(dataset("torch").iter, batch_size=8))
-    assert [len(list(evaluator)) for _ in range(2)] == [5, 5]
-
-
-def test_a_replayed_stream_needs_no_length() -> None:
-    """`epoch_batches` says how long a replayed epoch of a stream is."""
-    options: dict[str, Any] = {"num_cached_batches": 2, "epoch_batches": 7}
-    evaluator = LoaderEvaluator(stream("torch").batch(8), mode="replay", **options)
-    assert [len(batch["y"]) for _ in range(2) for batch in evaluator] == [8] * 14
+@pytest.mark.parametrize(
+    ("loader", "samples"),
+    [
+        *((make(form), [1] * ROWS) for make in (dataset, stream) for form in FORMS),
+        (tokens().with_format("torch"), [-1] * ROWS),
+        (dataset("torch").batch(8), [-1] * 5),
+        *((stream(form).batch(16), [16, 16, 8]) for form in FORMS),
+        (dataset("torch").iter(batch_size=16), [16, 16, 8]),
+        (dataset().iter(batch_size=16), [-1, -1, -1]),
+    ],
+)
+def test_samples_are_counted_where_that_is_certain(loader: Any, samples: list[int]) -> None:
+    """A row without lists is one sample; a row of lists may be an example or a batch."""
+    assert counted(loader) == samples
 
 
 def test_an_alternating_run_serves_every_row_once() -> None:
     """Two epochs, the first of which is broken off: the second is whole."""
     evaluator = LoaderEvaluator(stream(), mode="alternate")
-    for number, _ in enumerate(evaluator):
-        if number == 11:
-            break
+    break_off(evaluator, 12)
     assert sorted(row["y"] for row in evaluator) == list(range(ROWS))
 
 
@@ -193,13 +150,6 @@ def test_a_dict_of_datasets_is_refused() -> None:
         LoaderEvaluator(both)
 
 
-def test_the_users_count_wins() -> None:
-    """`samples=` counts what the adapter cannot."""
-    evaluator = LoaderEvaluator(dataset().batch(16), samples=lambda batch: len(batch["y"]))
-    assert len(list(evaluator)) == 3
-    assert evaluator.recorded().steps.samples.tolist() == [16, 16, 8]
-
-
 def test_the_epoch_is_set_through_the_wrapper() -> None:
     """`set_epoch` shuffles a stream as without the wrapper."""
     shuffled = stream().shuffle(seed=3, buffer_size=ROWS)
@@ -216,9 +166,7 @@ def test_the_epoch_is_set_through_the_wrapper() -> None:
 def test_the_state_is_that_of_the_last_row_served() -> None:
     """A checkpoint in a logged epoch resumes at the next row."""
     evaluator = LoaderEvaluator(stream())
-    for number, _ in enumerate(evaluator):
-        if number == 9:
-            break
+    break_off(evaluator, 10)
     resumed = stream()
     resumed.load_state_dict(evaluator.state_dict())
     assert [row["y"] for row in resumed] == list(range(10, ROWS))
@@ -243,4 +191,4 @@ def test_a_dataloader_over_a_dataset_is_torchs() -> None:
     evaluator = LoaderEvaluator(DataLoader(dataset("torch"), batch_size=8))
     assert len(list(evaluator)) == 5
     info = evaluator.recorded().header.loader
-    assert info.adapter == "loadeval_adapters.pytorch.PyTorchAdapter"
+    assert info.adapter.endswith(".PyTorchAdapter")

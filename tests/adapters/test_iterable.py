@@ -1,4 +1,4 @@
-"""Plain iterables, generators and factories of them."""
+"""Plain iterables, generators and functions that make a loader for each epoch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 import torch
+from torch.utils.data import DataLoader, TensorDataset
 
-from loadeval import IterableAdapter, LoaderEvaluator
+from loadeval import IterableAdapter, LoaderEvaluator, LoadevalError, UsageError
+from loadeval.runtime.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract
 
 if TYPE_CHECKING:
@@ -20,19 +22,19 @@ def arrays() -> Iterator[dict[str, Any]]:
         yield {"x": np.full((4, 2), number), "y": np.arange(4), "name": f"batch {number}"}
 
 
-class TestList(AdapterContract):
-    """A list of batches."""
-
+class Contract(AdapterContract):
     adapter_type = IterableAdapter
+
+
+class TestList(Contract):
+    """A list of batches."""
 
     def make_loader(self) -> Any:
         return list(arrays())
 
 
-class TestGenerator(AdapterContract):
+class TestGenerator(Contract):
     """A generator, which has one epoch and no length."""
-
-    adapter_type = IterableAdapter
 
     def make_loader(self) -> Any:
         return arrays()
@@ -98,10 +100,8 @@ class Restarting:
         return self.left.pop(0)
 
 
-class TestRestarting(AdapterContract):
+class TestRestarting(Contract):
     """A loader that is its own iterator."""
-
-    adapter_type = IterableAdapter
 
     def make_loader(self) -> Any:
         return Restarting()
@@ -115,3 +115,68 @@ def test_an_epoch_is_started_once(mode: str) -> None:
         evaluator = LoaderEvaluator(wrapped, mode=mode)
         assert [list(evaluator) for _ in range(2)] == [list(range(100))] * 2
     assert loader.starts == 2
+
+
+def numbers() -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.arange(20)), batch_size=4)
+
+
+class TestGeneratorFunction(AdapterContract):
+    """A generator function: as many epochs as are wanted."""
+
+    adapter_type = FactoryAdapter
+
+    def make_loader(self) -> Any:
+        return arrays
+
+
+class TestDataLoaders(AdapterContract):
+    """A function that returns a new DataLoader."""
+
+    adapter_type = FactoryAdapter
+
+    def make_loader(self) -> Any:
+        return numbers
+
+
+class Counted:
+    """Counts how often it is asked for a loader."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def __call__(self) -> Iterator[int]:
+        self.calls += 1
+        return iter([self.calls] * 3)
+
+
+def test_it_is_called_once_for_each_epoch() -> None:
+    """What the first call makes is the first epoch, though it is called when it is wrapped."""
+    factory = Counted()
+    evaluator = LoaderEvaluator(factory)
+    assert [list(evaluator) for _ in range(3)] == [[1] * 3, [2] * 3, [3] * 3]
+    assert factory.calls == 3
+
+
+def test_what_it_makes_is_described() -> None:
+    """Workers, batch size and length are those of the DataLoader that it returns."""
+    info = LoaderEvaluator(numbers).recorded().header.loader
+    assert info.backend == "torch.utils.data.dataloader.DataLoader"
+    assert (info.workers, info.batch_size, info.length) == (0, 4, 5)
+
+
+def test_a_factory_that_makes_no_loader_is_refused() -> None:
+    """The error says what it returned, and what was expected."""
+    with pytest.raises(UsageError, match=r"returned 'NoneType'.*expected a loader"):
+        LoaderEvaluator(lambda: None)
+
+
+def test_what_a_factory_raises_passes_unchanged() -> None:
+    """Its own exception, when it is wrapped."""
+
+    def broken() -> Iterator[Any]:
+        raise OSError("no such disk")
+
+    with pytest.raises(OSError, match="no such disk") as caught:
+        LoaderEvaluator(broken)
+    assert not isinstance(caught.value, LoadevalError)

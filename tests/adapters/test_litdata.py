@@ -9,11 +9,10 @@ from typing import Any
 import litdata  # type: ignore[import-untyped]  # it ships no marker of its types
 import numpy as np
 import pytest
-import torch
 
 from loadeval import LoaderEvaluator
 from loadeval.testing import AdapterContract
-from loadeval_adapters.litdata import LitDataAdapter
+from tests.adapters.loaders import adapter_of, break_off, counted, describe
 
 SAMPLES = 40
 
@@ -56,7 +55,7 @@ def workers() -> set[Any]:
 class FolderContract(AdapterContract):
     """The contract, with a dataset to read."""
 
-    adapter_type = LitDataAdapter
+    adapter_type = adapter_of("litdata")
 
     @pytest.fixture(autouse=True)
     def _folder(self, folder: str) -> None:
@@ -86,9 +85,9 @@ class TestDataset(FolderContract):
 
 def test_a_loader_is_described_as_a_dataloader(folder: str) -> None:
     """Workers, queue, batch size, length and start method are those of the DataLoader."""
-    info = LitDataAdapter().describe(loader_of(folder, num_workers=2, prefetch_factor=3))
+    info = describe(loader_of(folder, num_workers=2, prefetch_factor=3))
     assert info.backend == "litdata.streaming.dataloader.StreamingDataLoader"
-    assert info.adapter == "loadeval_adapters.litdata.LitDataAdapter"
+    assert info.adapter.endswith(".LitDataAdapter")
     assert (info.workers, info.prefetch_depth, info.batch_size) == (2, 6, 8)
     assert info.length == len(loader_of(folder, num_workers=2))
     assert info.start_method == multiprocessing.get_start_method()
@@ -96,7 +95,7 @@ def test_a_loader_is_described_as_a_dataloader(folder: str) -> None:
 
 def test_a_dataset_has_no_workers_of_its_own(folder: str) -> None:
     """Its `num_workers` and `batch_size` are those of a loader that may read it."""
-    info = LitDataAdapter().describe(litdata.StreamingDataset(folder))
+    info = describe(litdata.StreamingDataset(folder))
     assert info.backend == "litdata.streaming.dataset.StreamingDataset"
     assert (info.workers, info.prefetch_depth) == (None, None)
     assert (info.batch_size, info.length) == (1, SAMPLES)
@@ -107,20 +106,14 @@ def test_a_mixture_has_no_length(folder: str) -> None:
     both = [litdata.StreamingDataset(folder) for _ in range(2)]
     mixture = litdata.CombinedStreamingDataset(both, weights=[0.5, 0.5], iterate_over_all=False)
     loader = litdata.StreamingDataLoader(mixture, batch_size=8)
-    assert LitDataAdapter().describe(loader).length is None
+    assert describe(loader).length is None
     assert len(list(LoaderEvaluator(loader))) >= SAMPLES // 8
 
 
 def test_samples_are_counted(folder: str) -> None:
     """A batch by its arrays; an element of a dataset is one sample, whatever its shape."""
-    for loader, expected in (
-        (loader_of(folder, drop_last=False), [8] * 5),
-        (litdata.StreamingDataset(folder), [1] * SAMPLES),
-    ):
-        evaluator = LoaderEvaluator(loader)
-        for _ in evaluator:
-            pass
-        assert evaluator.recorded().steps.samples.tolist() == expected
+    assert counted(loader_of(folder, drop_last=False)) == [8] * 5
+    assert counted(litdata.StreamingDataset(folder)) == [1] * SAMPLES
 
 
 @pytest.mark.parametrize("count", [0, 2])
@@ -128,9 +121,7 @@ def test_samples_are_counted(folder: str) -> None:
 def test_an_epoch_after_a_broken_one_is_whole(folder: str, mode: str, count: int) -> None:
     """Three epochs, the first of which is broken off: the others have every sample once."""
     evaluator = LoaderEvaluator(loader_of(folder, num_workers=count), mode=mode)
-    for number, _ in enumerate(evaluator):
-        if number == 1:
-            break
+    break_off(evaluator, 2)
     for _ in range(2):
         assert sorted(numbers(evaluator)) == list(range(SAMPLES))
 
@@ -139,11 +130,7 @@ def test_an_epoch_after_a_broken_one_is_whole(folder: str, mode: str, count: int
 def test_the_state_is_that_of_the_last_batch_served(folder: str, count: int) -> None:
     """A checkpoint in a logged epoch resumes at the next batch."""
     evaluator = LoaderEvaluator(loader_of(folder, num_workers=count))
-    served = []
-    for number, batch in enumerate(evaluator):
-        served.append(batch)
-        if number == 1:
-            break
+    served = break_off(evaluator, 2)
     resumed = LoaderEvaluator(loader_of(folder, num_workers=count))
     resumed.load_state_dict(evaluator.state_dict())
     rest = numbers(resumed)
@@ -160,7 +147,7 @@ def test_no_worker_is_alive_under_replay(folder: str, persistent: bool) -> None:
         assert workers() <= before
     epoch = iter(loader)
     assert sorted(numbers(epoch)) == list(range(SAMPLES))
-    LitDataAdapter().release(loader, epoch)  # left to the collector, workers take 5 s to end
+    adapter_of("litdata")().release(loader, epoch)  # left to the collector, workers take 5 s to end
     assert workers() <= before
 
 
@@ -192,9 +179,3 @@ def test_a_transforms_own_error_reaches_the_loop(folder: str) -> None:
     dataset = litdata.StreamingDataset(folder, transform=fail)
     with pytest.raises(ArithmeticError, match="20"):
         list(LoaderEvaluator(litdata.StreamingDataLoader(dataset, batch_size=8)))
-
-
-def test_kept_batches_are_tensors(folder: str) -> None:
-    """What is replayed is what the loader's collate function made."""
-    evaluator = LoaderEvaluator(loader_of(folder), mode="replay", num_cached_batches=1)
-    assert all(isinstance(batch["x"], torch.Tensor) for batch in evaluator)

@@ -17,9 +17,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, IterableDataset, TensorDataset
 
-from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval import LoaderEvaluator
 from loadeval.testing import AdapterContract, same_batch
-from loadeval_adapters.pytorch import PyTorchAdapter
+from tests.adapters.loaders import adapter_of, break_off, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -69,37 +69,33 @@ def shared_memory() -> set[str]:
     return {name for name in held if "torch_" in name}
 
 
-class TestMapStyle(AdapterContract):
-    """A map-style dataset without workers."""
+class Contract(AdapterContract):
+    adapter_type = adapter_of("torch.utils.data")
 
-    adapter_type = PyTorchAdapter
+
+class TestMapStyle(Contract):
+    """A map-style dataset without workers."""
 
     def make_loader(self) -> Any:
         return DataLoader(Tensors, batch_size=8)
 
 
-class TestWorkers(AdapterContract):
+class TestWorkers(Contract):
     """Two workers, forked for each epoch."""
-
-    adapter_type = PyTorchAdapter
 
     def make_loader(self) -> Any:
         return DataLoader(Tensors, batch_size=8, num_workers=2)
 
 
-class TestPersistentWorkers(AdapterContract):
+class TestPersistentWorkers(Contract):
     """Two workers that stay alive between epochs."""
-
-    adapter_type = PyTorchAdapter
 
     def make_loader(self) -> Any:
         return DataLoader(Tensors, batch_size=8, num_workers=2, persistent_workers=True)
 
 
-class TestStream(AdapterContract):
+class TestStream(Contract):
     """An iterable-style dataset, which has no length."""
-
-    adapter_type = PyTorchAdapter
 
     def make_loader(self) -> Any:
         return DataLoader(Stream(), batch_size=8, num_workers=1)
@@ -119,21 +115,21 @@ def test_the_description_is_the_loaders() -> None:
     loader = DataLoader(
         Tensors, batch_size=8, num_workers=2, prefetch_factor=3, persistent_workers=True
     )
-    info = PyTorchAdapter().describe(loader)
+    info = describe(loader)
     assert info.backend == "torch.utils.data.dataloader.DataLoader"
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (2, 6, 8, 5)
     assert (info.pinned, info.persistent_workers) == (False, True)
     assert info.start_method is not None
-    plain = PyTorchAdapter().describe(DataLoader(Tensors))
+    plain = describe(DataLoader(Tensors))
     assert (plain.workers, plain.prefetch_depth, plain.start_method) == (0, 0, None)
-    assert PyTorchAdapter().describe(DataLoader(Stream())).length is None
+    assert describe(DataLoader(Stream())).length is None
 
 
 def test_a_batch_sampler_tells_the_batch_size() -> None:
     """A loader made with a batch sampler has no batch size of its own."""
     sampler = torch.utils.data.BatchSampler(range(40), batch_size=10, drop_last=False)
     loader = DataLoader(Tensors, batch_sampler=sampler)
-    assert PyTorchAdapter().describe(loader).batch_size == 10
+    assert describe(loader).batch_size == 10
 
 
 def test_a_dataset_is_iterated_by_itself() -> None:
@@ -175,29 +171,11 @@ def test_the_cache_holds_no_shared_memory() -> None:
     assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
 
 
-def test_filling_reads_as_many_batches_as_it_keeps() -> None:
-    """Without workers the dataset is read for the kept batches and no sample more."""
-    read = []
-
-    class Noting(Dataset[int]):
-        def __len__(self) -> int:
-            return 100
-
-        def __getitem__(self, index: int) -> int:
-            read.append(index)
-            return index
-
-    LoaderEvaluator(DataLoader(Noting(), batch_size=4), mode="replay", num_cached_batches=3)
-    assert read == list(range(12))
-
-
 def test_an_endless_stream_is_logged_and_replayed() -> None:
     """Logging serves it as long as it is asked; replay needs a number of batches, or inf."""
     loader = DataLoader(Stream(endless=True), batch_size=8, num_workers=2)
     logged = LoaderEvaluator(loader)
-    for number, _ in enumerate(logged):
-        if number == 20:
-            break
+    break_off(logged, 21)
     assert len(logged.recorded().steps) == 21
     replayed = LoaderEvaluator(loader, mode="replay", num_cached_batches=3, epoch_batches=7)
     assert len(list(replayed)) == 7
@@ -262,18 +240,11 @@ def _batches_served(evaluator: LoaderEvaluator) -> tuple[int, int]:
 def test_a_device_in_use_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """At the edges of blocks the CUDA device is synchronised, if the process uses one."""
     fences = []
-    adapter = PyTorchAdapter()
+    adapter = adapter_of("torch.utils.data")()
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: fences.append(True))
     adapter.fence()
     assert fences == [True]
-
-
-def test_a_used_up_epoch_of_nothing_is_said() -> None:
-    """An empty dataset is served as empty, with a word about it."""
-    empty = DataLoader(TensorDataset(torch.zeros(0, 2)), batch_size=8)
-    with pytest.warns(LoadevalWarning, match="gave no batch"):
-        assert list(LoaderEvaluator(empty)) == []
 
 
 class Short(IterableDataset[int]):

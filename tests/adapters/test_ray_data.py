@@ -11,9 +11,9 @@ import ray
 import ray.data
 import torch
 
-from loadeval import LoaderEvaluator, UsageError
+from loadeval import IterableAdapter, LoaderEvaluator, UsageError
 from loadeval.testing import AdapterContract
-from loadeval_adapters.ray_data import RayDataAdapter
+from tests.adapters.loaders import adapter_of, break_off, counted, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,18 +53,10 @@ def dataset(_ray: None) -> Any:
     )
 
 
-def counted(loader: Any) -> list[int]:
-    """The samples that are counted in each batch of one epoch."""
-    evaluator = LoaderEvaluator(loader)
-    for _ in evaluator:
-        pass
-    return [int(samples) for samples in evaluator.recorded().steps.samples]
-
-
 class DatasetContract(AdapterContract):
     """The contract, with a dataset to read."""
 
-    adapter_type = RayDataAdapter
+    adapter_type = adapter_of("ray.data")
 
     @pytest.fixture(autouse=True)
     def _dataset(self, dataset: Any) -> None:
@@ -104,9 +96,9 @@ class TestRows(DatasetContract):
 
 def test_ray_tells_nothing_of_what_it_returns(dataset: Any) -> None:
     """Length, batch size, workers and what is ready are unknown."""
-    info = RayDataAdapter().describe(dataset.iter_torch_batches(batch_size=8))
+    info = describe(dataset.iter_torch_batches(batch_size=8))
     assert info.backend == "ray.data.iterator._IterableFromIterator"
-    assert info.adapter == "loadeval_adapters.ray_data.RayDataAdapter"
+    assert info.adapter.endswith(".RayDataAdapter")
     assert (info.length, info.batch_size) == (None, None)
     assert (info.workers, info.prefetch_depth, info.ready_batches) == (None, None, None)
 
@@ -122,7 +114,7 @@ def test_samples_are_the_rows_of_batches_and_tables(dataset: Any) -> None:
 
 def test_an_arrow_table_tells_its_bytes(dataset: Any) -> None:
     """Those of arrays are counted, and Arrow's; what a pandas table takes is unknown."""
-    adapter = RayDataAdapter()
+    adapter: IterableAdapter = adapter_of("ray.data")()
 
     def nbytes(batch_format: str) -> int | None:
         return adapter.nbytes(
@@ -138,9 +130,7 @@ def test_an_arrow_table_tells_its_bytes(dataset: Any) -> None:
 def test_an_epoch_after_a_broken_one_is_whole(dataset: Any, mode: str) -> None:
     """Three epochs, the first of which is broken off: the others have every row once."""
     evaluator = LoaderEvaluator(dataset.iter_torch_batches(batch_size=4), mode=mode)
-    for number, _ in enumerate(evaluator):
-        if number == 1:
-            break
+    break_off(evaluator, 2)
     for _ in range(2):
         rows = torch.cat([batch["y"] for batch in evaluator])
         assert rows.sort().values.tolist() == list(range(ROWS))

@@ -13,9 +13,9 @@ from torch.utils.data import Dataset
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
-from loadeval_adapters.spdl import SPDLAdapter
-from tests.adapters.photographs import FILES, collate, decode
-from tests.adapters.spdl_pipelines import spdl_threads
+from tests.adapters.loaders import adapter_of, break_off, describe
+from tests.images import FILES, collate, decode
+from tests.spdl_pipelines import spdl_threads
 
 
 class Images(Dataset[Any]):
@@ -43,28 +43,26 @@ def in_processes(dataset: Dataset[Any] | None = None, **options: Any) -> Any:
     return get_pytorch_dataloader(dataset or Images(), **(chosen | options))
 
 
-class TestDataLoader(AdapterContract):
-    """Threads that decode and collate."""
+class Contract(AdapterContract):
+    adapter_type = adapter_of("spdl.dataloader")
 
-    adapter_type = SPDLAdapter
+
+class TestDataLoader(Contract):
+    """Threads that decode and collate."""
 
     def make_loader(self) -> Any:
         return threaded()
 
 
-class TestPyTorchDataLoader(AdapterContract):
+class TestPyTorchDataLoader(Contract):
     """Processes that fetch batches of a torch Dataset."""
-
-    adapter_type = SPDLAdapter
 
     def make_loader(self) -> Any:
         return in_processes()
 
 
-class TestCacheDataLoader(AdapterContract):
+class TestCacheDataLoader(Contract):
     """Batches of a DataLoader, the first two again and again after the third."""
-
-    adapter_type = SPDLAdapter
 
     def make_loader(self) -> Any:
         return CacheDataLoader(threaded(), num_caches=2, return_caches_after=3, stop_after=9)
@@ -72,7 +70,7 @@ class TestCacheDataLoader(AdapterContract):
 
 def test_the_description_is_the_loaders() -> None:
     """Threads, batch size and queues; the length of a source is not asked for."""
-    info = SPDLAdapter().describe(threaded(num_threads=3, buffer_size=4, output_order="completion"))
+    info = describe(threaded(num_threads=3, buffer_size=4, output_order="completion"))
     assert info.backend == "spdl.dataloader._dataloader.DataLoader"
     assert (info.workers, info.batch_size, info.length) == (3, 8, None)
     # Buffer and the sink's hands, a queue and the collated ones, a queue and the aggregated one,
@@ -82,23 +80,23 @@ def test_the_description_is_the_loaders() -> None:
 
 def test_the_description_of_a_pytorch_data_loader() -> None:
     """Processes, how they start, and a length in batches."""
-    info = SPDLAdapter().describe(in_processes(batch_size=6, multiprocessing_context="fork"))
+    info = describe(in_processes(batch_size=6, multiprocessing_context="fork"))
     assert (info.workers, info.batch_size, info.length) == (2, 6, 7)
     assert (info.start_method, info.persistent_workers) == ("fork", False)
     # Buffer, the sink's hands, a queue, two batches in work, two in order; three that are drawn.
     assert info.prefetch_depth == 4 + 1 + 2 + 2 + 2 + 3
     unbatched = in_processes(batch_size=None)
-    assert SPDLAdapter().describe(unbatched).batch_size is None
+    assert describe(unbatched).batch_size is None
 
 
 def test_the_description_of_a_cache() -> None:
     """It is that of the loader inside; without `stop_after` it is endless, and has no length."""
     cached = CacheDataLoader(in_processes(), num_caches=2, return_caches_after=2)
-    info = SPDLAdapter().describe(cached)
+    info = describe(cached)
     assert info.backend == "spdl.dataloader._cache_dataloader.CacheDataLoader"
     assert (info.workers, info.batch_size, info.length) == (2, 8, None)
     plain = CacheDataLoader([1, 2, 3], num_caches=2, return_caches_after=2)
-    assert SPDLAdapter().describe(plain).workers is None
+    assert describe(plain).workers is None
 
 
 @pytest.mark.parametrize(("order", "threads"), [("completion", 3), ("input", 2)])
@@ -124,7 +122,7 @@ def test_as_many_batches_get_ready_as_the_depth_says(order: str, threads: int) -
         num_threads=threads,
         output_order=order,
     )
-    adapter = SPDLAdapter()
+    adapter = adapter_of("spdl.dataloader")()
     depth = adapter.describe(loader).prefetch_depth or 0
     epoch = adapter.epoch(loader)
     next(epoch)
@@ -137,8 +135,7 @@ def test_as_many_batches_get_ready_as_the_depth_says(order: str, threads: int) -
 def test_epochs_are_whole_and_leave_nothing_running(make: Any) -> None:
     """After an epoch, and after one that was broken off, no thread of SPDL is left."""
     evaluator = LoaderEvaluator(make())
-    for _ in evaluator:
-        break
+    break_off(evaluator)
     assert spdl_threads() == []
     assert len(list(evaluator)) == 5
     assert spdl_threads() == []

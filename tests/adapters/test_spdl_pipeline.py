@@ -1,7 +1,9 @@
-"""spdl's Pipeline, which runs once, decoding real JPEGs."""
+"""spdl's Pipeline, PipelineBuilder and functions that return a Pipeline, decoding real JPEGs."""
 
 from __future__ import annotations
 
+import threading
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -9,15 +11,25 @@ import pytest
 from spdl.pipeline import (
     PipelineFailure,
     SharedMemorySegmentPool,
+    build_pipeline,
     iterate_in_subprocess,
     run_pipeline_in_subprocess,
 )
+from spdl.pipeline.defs import Aggregate, Merge, Pipe, PipelineConfig, SinkConfig, SourceConfig
 
-from loadeval import LoaderEvaluator, UsageError
+from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
+from loadeval.runtime.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
-from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
-from tests.adapters.photographs import FILES, collate, decode
-from tests.adapters.spdl_pipelines import NEVER_RUN, builder, pipeline, source, spdl_threads
+from tests.adapters.loaders import adapter_of, break_off, describe
+from tests.images import FILES, collate, decode
+from tests.spdl_pipelines import (
+    NEVER_RUN,
+    TOLD_ITS_THREADS,
+    builder,
+    pipeline,
+    source,
+    spdl_threads,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -32,32 +44,14 @@ class Reiterated:
         return (np.full((4, 65_536), float(number), np.float32) for number in range(6))
 
 
-class TestPipeline(AdapterContract):
-    """A Pipeline, which has one epoch."""
-
-    adapter_type = SPDLPipelineAdapter
-
-    def make_loader(self) -> Any:
-        return pipeline()
-
-    def test_a_released_loader_serves_again(self) -> None:
-        """It does not, and says so."""
-        adapter = self.make_adapter()
-        loader = self.make_loader()
-        epoch = adapter.epoch(loader)
-        next(epoch)
-        adapter.release(loader, epoch)
-        with pytest.raises(UsageError, match="pass its PipelineBuilder"):
-            adapter.epoch(loader)
+def started() -> Any:
+    loader = pipeline()
+    loader.start()
+    return loader
 
 
-class TestContinuousPipeline(AdapterContract):
-    """A Pipeline whose source begins again, and which runs on between epochs."""
-
-    adapter_type = SPDLPipelineAdapter
-
-    def make_loader(self) -> Any:
-        return pipeline(continuous=True)
+class OnceContract(AdapterContract):
+    adapter_type = adapter_of("spdl.pipeline")
 
     def test_a_released_loader_serves_again(self) -> None:
         """It does not, since releasing stops it for good, and says so."""
@@ -66,14 +60,28 @@ class TestContinuousPipeline(AdapterContract):
         epoch = adapter.epoch(loader)
         next(epoch)
         adapter.release(loader, epoch)
-        with pytest.raises(UsageError, match="can be run only once"):
+        with pytest.raises(UsageError, match=r"can be run only once|pass its PipelineBuilder"):
             adapter.epoch(loader)
+
+
+class TestPipeline(OnceContract):
+    """A Pipeline, which has one epoch."""
+
+    def make_loader(self) -> Any:
+        return pipeline()
+
+
+class TestContinuousPipeline(OnceContract):
+    """A Pipeline whose source begins again, and which runs on between epochs."""
+
+    def make_loader(self) -> Any:
+        return pipeline(continuous=True)
 
 
 class TestSubprocess(AdapterContract):
     """A pipeline in a subprocess, whose iterable SPDL makes."""
 
-    adapter_type = SPDLPipelineAdapter
+    adapter_type = adapter_of("spdl.pipeline")
 
     def make_loader(self) -> Any:
         return run_pipeline_in_subprocess(builder().get_config(), num_threads=3)
@@ -87,12 +95,10 @@ def test_kept_batches_give_their_shared_memory_back() -> None:
     assert [batch[0, 0] for batch in evaluator.cached_batches] == [0, 1, 2, 3, 4, 5]
 
 
-@pytest.mark.parametrize("started", [False, True])
-def test_a_second_epoch_of_a_pipeline_is_an_error(started: bool) -> None:
+@pytest.mark.parametrize("make", [pipeline, started])
+def test_a_second_epoch_of_a_pipeline_is_an_error(make: Any) -> None:
     """It says what to pass instead, whoever has started the pipeline."""
-    loader = pipeline()
-    if started:
-        loader.start()
+    loader = make()
     evaluator = LoaderEvaluator(loader)
     assert len(list(evaluator)) == 5
     with pytest.raises(UsageError, match="pass its PipelineBuilder, or a function"):
@@ -130,15 +136,12 @@ def test_a_pipeline_that_the_user_has_started_is_left_running() -> None:
         assert len(list(loader)) == 4
 
 
-def test_no_thread_is_alive_under_replay() -> None:
+@pytest.mark.parametrize("make", [pipeline, started, lambda: pipeline])
+def test_no_thread_is_alive_under_replay(make: Any) -> None:
     """The pipeline is stopped before the first replayed batch, also one that was started."""
-    for started in (False, True):
-        loader = pipeline()
-        if started:
-            loader.start()
-        evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=2, epoch_batches=4)
-        for _ in evaluator:
-            assert spdl_threads() == []
+    evaluator = LoaderEvaluator(make(), mode="replay", num_cached_batches=2, epoch_batches=4)
+    for _ in evaluator:
+        assert spdl_threads() == []
 
 
 def test_a_continuous_pipeline_has_epochs() -> None:
@@ -175,6 +178,88 @@ def test_a_pipelines_failure_passes_through() -> None:
     assert spdl_threads() == []
 
 
+@TOLD_ITS_THREADS
+class TestPipelineBuilder(AdapterContract):
+    """A PipelineBuilder: each epoch is a new pipeline."""
+
+    adapter_type = adapter_of("spdl.pipeline")
+
+    def make_loader(self) -> Any:
+        return builder()
+
+
+@TOLD_ITS_THREADS
+def test_a_builders_epochs_share_no_samples() -> None:
+    """What an aggregation had left over is not in the next epoch's first batch."""
+    made = source(range(10)).aggregate(4, drop_last=True).add_sink(2)
+    evaluator = LoaderEvaluator(made)
+    whole = [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert [list(evaluator), list(evaluator)] == [whole, whole]
+
+
+def test_a_builder_is_told_its_threads_by_the_adapter() -> None:
+    """A warning says how many it gets: two decode, and one collates."""
+    with pytest.warns(LoadevalWarning, match="it gets 3, one for each item in work"):
+        evaluator = LoaderEvaluator(builder())
+    assert len(list(evaluator)) == 5
+    assert evaluator.recorded().header.loader.workers == 3
+
+
+@TOLD_ITS_THREADS
+def test_dropped_items_of_a_builder_are_counted() -> None:
+    """Files that cannot be decoded are no samples, and their number is told, by epoch."""
+    evaluator = LoaderEvaluator(builder([*FILES[:20], b"no JPEG", b"nor this", *FILES[20:]]))
+    for _ in range(2):
+        with pytest.warns(LoadevalWarning, match="^2 items failed in this epoch"):
+            batches = list(evaluator)
+        assert sum(len(batch["images"]) for batch in batches) == 40
+    assert evaluator.recorded().steps.samples.tolist() == [8] * 10
+
+
+class TestFactory(AdapterContract):
+    """A function that returns a Pipeline: each epoch is a new one."""
+
+    adapter_type = FactoryAdapter
+
+    def make_loader(self) -> Any:
+        return pipeline
+
+
+def test_a_function_that_makes_pipelines_is_served() -> None:
+    """Each epoch's pipeline runs while it is served, and its threads end with it."""
+    evaluator = LoaderEvaluator(pipeline)
+    for _ in range(2):
+        assert spdl_threads() == []
+        batches = iter(evaluator)
+        next(batches)
+        assert spdl_threads() != []
+        assert len(list(batches)) == 4
+    break_off(evaluator)
+    assert spdl_threads() == []
+
+
+def test_the_pipelines_of_a_function_are_described() -> None:
+    """Their threads, batch size and depth are known before the first epoch."""
+    evaluator = LoaderEvaluator(pipeline, mode="alternate")
+    info = evaluator.recorded().header.loader
+    assert info.adapter.endswith(".SPDLPipelineAdapter")
+    assert (info.workers, info.batch_size) == (3, 8)
+    assert (info.prefetch_depth or 0) > 2
+
+
+@TOLD_ITS_THREADS
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+@pytest.mark.parametrize("make", [builder, partial(partial, pipeline)])
+def test_each_epoch_is_a_new_pipeline(make: Any, mode: str) -> None:
+    """Two epochs serve the same batches, each once, and leave no thread."""
+    evaluator = LoaderEvaluator(make(), mode=mode)
+    names = sorted(f"{decode(file).sum()}" for file in FILES)
+    for _ in range(2):
+        served = sorted(name for batch in evaluator for name in batch["names"])
+        assert served == names
+    assert spdl_threads() == []
+
+
 def test_an_alternating_run_serves_every_batch_once() -> None:
     """Both arms together serve the epoch, if not in the order in which it was loaded."""
     files = FILES * 20
@@ -183,3 +268,122 @@ def test_an_alternating_run_serves_every_batch_once() -> None:
     served = [batch["names"] for batch in evaluator]
     assert sorted(served) == sorted(expected)
     assert len(evaluator.recorded().prefetches) > 0
+
+
+SOURCE = 2 + 1
+"""Items that the source holds, with the queue behind it."""
+
+
+def array(number: int) -> Any:
+    return np.full((2, 3), number)
+
+
+@TOLD_ITS_THREADS
+def test_the_description_is_the_pipelines() -> None:
+    """Threads, batch size and queues; a pipeline has no length."""
+    builder = source(range(40)).pipe(array, concurrency=2, output_order="input")
+    builder.aggregate(8).pipe(np.stack).add_sink(2)
+    info = describe(builder.build(num_threads=3))
+    assert info.backend == "spdl.pipeline._pipeline.Pipeline"
+    assert (info.workers, info.batch_size, info.length) == (3, 8, None)
+    # The sink's buffer and hands, a queue and the collated one, a queue and the aggregated one,
+    # and what would be two more batches: a queue, two arrays, two in order, and the source's.
+    assert info.prefetch_depth == 2 + 1 + (2 + 1) + (2 + 1) + 2
+    built = describe(builder)
+    assert (built.prefetch_depth, built.batch_size) == (info.prefetch_depth, info.batch_size)
+
+
+def test_a_pipeline_that_has_ended_is_not_known() -> None:
+    """Its stages are gone; nothing is told in their place."""
+    loader = source(range(3)).add_sink(2).build(num_threads=1)
+    with loader.auto_stop():
+        list(loader)
+    info = describe(loader)
+    assert (info.prefetch_depth, info.batch_size) == (None, None)
+
+
+class Making:
+    """Makes arrays, and tells when it has made as many as were `wanted`."""
+
+    def __init__(self) -> None:
+        self.made = 0
+        self.wanted = 0
+        self.has_made_them = threading.Event()
+        self._lock = threading.Lock()
+
+    def __call__(self, number: int) -> Any:
+        with self._lock:
+            self.made += 1
+            if self.made == self.wanted:
+                self.has_made_them.set()
+        return array(number)
+
+
+def depth_of(loader: Any) -> int:
+    return describe(loader).prefetch_depth or 0
+
+
+def made_while_nobody_takes(builder: Any, make: Making, wanted: int) -> int:
+    """After one batch was taken: how many are made, once the wanted ones are."""
+    make.wanted = wanted
+    pipeline = builder.build(num_threads=4)
+    adapter = adapter_of("spdl.pipeline")()
+    epoch = adapter.epoch(pipeline)
+    next(epoch)
+    assert make.has_made_them.wait(10)
+    adapter.release(pipeline, epoch)
+    return make.made
+
+
+@TOLD_ITS_THREADS
+@pytest.mark.parametrize(("order", "concurrency"), [("completion", 3), ("input", 2)])
+def test_as_many_batches_get_ready_as_the_depth_says(order: str, concurrency: int) -> None:
+    """The stage that makes them goes on until the queues are full; the source's are not made."""
+    make = Making()
+    builder = source(range(100)).pipe(make, concurrency=concurrency, output_order=order)
+    depth = depth_of(builder.add_sink(2))
+    wanted = 1 + depth - SOURCE
+    assert made_while_nobody_takes(builder, make, wanted) == wanted
+
+
+@TOLD_ITS_THREADS
+@pytest.mark.parametrize("size", [1, 2, 5])
+def test_samples_before_an_aggregation_are_in_the_depth(size: int) -> None:
+    """A queue and four threads hold samples for further batches."""
+    make = Making()
+    builder = source(range(400)).pipe(make, concurrency=4).aggregate(size)
+    depth = depth_of(builder.add_sink(2))
+    aggregated = size * (1 + (2 + 1) + (2 + 1))
+    made = made_while_nobody_takes(builder, make, aggregated + 2 + 4)
+    assert made <= size * (1 + depth) <= made + SOURCE + size
+
+
+@TOLD_ITS_THREADS
+def test_items_of_a_list_are_in_the_depth() -> None:
+    """Where each item of an aggregated list is a batch, those in all lists are ready."""
+    make = Making()
+    builder = source(range(100)).pipe(make).aggregate(4).disaggregate()
+    depth = depth_of(builder.add_sink(2))
+    assert made_while_nobody_takes(builder, make, 20) <= 1 + depth
+
+
+def test_all_paths_of_a_merge_are_in_the_depth() -> None:
+    """Of two merged pipelines both hold batches; and they are as large as what each makes."""
+    numbers: Any = SourceConfig(range(9))
+    arrays: Any = PipelineConfig(numbers, [Pipe(array, concurrency=3)], SinkConfig(1))
+    lists: Any = PipelineConfig(numbers, [Pipe(array), Aggregate(4)], SinkConfig(1))
+    merged: Any = PipelineConfig(Merge([arrays, lists]), [], SinkConfig(2))
+    of_arrays, of_lists = SOURCE + (2 + 3), 2 + (2 + 1)
+    in_the_merge = 2 + 2 + (2 + 1)
+    loader = build_pipeline(merged, num_threads=2)
+    assert depth_of(loader) == of_arrays + of_lists + in_the_merge + 1 + 2
+
+
+def test_lists_of_arrays_are_counted_as_their_samples() -> None:
+    """An aggregation without a collating stage makes lists of as many samples as are in them."""
+    builder = source(range(40)).pipe(array).aggregate(16).add_sink(2)
+    evaluator = LoaderEvaluator(builder.build(num_threads=2))
+    assert len(list(evaluator)) == 3
+    steps = evaluator.recorded().steps
+    assert steps.samples.tolist() == [16, 16, 8]
+    assert steps.nbytes.tolist() == [16 * 48, 16 * 48, 8 * 48]

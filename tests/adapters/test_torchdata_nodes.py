@@ -1,4 +1,4 @@
-"""torchdata.nodes, decoding real JPEGs in threads and processes."""
+"""torchdata.nodes, in threads and processes: what is served, and what a graph tells of itself."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 from torchdata.nodes import (
+    BaseNode,
     Batcher,
     IterableWrapper,
     Loader,
@@ -21,11 +22,12 @@ from torchdata.nodes import (
     Prefetcher,
     SamplerWrapper,
     StopCriteria,
+    Unbatcher,
 )
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
-from loadeval_adapters.torchdata_nodes import NodesAdapter
+from tests.adapters.loaders import adapter_of, break_off, describe
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,46 +69,40 @@ def running() -> set[Any]:
     return {*threads, *psutil.Process().children()}
 
 
-class TestInline(AdapterContract):
-    """A Loader whose nodes work in the training loop."""
+class Contract(AdapterContract):
+    adapter_type = adapter_of("torchdata.nodes")
 
-    adapter_type = NodesAdapter
+
+class TestInline(Contract):
+    """A Loader whose nodes work in the training loop."""
 
     def make_loader(self) -> Any:
         return Loader(Mapper(Batcher(Mapper(source(), pixels), 4), collate))
 
 
-class TestThreads(AdapterContract):
+class TestThreads(Contract):
     """A Loader with threads that map and prefetch."""
-
-    adapter_type = NodesAdapter
 
     def make_loader(self) -> Any:
         return Loader(threaded())
 
 
-class TestProcesses(AdapterContract):
+class TestProcesses(Contract):
     """A Loader with processes that map."""
-
-    adapter_type = NodesAdapter
 
     def make_loader(self) -> Any:
         return Loader(threaded(method="process"))
 
 
-class TestNode(AdapterContract):
+class TestNode(Contract):
     """A node by itself, which is an iterator."""
-
-    adapter_type = NodesAdapter
 
     def make_loader(self) -> Any:
         return threaded()
 
 
-class TestSeveralSources(AdapterContract):
+class TestSeveralSources(Contract):
     """Batches drawn from two sources."""
-
-    adapter_type = NodesAdapter
 
     def make_loader(self) -> Any:
         nodes = {"one": threaded(), "other": threaded(20)}
@@ -130,42 +126,33 @@ def test_decoded_jpegs_are_served(jpegs: Path) -> None:
     assert evaluator.recorded().steps.samples.tolist() == [8, 8, 8, 6] * 2
 
 
+@pytest.mark.filterwarnings(READ_AHEAD)
+@pytest.mark.parametrize("mode", ["log", "alternate"])
 @pytest.mark.parametrize("make", [threaded, lambda: Loader(threaded())])
-def test_each_epoch_is_whole(make: Any) -> None:
+def test_each_epoch_is_whole(make: Any, mode: str) -> None:
     """Also after one that was broken off, of a Loader and of a node."""
-    evaluator = LoaderEvaluator(make())
-    for _ in evaluator:
-        break
+    evaluator = LoaderEvaluator(make(), mode=mode)
+    break_off(evaluator)
     whole = [list(range(at, at + 4)) for at in range(0, 40, 4)]
-    assert [labels(evaluator) for _ in range(2)] == [whole, whole]
+    assert [sorted(labels(evaluator)) for _ in range(2)] == [whole, whole]
 
 
 @pytest.mark.parametrize("method", ["thread", "process"])
 def test_a_state_taken_in_log_mode_resumes_exactly(method: str) -> None:
-    """What a new Loader serves from it is what training had not had yet."""
+    """What a new Loader, or a node that is reset to it, serves is what training has not had yet."""
     whole = labels(Loader(threaded(method=method)))
     evaluator = LoaderEvaluator(Loader(threaded(method=method)))
-    served = []
-    for batch in evaluator:
-        served += labels([batch])
-        if len(served) == STEPS:
-            break
+    served = labels(break_off(evaluator, STEPS))
     state = evaluator.state_dict()
     assert served == whole[:STEPS]
     resumed = LoaderEvaluator(Loader(threaded(method=method)))
     resumed.load_state_dict(state)
-    assert labels(resumed) == whole[STEPS:]
-    assert labels(resumed) == whole
-
-
-def test_a_nodes_state_is_exact_in_log_mode() -> None:
-    """A node that is reset to it goes on with the next batch."""
-    evaluator = LoaderEvaluator(threaded())
-    batches = iter(evaluator)
-    served = labels([next(batches) for _ in range(STEPS)])
-    resumed = threaded()
-    resumed.reset(evaluator.state_dict())
-    assert served + labels(resumed) == labels(threaded())
+    assert [labels(resumed) for _ in range(2)] == [whole[STEPS:], whole]
+    node = LoaderEvaluator(threaded(method=method))
+    served = labels(break_off(iter(node), STEPS))
+    reset = threaded(method=method)
+    reset.reset(node.state_dict())
+    assert served + labels(reset) == whole
 
 
 @pytest.mark.parametrize("method", ["thread", "process"])
@@ -194,15 +181,6 @@ def test_a_wrapped_data_loaders_workers_are_stopped(persistent: bool) -> None:
     assert (info.workers, info.prefetch_depth) == (2, 2 * 2 + 2)
 
 
-@pytest.mark.filterwarnings(READ_AHEAD)
-@pytest.mark.parametrize("make", [threaded, lambda: Loader(threaded())])
-def test_alternating_epochs_serve_every_batch_once(make: Any) -> None:
-    """One epoch after the other, both arms together."""
-    evaluator = LoaderEvaluator(make(), mode="alternate")
-    for _ in range(2):
-        assert sorted(labels(evaluator)) == labels(threaded())
-
-
 def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
     """When its first epoch begins; a log never does."""
     evaluator = LoaderEvaluator(Loader(threaded()), mode="alternate")
@@ -228,3 +206,95 @@ def test_a_maps_exception_passes_through(mode: str, workers: int) -> None:
     with pytest.raises(OverflowError, match="sample 20 is broken"):
         served.extend(LoaderEvaluator(loader, mode=mode))
     assert served == [list(range(at, at + 4)) for at in range(0, 20, 4)]
+
+
+def test_lists_of_arrays_are_counted_as_their_samples() -> None:
+    """A Batcher makes lists, which a Prefetcher hands on, of as many samples as are in them."""
+    lists = Prefetcher(Batcher(Mapper(source(10), pixels), 4, drop_last=False), 2)
+    evaluator = LoaderEvaluator(Loader(lists))
+    assert len(list(evaluator)) == 3
+    assert evaluator.recorded().steps.samples.tolist() == [4, 4, 2]
+
+
+def test_the_description_is_the_graphs() -> None:
+    """Workers, batch size and queues of all nodes; there is no length."""
+    info = describe(Loader(threaded(num_workers=3)))
+    assert info.backend == "torchdata.nodes.loader.Loader"
+    assert (info.workers, info.batch_size, info.length, info.pinned) == (3, 4, None, None)
+    # The prefetched ones, and six samples in the mapper for two more.
+    assert info.prefetch_depth == 2 + 2
+    few = describe(threaded(num_workers=3, max_concurrent=3))
+    assert (few.workers, few.prefetch_depth) == (3, 2 + 1)
+
+
+def test_threads_that_prefetch_are_workers_where_nothing_else_works() -> None:
+    """A graph without any has none."""
+    plain = Mapper(Batcher(source(), 4), np.array)
+    assert describe(plain).workers == 0
+    assert describe(plain).prefetch_depth == 0
+    assert describe(Prefetcher(plain, 3)).workers == 1
+    assert describe(Prefetcher(plain, 3)).prefetch_depth == 3
+
+
+def test_samples_of_lists_taken_apart_are_in_the_depth() -> None:
+    """A mapper that works on lists holds the samples of them all."""
+    mapped = ParallelMapper(source(), pixels, num_workers=2, prebatch=5)
+    assert describe(mapped).prefetch_depth == (2 * 2 + 1) * 5
+    assert describe(mapped).batch_size is None
+    apart = Unbatcher(Prefetcher(Batcher(source(), 4), 3))
+    assert describe(apart).prefetch_depth == (3 + 1) * 4
+
+
+class Twice(BaseNode[Any]):  # type: ignore[misc]  # torchdata has no types
+    """A user's own node: each item two times. What it works with is not known."""
+
+    def __init__(self, inside: Any) -> None:
+        super().__init__()
+        self._inside = [inside]
+        self._again: Any = None
+
+    def reset(self, initial_state: dict[str, Any] | None = None) -> None:
+        super().reset(initial_state)
+        self._inside[0].reset(None)
+        self._again = None
+
+    def next(self) -> Any:
+        if self._again is None:
+            self._again = next(self._inside[0])
+            return self._again
+        item, self._again = self._again, None
+        return item
+
+
+def test_a_users_own_node_is_looked_through() -> None:
+    """Nodes that it reads from are described, and stopped; without any, workers are unknown."""
+    before = running()
+    info = describe(Twice(threaded()))
+    assert (info.workers, info.prefetch_depth) == (2, 2 + 1)
+    evaluator = LoaderEvaluator(
+        Twice(threaded()), mode="replay", num_cached_batches=3, epoch_batches=3
+    )
+    assert labels(evaluator.cached_batches) == [[0, 1, 2, 3]] * 2 + [[4, 5, 6, 7]]
+    assert running() <= before
+    assert describe(Twice(source())).workers is None
+
+
+def test_as_many_samples_get_ready_as_the_depth_says() -> None:
+    """While nobody takes any, the mapper goes on until its queue is full."""
+    made = []
+    full = threading.Event()
+
+    def make(number: int) -> int:
+        made.append(number)
+        if len(made) == 1 + depth:
+            full.set()
+        return number
+
+    node = Prefetcher(ParallelMapper(source(), make, 2), 3)
+    adapter = adapter_of("torchdata.nodes")()
+    depth = adapter.describe(node).prefetch_depth or 0
+    epoch = adapter.epoch(node)
+    next(epoch)
+    assert full.wait(10)
+    adapter.release(node, epoch)
+    assert len(made) == 1 + depth == 1 + 3 + 2 * 2

@@ -12,7 +12,7 @@ from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
-from loadeval_adapters.torchdata_stateful import StatefulDataLoaderAdapter
+from tests.adapters.loaders import adapter_of, break_off, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,37 +75,33 @@ def numbers(batches: Any) -> list[list[int]]:
     return [(batch[0] if isinstance(batch, list) else batch).tolist() for batch in batches]
 
 
-class TestWithoutWorkers(AdapterContract):
-    """Loading in this process."""
+class Contract(AdapterContract):
+    adapter_type = adapter_of("torchdata.stateful_dataloader")
 
-    adapter_type = StatefulDataLoaderAdapter
+
+class TestWithoutWorkers(Contract):
+    """Loading in this process."""
 
     def make_loader(self) -> Any:
         return loader()
 
 
-class TestWorkers(AdapterContract):
+class TestWorkers(Contract):
     """Two workers for each epoch."""
-
-    adapter_type = StatefulDataLoaderAdapter
 
     def make_loader(self) -> Any:
         return loader(2)
 
 
-class TestPersistentWorkers(AdapterContract):
+class TestPersistentWorkers(Contract):
     """Two workers that stay alive between epochs."""
-
-    adapter_type = StatefulDataLoaderAdapter
 
     def make_loader(self) -> Any:
         return loader(2, persistent_workers=True)
 
 
-class TestStream(AdapterContract):
+class TestStream(Contract):
     """A stream that knows where it is, without a length."""
-
-    adapter_type = StatefulDataLoaderAdapter
 
     def make_loader(self) -> Any:
         return streamed(2)
@@ -117,11 +113,7 @@ def test_a_state_taken_in_log_mode_resumes_exactly(make: Any, workers: int) -> N
     """What a new loader serves from it is what training had not had yet, batch by batch."""
     whole = numbers(make(workers))
     evaluator = LoaderEvaluator(make(workers))
-    served = []
-    for batch in evaluator:
-        served += numbers([batch])
-        if len(served) == 7:
-            break
+    served = numbers(break_off(evaluator, 7))
     state = evaluator.state_dict()
     assert served == whole[:7]
     resumed = make(workers)
@@ -129,17 +121,22 @@ def test_a_state_taken_in_log_mode_resumes_exactly(make: Any, workers: int) -> N
     assert numbers(resumed) == whole[7:]
 
 
-@pytest.mark.parametrize("workers", [0, 2])
-def test_a_state_is_resumed_through_the_wrapper(workers: int) -> None:
-    """The first epoch is the rest of the interrupted one, the second is whole."""
+def state_after_5(workers: int) -> dict[str, Any]:
     interrupted = loader(workers)
     batches = iter(interrupted)
     for _ in range(5):
         next(batches)
+    state: dict[str, Any] = interrupted.state_dict()
+    return state
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_a_state_is_resumed_through_the_wrapper(workers: int) -> None:
+    """The first epoch is the rest of the interrupted one, the second is whole."""
     evaluator = LoaderEvaluator(loader(workers))
-    evaluator.load_state_dict(interrupted.state_dict())
+    evaluator.load_state_dict(state_after_5(workers))
     assert [len(list(evaluator)) for _ in range(2)] == [15, 20]
-    assert [len(evaluator.recorded().steps)] == [35]
+    assert len(evaluator.recorded().steps) == 35
 
 
 def test_a_state_asked_for_before_an_epoch_takes_nothing_from_it() -> None:
@@ -155,13 +152,8 @@ def test_a_state_asked_for_before_an_epoch_takes_nothing_from_it() -> None:
 def test_what_replay_keeps_is_not_taken_from_the_loader(workers: int) -> None:
     """A state that was loaded before is still the loader's, and no worker is left."""
     others = set(active_children())
-    interrupted = loader(workers)
-    batches = iter(interrupted)
-    for _ in range(5):
-        next(batches)
     resumed = loader(workers)
-    resumed.load_state_dict(interrupted.state_dict())
-    del batches, interrupted
+    resumed.load_state_dict(state_after_5(workers))
     evaluator = LoaderEvaluator(resumed, mode="replay", num_cached_batches=3)
     assert set(active_children()) <= others
     assert numbers(evaluator.cached_batches) == numbers(loader())[5:8]
@@ -173,7 +165,7 @@ def test_a_released_loader_can_be_asked_for_its_state(persistent: bool) -> None:
     """Also where the iterator that was stopped had been made for a state."""
     others = set(active_children())
     asked = loader(2, persistent_workers=persistent)
-    adapter = StatefulDataLoaderAdapter()
+    adapter = adapter_of("torchdata.stateful_dataloader")()
     adapter.release(asked, adapter.epoch(asked))
     asked.state_dict()
     adapter.release(asked, iter(()))
@@ -195,8 +187,7 @@ def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
 def test_alternating_epochs_serve_every_batch_once(workers: int) -> None:
     """One epoch after the other, and a whole one after one that was broken off."""
     evaluator = LoaderEvaluator(loader(workers), mode="alternate")
-    for _ in evaluator:
-        break
+    break_off(evaluator)
     for _ in range(2):
         assert sorted(numbers(evaluator)) == numbers(loader())
 
@@ -214,7 +205,7 @@ def test_a_workers_exception_passes_through(mode: str) -> None:
 
 def test_the_description_is_a_data_loaders() -> None:
     """Workers, queue, batch size and length are those that the user gave."""
-    info = StatefulDataLoaderAdapter().describe(loader(2, prefetch_factor=3))
+    info = describe(loader(2, prefetch_factor=3))
     assert info.backend == "torchdata.stateful_dataloader.stateful_dataloader.StatefulDataLoader"
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (2, 6, 4, 20)
     assert info.ready_batches == 0

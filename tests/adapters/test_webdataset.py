@@ -15,9 +15,8 @@ from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
 from loadeval.testing import AdapterContract
-from loadeval_adapters.pytorch import PyTorchAdapter
-from loadeval_adapters.webdataset import WebDatasetAdapter
-from tests.adapters.photographs import FILES
+from tests.adapters.loaders import adapter_of, break_off, counted, describe
+from tests.images import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -50,22 +49,10 @@ def batched(shards: list[str]) -> Any:
     return decoded(shards).batched(8)
 
 
-def describe(loader: Any) -> Any:
-    return WebDatasetAdapter().describe(loader)
-
-
-def counted(loader: Any) -> list[int]:
-    """The samples that are counted in each batch of one epoch."""
-    evaluator = LoaderEvaluator(loader)
-    for _ in evaluator:
-        pass
-    return [int(samples) for samples in evaluator.recorded().steps.samples]
-
-
 class ShardContract(AdapterContract):
     """The contract, with shards to read."""
 
-    adapter_type = WebDatasetAdapter
+    adapter_type = adapter_of("webdataset")
 
     @pytest.fixture(autouse=True)
     def _shards(self, shards: list[str]) -> None:
@@ -115,11 +102,9 @@ def test_the_dataloader_inside_is_described(shards: list[str]) -> None:
     """Workers, queue, pinning and start method are those of the DataLoader in a WebLoader."""
     dataset = batched(shards)
     info = describe(wds.WebLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=3))
-    inside = PyTorchAdapter().describe(
-        DataLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=3)
-    )
+    inside = describe(DataLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=3))
     assert info.backend == "webdataset.compat.WebLoader"
-    assert info.adapter == "loadeval_adapters.webdataset.WebDatasetAdapter"
+    assert info.adapter.endswith(".WebDatasetAdapter")
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (2, 6, 8, None)
     assert (info.pinned, info.start_method) == (inside.pinned, inside.start_method)
 
@@ -202,7 +187,7 @@ def test_a_dataloader_over_a_pipeline_is_torchs(shards: list[str]) -> None:
     evaluator = LoaderEvaluator(DataLoader(batched(shards), batch_size=None))
     assert sum(images.shape[0] for images, _ in evaluator) == SAMPLES
     info = evaluator.recorded().header.loader
-    assert info.adapter == "loadeval_adapters.pytorch.PyTorchAdapter"
+    assert info.adapter.endswith(".PyTorchAdapter")
 
 
 @pytest.mark.parametrize("mode", ["log", "alternate"])
@@ -212,9 +197,7 @@ def test_an_epoch_after_a_broken_one_is_whole(shards: list[str], mode: str, work
     loader = wds.WebLoader(decoded(shards).batched(1), batch_size=None, num_workers=workers)
     expected = torch.cat([images for images, _ in loader]).sum()
     evaluator = LoaderEvaluator(loader, mode=mode)
-    for number, _ in enumerate(evaluator):
-        if number == 11:
-            break
+    break_off(evaluator, 12)
     for _ in range(2):
         served = [images for images, _ in evaluator]
         assert len(served) == SAMPLES
@@ -229,11 +212,11 @@ def test_torch_is_not_needed(shards: list[str]) -> None:
         import webdataset, loadeval
         dataset = webdataset.WebDataset(sys.argv[1:], shardshuffle=False).batched(8)
         evaluator = loadeval.LoaderEvaluator(dataset)
-        print(len(list(evaluator)), evaluator.recorded().header.loader.adapter)
+        print(len(list(evaluator)), evaluator.recorded().header.loader.adapter.split(".")[-1])
     """
     command = [sys.executable, "-c", textwrap.dedent(lines), *shards]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
-    assert printed.split() == ["5", "loadeval_adapters.webdataset.WebDatasetAdapter"]
+    assert printed.split() == ["5", "WebDatasetAdapter"]
 
 
 def test_a_missing_shard_is_webdatasets_own_error(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from accelerate.data_loader import SkipDataLoader
 from torch.utils.data import DataLoader, IterableDataset
 
 from loadeval import LoadevalWarning, UsageError
-from loadeval_adapters.pytorch import PyTorchAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -151,7 +150,7 @@ def test_validation_on_the_same_dataset_is_not_measured(
 def test_a_prepared_loader_can_be_wrapped(same_training: SameTraining) -> None:
     """In log mode, by the adapter of torch's DataLoader."""
     evaluator = same_training(prepared_first, "wrapped")
-    assert isinstance(evaluator._measurement.adapter, PyTorchAdapter)
+    assert evaluator.recorded().header.loader.adapter.endswith(".PyTorchAdapter")
     assert evaluator.recorded().header.loader.device == "cpu"
 
 

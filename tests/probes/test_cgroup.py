@@ -34,21 +34,20 @@ def proc_of(tmp_path: Path, path: str, *, root: str = "/", v1: bool = False) -> 
     return tmp_path / "proc"
 
 
-def test_a_quota_of_version_2(tmp_path: Path) -> None:
-    """CPUs' worth of time."""
-    write(tmp_path / "sys" / "job", cpu__max="250000 100000\n")
-    group = tightest_cpu(proc_of(tmp_path, "/job"))
-    assert group is not None
-    assert group.quota_cores == 2.5
-
-
-def test_a_quota_of_version_1(tmp_path: Path) -> None:
-    """In two files."""
-    files = {"cpu__cfs_quota_us": "400000\n", "cpu__cfs_period_us": "100000\n"}
+@pytest.mark.parametrize(
+    ("files", "v1", "cores"),
+    [
+        ({"cpu__max": "250000 100000\n"}, False, 2.5),
+        ({"cpu__cfs_quota_us": "400000\n", "cpu__cfs_period_us": "100000\n"}, True, 4),
+    ],
+    ids=["version 2", "version 1"],
+)
+def test_a_quota(tmp_path: Path, files: dict[str, str], v1: bool, cores: float) -> None:
+    """CPUs' worth of time; version 1 tells it in two files."""
     write(tmp_path / "sys" / "job", **files)
-    group = tightest_cpu(proc_of(tmp_path, "/job", v1=True))
+    group = tightest_cpu(proc_of(tmp_path, "/job", v1=v1))
     assert group is not None
-    assert group.quota_cores == 4
+    assert group.quota_cores == cores
 
 
 @pytest.mark.parametrize(

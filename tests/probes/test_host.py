@@ -6,6 +6,7 @@ import time
 from math import inf
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
@@ -13,8 +14,6 @@ from loadeval.probes.host import RATES, CostLimiter, HostProbe, Memory, Usage, _
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    import pytest
 
     from tests.probes.conftest import Child
 
@@ -142,26 +141,27 @@ def used(started: float, cpu_s: float, read: int | None = 0) -> Usage:
     return Usage(1, started, cpu_s, 0, 0, 0, read, read)
 
 
-def test_one_that_has_begun_since_counts_from_zero() -> None:
-    """So does another process that was given the pid of one that ended."""
-    before = {7: used(started=1, cpu_s=100)}
-    now = {7: used(started=2, cpu_s=5), 8: used(started=2, cpu_s=3)}
-    assert _grown(now, before, "cpu_s") == 8
-
-
-def test_one_that_has_ended_leaves_the_sum() -> None:
-    """What is left grows as it would without it."""
-    before = {7: used(1, 100), 8: used(1, 50)}
-    assert _grown({8: used(1, 52)}, before, "cpu_s") == 2
-
-
-def test_a_sum_is_unknown_when_a_part_is() -> None:
-    """What one worker read may be hidden, before or now, and the others are not all."""
-    told = {7: used(1, 0), 8: used(1, 0)}
-    hidden = {7: used(1, 0), 8: used(1, 0, read=None)}
-    assert _grown(told, hidden, "read_bytes") is None
-    assert _grown(hidden, told, "read_bytes") is None
-    assert _grown(hidden, told, "cpu_s") == 0
+@pytest.mark.parametrize(
+    ("now", "before", "name", "grown"),
+    [
+        ({7: used(2, 5), 8: used(2, 3)}, {7: used(1, 100)}, "cpu_s", 8),
+        ({8: used(1, 52)}, {7: used(1, 100), 8: used(1, 50)}, "cpu_s", 2),
+        ({8: used(1, 0)}, {8: used(1, 0, read=None)}, "read_bytes", None),
+        ({8: used(1, 0, read=None)}, {8: used(1, 0)}, "read_bytes", None),
+        ({8: used(1, 0, read=None)}, {8: used(1, 0)}, "cpu_s", 0),
+    ],
+    ids=[
+        "what began since counts from zero, also under a pid of one that ended",
+        "what ended leaves the sum",
+        "unknown when a part was hidden before",
+        "unknown when a part is hidden",
+        "though not for what is known",
+    ],
+)
+def test_what_workers_used_between_two_readings(
+    now: dict[int, Usage], before: dict[int, Usage], name: str, grown: float | None
+) -> None:
+    assert _grown(now, before, name) == grown
 
 
 def test_what_is_costly_is_not_due_again_soon() -> None:

@@ -41,22 +41,24 @@ def test_without_a_driver_that_is_said(probe: GPUProbe, monkeypatch: pytest.Monk
     assert refused(probe) == "no NVIDIA driver found"
 
 
-def test_a_driver_that_does_not_start_is_said(driver: Driver, probe: GPUProbe) -> None:
-    """A driver that is installed and not loaded says so."""
-    driver.fail("nvmlInitWithFlags", pynvml.NVML_ERROR_DRIVER_NOT_LOADED)
-    assert refused(probe) == "the NVIDIA driver cannot be asked: Driver Not Loaded"
-
-
-def test_a_machine_without_gpus_is_said(driver: Driver, probe: GPUProbe) -> None:
-    """A driver with nothing to drive has no GPU, and is let go of."""
-    assert refused(probe) == "no NVIDIA GPU found"
+@pytest.mark.parametrize(
+    ("function", "code", "reason"),
+    [
+        ("nvmlInitWithFlags", pynvml.NVML_ERROR_DRIVER_NOT_LOADED, "Driver Not Loaded"),
+        ("nvmlDeviceGetCount_v2", 21, "the GPUs cannot be counted: No data"),
+        ("nvmlDeviceGetHandleByIndex_v2", LOST, "GPU 0 cannot be asked: GPU is lost"),
+        ("nothing", 0, "no NVIDIA GPU found"),
+    ],
+)
+def test_why_nothing_can_be_read_is_said(
+    driver: Driver, probe: GPUProbe, function: str, code: int, reason: str
+) -> None:
+    """In the driver's words; it is let go of."""
+    if function.startswith("nvmlDeviceGetHandle"):
+        driver.add()
+    driver.fail(function, code)
+    assert refused(probe).endswith(reason)
     assert driver.get("starts") == 0
-
-
-def test_gpus_that_cannot_be_counted_are_said(driver: Driver, probe: GPUProbe) -> None:
-    """An error that the driver alone knows is told in its words."""
-    driver.fail("nvmlDeviceGetCount_v2", 21)
-    assert refused(probe) == "the GPUs cannot be counted: No data"
 
 
 def test_a_gpu_of_somebody_else_is_left_out(driver: Driver, probe: GPUProbe) -> None:
@@ -66,13 +68,6 @@ def test_a_gpu_of_somebody_else_is_left_out(driver: Driver, probe: GPUProbe) -> 
     driver.fail("*", pynvml.NVML_ERROR_NO_PERMISSION, device=0)
     probe.open()
     assert list(probe.read()) == [A100.format(1)]
-
-
-def test_gpus_that_all_refuse_are_said(driver: Driver, probe: GPUProbe) -> None:
-    """The reason is that of the GPUs."""
-    driver.add()
-    driver.fail("nvmlDeviceGetHandleByIndex_v2", LOST)
-    assert refused(probe) == "GPU 0 cannot be asked: GPU is lost"
 
 
 def test_one_lost_gpu_does_not_end_the_others(driver: Driver, probe: GPUProbe) -> None:

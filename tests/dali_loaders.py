@@ -1,0 +1,71 @@
+"""DALI's loaders, their contract, and what a training loop gets of them."""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import Any
+
+import numpy as np
+import pytest
+from nvidia.dali import fn
+from nvidia.dali.pipeline import pipeline_def
+from nvidia.dali.plugin.base_iterator import LastBatchPolicy
+from nvidia.dali.plugin.pytorch import DALIGenericIterator
+
+from loadeval import LoadevalWarning
+from loadeval.testing import AdapterContract
+
+
+class GoesOnContract(AdapterContract):
+    """DALI cannot end an epoch before its time: the next goes on where it was left, and warns."""
+
+    lacks = 1
+    """How many batches fewer that next epoch has."""
+
+    def test_a_released_loader_serves_again(self) -> None:
+        adapter, loader = self.make_adapter(), self.make_loader()
+        whole = sum(1 for _ in adapter.epoch(self.make_loader()))
+        epoch = adapter.epoch(loader)
+        next(epoch)
+        adapter.release(loader, epoch)
+        with pytest.warns(LoadevalWarning, match="broken off"):
+            again = adapter.epoch(loader)
+        assert sum(1 for _ in again) == whole - self.lacks
+        if self.lacks:
+            assert sum(1 for _ in adapter.epoch(loader)) == whole
+
+
+def iterator(pipelines: Any, policy: str = "PARTIAL", **options: Any) -> Any:
+    """Of images and their numbers."""
+    last = LastBatchPolicy[policy]
+    options = {"reader_name": "Reader", **options}
+    return DALIGenericIterator(pipelines, ["image", "number"], last_batch_policy=last, **options)
+
+
+def numbers(batch: Any) -> list[int]:
+    """The number of each image."""
+    return [int(number) for outputs in batch for number in outputs["number"]]
+
+
+def trained(loader: Any, epochs: int = 3, batches: int | None = None) -> list[list[int]]:
+    """The numbers that a training loop gets in each epoch, of at most `batches`."""
+    return [[n for batch in islice(loader, batches) for n in numbers(batch)] for _ in range(epochs)]
+
+
+@pipeline_def
+def _from_source(source: Any, cycle: str | None) -> Any:
+    return fn.external_source(source=source, cycle=cycle, batch=True)
+
+
+def sourced(source: Any, cycle: str | None = "raise", batch_size: int = 4) -> Any:
+    """A pipeline whose epochs end as its source's do."""
+    return _from_source(source, cycle, batch_size=batch_size, num_threads=1, device_id=None)
+
+
+def batch_of(number: int) -> list[Any]:
+    return [np.full((3,), number, np.int32)] * 4
+
+
+def numbered(size: int) -> list[Any]:
+    """Batches of 4 samples that have the batch's number."""
+    return [batch_of(number) for number in range(size)]

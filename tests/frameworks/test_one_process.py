@@ -1,0 +1,257 @@
+"""Loops by hand, Fabric, Ignite, Keras and Lightning on one device; several: test_ranks.py."""
+
+from __future__ import annotations
+
+import warnings
+from functools import partial
+from tempfile import gettempdir
+from typing import TYPE_CHECKING, Any, cast
+
+import keras
+import pytest
+import torch
+from lightning.fabric import Fabric
+from lightning.pytorch import LightningModule, Trainer
+from torch.utils.data import DataLoader, DistributedSampler
+
+from loadeval import UsageError
+
+with warnings.catch_warnings():
+    # Ignite imports torch.distributed.optim, which uses what torch has deprecated.
+    warnings.filterwarnings("ignore", "`torch.jit", DeprecationWarning)
+    from ignite.engine import DeterministicEngine, Engine
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from tests.frameworks.conftest import ReadAhead, SameTraining, Task
+
+    Measured = Callable[[Any], Any]
+    Train = Callable[[Task, Measured], None]
+
+pytestmark = [
+    # Lightning's advice on loaders without workers.
+    pytest.mark.filterwarnings("ignore:The 'train_dataloader' does not have many workers"),
+    # Of Lightning's own pytree helpers, which torch has renamed.
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
+]
+
+
+def loop(task: Task, measured: Measured) -> None:
+    loader = measured(task.loader)
+    for _ in range(2):
+        for batch in loader:
+            task.step(batch)
+
+
+class Scaling:
+    """What timm's PrefetchLoader is to its loop: no DataLoader, with settings of its own."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+        self.sampler, self.dataset = loader.sampler, loader.dataset
+        self.mixup_enabled = True
+
+    def __iter__(self) -> Iterator[Any]:
+        for inputs, numbers in self.loader:
+            yield inputs * 2 if self.mixup_enabled else inputs, numbers
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+
+def timm(task: Task, measured: Measured, *, way: str) -> None:
+    """Sets attributes through the loader, and counts on its length; in place it is the user's."""
+    sampler: DistributedSampler[Any] = DistributedSampler(task.dataset, 1, 0)
+    own: DataLoader[Any] = DataLoader(task.dataset, 4, sampler=sampler)
+    loader = measured(Scaling(own)) if way == "wrapped" else Scaling(measured(own))
+    loader.dataset.transform = "the training's"
+    for epoch in range(2):
+        loader.sampler.set_epoch(epoch)
+        if epoch == 1 and loader.mixup_enabled:
+            loader.mixup_enabled = False
+        last = len(loader) - 1
+        for number, batch in enumerate(loader):
+            task.step(batch)
+            assert (number == last) == (len(task.seen[-1]) == 3)
+    assert vars(task.dataset)["transform"] == "the training's"
+
+
+def fabric(task: Task, measured: Measured, *, after_setup: bool = True) -> None:
+    """What `setup_dataloaders` returned is measured, or what it will be given."""
+    fabric = Fabric(accelerator="cpu", devices=1)
+    if after_setup:
+        loader = measured(fabric.setup_dataloaders(task.loader))
+    else:
+        loader = fabric.setup_dataloaders(measured(task.loader))
+    model, optimiser = fabric.setup(task.model, task.optimiser)
+    for _ in range(2):
+        for number, batch in enumerate(loader, start=1):
+            is_accumulating = number % 4 != 0 and number != len(loader)
+            with fabric.no_backward_sync(model, enabled=is_accumulating):
+                fabric.backward(task.loss(batch, model))
+            if not is_accumulating:
+                optimiser.step()
+                optimiser.zero_grad()
+
+
+def ignite(task: Task, measured: Measured, **options: Any) -> None:
+    engine = Engine(lambda _, batch: task.step(batch))
+    engine.run(measured(task.loader), **{"max_epochs": 2, **options})
+
+
+def deterministic(task: Task, measured: Measured) -> None:
+    """Ignite builds the DataLoader anew."""
+    torch.manual_seed(1)
+    engine = DeterministicEngine(lambda _, batch: task.step(batch))
+    engine.run(measured(task.loader), max_epochs=2)
+
+
+def fit_keras(task: Task, measured: Measured) -> None:
+    """Keras's own model, loss and optimiser; the task is told of them.
+
+    Keras reads one batch more, to trace the loss with ones in its place: the task notes that too.
+    """
+
+    def loss(numbers: torch.Tensor, predicted: torch.Tensor) -> Any:
+        task.note(numbers)
+        return keras.losses.mean_squared_error(numbers / len(task.dataset), predicted)
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, "linear", False, "ones")])
+    model.compile("sgd", loss)
+    model.fit(measured(task.loader), epochs=2, shuffle=False, verbose=0)
+    task.model.weight.data = model.trainable_variables[0].value.T
+    task.updated(int(model.optimizer.iterations))
+
+
+class Module(LightningModule):
+    """The task's model and steps."""
+
+    def __init__(self, task: Task) -> None:
+        super().__init__()
+        self.task = task
+        self.model = task.model
+
+    def training_step(self, batch: Any, _: int) -> torch.Tensor:
+        return self.task.loss(batch)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return self.task.optimiser
+
+
+def lightning(task: Task, measured: Measured, **options: Any) -> None:
+    trainer = Trainer(
+        accelerator="cpu",
+        devices=1,
+        max_epochs=2,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=gettempdir(),
+        **options,
+    )
+    trainer.fit(Module(task), train_dataloaders=measured(task.loader))
+
+
+BOTH = ("wrapped", "in place")
+TRAININGS: dict[str, tuple[Any, tuple[str, ...]]] = {
+    "loop": (loop, BOTH),
+    "timm, wrapped": (partial(timm, way="wrapped"), BOTH[:1]),
+    "timm, in place": (partial(timm, way="in place"), BOTH[1:]),
+    "Fabric": (fabric, BOTH),
+    "Fabric, before setup": (partial(fabric, after_setup=False), BOTH[1:]),
+    "Ignite": (ignite, BOTH),
+    "Ignite, deterministic": (deterministic, BOTH[1:]),
+    "Keras": (fit_keras, BOTH[1:]),
+    "Lightning": (lightning, BOTH),
+    # Over four batches, and over what is left at the end of an epoch.
+    "Lightning, accumulating": (partial(lightning, accumulate_grad_batches=4), BOTH),
+}
+"""Each training, and the ways in which its loader can be measured."""
+WAYS = [
+    pytest.param(train, way, id=f"{name}-{way}")
+    for name, (train, ways) in TRAININGS.items()
+    for way in ways
+]
+PLAIN_WAYS = [one for one in WAYS if "," not in str(one.id)]
+
+
+@pytest.mark.parametrize(
+    ("train", "way", "mode"),
+    [
+        pytest.param(*one.values, mode, id=f"{one.id}-{mode}")
+        for one in WAYS
+        for mode in ("log", "replay", "alternate")
+        if not (mode == "replay" and str(one.id).startswith("timm"))  # it counts on a short end
+    ],
+)
+def test_it_trains_the_same(train: Train, way: str, mode: str, same_training: SameTraining) -> None:
+    """Batches, their order, updates and parameters are those of the training without us."""
+    run = same_training(train, way, mode).recorded()
+    assert len(run.ends) == (3 if train is fit_keras else 2)
+    assert train is not loop or {end.cause for end in run.ends} == {"exhausted"}
+    assert run.header.loader.batch_size in {4, None}
+
+
+@pytest.mark.parametrize(("train", "way"), PLAIN_WAYS)
+def test_workers_train_the_same(train: Train, way: str, same_training: SameTraining) -> None:
+    """Two, which stay alive between epochs; they are known through the framework's own loader."""
+    evaluator = same_training(train, way, num_workers=2, persistent_workers=True)
+    info = evaluator.recorded().header.loader
+    assert (info.workers, info.prefetch_depth) == (2, 4)
+
+
+@pytest.mark.parametrize(("train", "way"), PLAIN_WAYS)
+def test_nothing_is_read_ahead(train: Train, way: str, read_ahead: ReadAhead) -> None:
+    """Each batch is trained on when it is read."""
+    assert set(read_ahead(train, way)) == {0}
+
+
+@pytest.mark.parametrize(
+    ("train", "error", "message"),
+    [
+        # Fabric and Keras refuse by themselves what is of no class that they know.
+        (partial(fabric, after_setup=False), TypeError, "Only PyTorch DataLoader are currently"),
+        (fit_keras, ValueError, "Unrecognized data type: x=LoaderEvaluator"),
+        # Ignite's engine would draw other batches; the error says how to measure.
+        (deterministic, UsageError, "evaluate_in_place"),
+    ],
+)
+def test_an_evaluator_may_be_refused(
+    train: Train, error: type[Exception], message: str, same_training: SameTraining
+) -> None:
+    with pytest.raises(error, match=message):
+        same_training(train, "wrapped")
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_an_epoch_is_the_loaders_not_ignites(way: str, same_training: SameTraining) -> None:
+    """With `epoch_length` Ignite goes on in the loader where its own epoch ended."""
+    evaluator = same_training(partial(ignite, max_epochs=5, epoch_length=8), way)
+    assert evaluator.recorded().steps.epoch.tolist() == [0] * 21 + [1] * 19
+
+
+def test_the_batch_that_keras_builds_by_is_an_epoch_of_one(same_training: SameTraining) -> None:
+    """It is read before training, and is not trained on; all epochs are broken off."""
+    run = same_training(fit_keras, "in place").recorded()
+    assert run.steps.epoch.tolist() == [0] + [1] * 21 + [2] * 21
+    assert [end.cause for end in run.ends] == ["broken off"] * 3
+
+
+@pytest.mark.parametrize("way", BOTH)
+def test_lightning_can_cut_an_epoch_short(way: str, same_training: SameTraining) -> None:
+    """`limit_train_batches` is seen as an epoch that was broken off."""
+    evaluator = same_training(partial(lightning, limit_train_batches=5), way)
+    assert [end.cause for end in evaluator.recorded().ends] == ["broken off"] * 2
+
+
+def test_without_a_length_lightning_reads_one_batch_ahead(read_ahead: ReadAhead) -> None:
+    """It has to know the last batch when it trains on it."""
+
+    def train(task: Task, measured: Measured) -> None:
+        batches = list(task.loader)
+        task.loader = cast("Any", lambda: iter(batches))
+        lightning(task, measured)
+
+    assert read_ahead(train, "wrapped") == 2 * ([1] * 20 + [0])

@@ -1,0 +1,65 @@
+"""What NVIDIA's driver says of itself and its GPUs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pynvml  # type: ignore[import-untyped]  # it ships no type information
+import pytest
+
+from loadeval.probes import gpu
+from loadeval.probes.gpu import MISMATCH, NO_DRIVER
+
+if TYPE_CHECKING:
+    from tests.probes.nvml.conftest import Driver
+
+
+@pytest.fixture
+def two(driver: Driver) -> Driver:
+    """A driver of two GPUs."""
+    for _ in range(2):
+        driver.add("NVIDIA H100", gpm=1)
+    return driver
+
+
+def test_a_driver(two: Driver) -> None:
+    """Its version, the CUDA that it runs, and each GPU; it is let go of."""
+    names = ("NVIDIA H100", "NVIDIA H100")
+    assert gpu.driver() == gpu.Driver("550.54.15", (12, 4), names, (True, True))
+    assert two.get("starts") == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "gpm"), [(pynvml.NVML_ERROR_NOT_SUPPORTED, False), (pynvml.NVML_ERROR_UNKNOWN, None)]
+)
+def test_a_gpu_without_gpm(two: Driver, code: int, gpm: bool | None) -> None:
+    """That it has none is known, unless the driver fails to say."""
+    two.fail("nvmlGpmQueryDeviceSupport", code)
+    assert gpu.driver().gpm == (gpm, gpm)
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "expected"),
+    [
+        # As good as none.
+        ("nvmlInitWithFlags", pynvml.NVML_ERROR_DRIVER_NOT_LOADED, gpu.Driver(missing=NO_DRIVER)),
+        # Something must be done about it.
+        (
+            "nvmlInitWithFlags",
+            pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH,
+            gpu.Driver(missing=MISMATCH, broken=True),
+        ),
+        # Its own words are the reason.
+        ("nvmlInitWithFlags", 21, gpu.Driver(missing="No data")),
+        ("nvmlDeviceGetCount_v2", 21, gpu.Driver(missing="No data")),
+    ],
+)
+def test_a_driver_that_fails(two: Driver, function: str, code: int, expected: gpu.Driver) -> None:
+    two.fail(function, code)
+    assert gpu.driver() == expected
+
+
+def test_this_machine() -> None:
+    """There is a driver, or there is a reason why not."""
+    found = gpu.driver()
+    assert (found.version is None) is (found.missing is not None)

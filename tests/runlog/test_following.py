@@ -1,0 +1,137 @@
+"""A log is read while it is written, each line once."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval.errors import RunLogError
+from loadeval.runlog import reader
+from loadeval.runlog.codec import encode
+from loadeval.runlog.reader import Appended, Follower
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def read(follower: Follower) -> Appended:
+    found = follower.read()
+    assert found is not None
+    return found
+
+
+@pytest.fixture(name="path")
+def _path(tmp_path: Path) -> Path:
+    """Where the log that is followed will be."""
+    return tmp_path / "followed.jsonl"
+
+
+def kinds(appended: Appended) -> list[str]:
+    return [str(encode(line)["type"]) for line in appended.lines]
+
+
+def append(path: Path, content: bytes) -> None:
+    with path.open("ab") as file:
+        file.write(content)
+
+
+def test_a_log_that_is_not_there_is_none(log: Path, path: Path) -> None:
+    """Until it is, or is there again; then all of it is new."""
+    follower = Follower(path)
+    assert follower.read() is None
+    path.write_bytes(b"")
+    assert (read(follower).lines, read(follower).anew) == ([], True)
+    path.unlink()
+    assert follower.read() is None
+    path.write_bytes(log.read_bytes())
+    assert kinds(read(follower))[0] == "header"
+
+
+def test_each_line_comes_once(log: Path, path: Path) -> None:
+    """However the log grows, byte by byte even, its lines come whole, in order, and once."""
+    content = log.read_bytes()
+    follower = Follower(path)
+    found: list[str] = []
+    for start in range(0, len(content), 7):
+        append(path, content[start : start + 7])
+        appended = read(follower)
+        assert appended.anew is (not found)
+        found += kinds(appended)
+    assert found == kinds(read(Follower(log)))
+    assert (found[0], found[-1]) == ("header", "end")
+    assert read(follower).lines == []
+
+
+def test_half_a_line_waits_for_its_end(log: Path, path: Path) -> None:
+    """It is neither read nor an error."""
+    header, rest = log.read_bytes().split(b"\n", 1)
+    path.write_bytes(header + b"\n" + rest[:20])
+    follower = Follower(path)
+    assert kinds(read(follower)) == ["header"]
+    assert kinds(read(follower)) == []
+    append(path, rest[20:])
+    assert kinds(read(follower))[-1] == "end"
+
+
+def test_a_long_log_comes_in_parts(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each says that there is more, but for the last one."""
+    expected = kinds(read(Follower(log)))
+    monkeypatch.setattr(reader, "MOST_BYTES", 10)
+    follower = Follower(log)
+    parts = [read(follower) for _ in range(len(expected) + 1)]
+    assert [kinds(part) for part in parts] == [*([kind] for kind in expected), []]
+    assert [part.more for part in parts] == [True] * len(expected) + [False]
+    assert [part.anew for part in parts] == [True] + [False] * len(expected)
+
+
+def in_place(path: Path, content: bytes) -> None:
+    path.write_bytes(content.replace(b'"run_id":"', b'"run_id":"f'))
+
+
+def as_another_file(path: Path, content: bytes) -> None:
+    other = path.with_suffix(".new")
+    other.write_bytes(content)
+    other.replace(path)
+
+
+def shorter(path: Path, content: bytes) -> None:
+    path.write_bytes(content.split(b"\n", 1)[0] + b"\n")
+
+
+@pytest.mark.parametrize("replaced", [in_place, as_another_file, shorter])
+def test_a_log_that_is_replaced_is_begun_anew(
+    log: Path, path: Path, replaced: Callable[[Path, bytes], None]
+) -> None:
+    """Though it may have the same length, or be the same file."""
+    path.write_bytes(log.read_bytes())
+    follower = Follower(path)
+    read(follower)
+    replaced(path, log.read_bytes())
+    again = read(follower)
+    assert (again.anew, kinds(again)[0]) == (True, "header")
+
+
+def test_a_wrong_line_is_an_error_with_its_number(log: Path, path: Path) -> None:
+    """As when the log is read whole: what does not fit is not passed over."""
+    lines = log.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(lines[:2]))
+    follower = Follower(path)
+    read(follower)
+    append(path, b"garbage\n")
+    with pytest.raises(RunLogError, match=r"followed.jsonl, line 3 is not JSON"):
+        follower.read()
+
+
+def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
+    """Only a file that is not there is waited for."""
+    with pytest.raises(RunLogError, match="Is a directory"):
+        Follower(tmp_path).read()
+
+
+def test_it_tells_when_the_file_was_written(log: Path) -> None:
+    """By the clock of the file system."""
+    os.utime(log, (1_000, 2_000))
+    assert read(Follower(log)).written_s == 2_000

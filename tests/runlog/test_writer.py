@@ -1,0 +1,161 @@
+"""The metrics file: figures under DALI's keys, and the whole run beside them."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+
+from loadeval.errors import RunLogError
+from loadeval.evaluator import LoaderEvaluator
+from loadeval.runlog.model import UNKNOWN, Arm, Block, CacheInfo, Header, LoaderInfo, Run, Steps
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import metrics_of, summary_of, write_metrics
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+SECOND_NS = 1_000_000_000
+
+
+def run_of(header: Header, waits_s: list[int], steps_s: list[int | None]) -> Run:
+    """One epoch with a wait and a step for each batch, in seconds; None is an open step."""
+    wait_ns = np.array(waits_s, dtype=np.int64) * SECOND_NS
+    step_ns = np.array([-1 if step is None else step * SECOND_NS for step in steps_s])
+    iterations = wait_ns + np.maximum(step_ns, 0)
+    unknown = np.full(len(waits_s), UNKNOWN)
+    block = Block(0, "real", np.cumsum(iterations) - iterations, wait_ns, step_ns, unknown, unknown)
+    return Run(header, Steps.from_blocks([block] if waits_s else [], []), closed=True)
+
+
+def same_steps(one: Run, other: Run) -> bool:
+    names = Steps.__slots__
+    return all(getattr(one.steps, n).tolist() == getattr(other.steps, n).tolist() for n in names)
+
+
+def test_metrics_are_dalis(make_header: Callable[..., Header]) -> None:
+    """The keys of DALI's class in its order, times in seconds; batch_times are the waits."""
+    metrics = metrics_of(run_of(make_header(), [3, 1, 2], [4, 4, None]))
+    assert metrics == {
+        "mode": "log",
+        "total_batches": 3,
+        "total_time": 14.0,
+        "avg_batch_time": 2.0,
+        "min_batch_time": 1.0,
+        "max_batch_time": 3.0,
+        "batch_times": [3.0, 1.0, 2.0],
+        "cached_batches": 0,
+        "cache_ready": False,
+    }
+    assert [*metrics][:3] == ["mode", "total_batches", "total_time"]
+
+
+def test_metrics_of_a_replay(make_header: Callable[..., Header]) -> None:
+    """A replay tells how many batches it keeps."""
+    header = make_header(mode="replay", cache=CacheInfo(20, 640, 5))
+    metrics = metrics_of(run_of(header, [1], [1]))
+    found = [metrics[name] for name in ("mode", "cached_batches", "cache_ready")]
+    assert found == ["replay", 20, True]
+
+
+def test_the_summary_has_dalis_lines(make_header: Callable[..., Header]) -> None:
+    """What print_summary prints has the lines that DALI's users look for."""
+    header = make_header(loader=LoaderInfo("loader", length=3))
+    assert summary_of(run_of(header, [3, 1, 2], [4, 4, 4]), 12).splitlines() == [
+        "Loader Evaluator Summary:",
+        "  Mode: log",
+        "  Dataset size: 12",
+        "  Number of batches: 3",
+        "  Cache size: 0/20",
+        "  Cache ready: False",
+        "  Total batches processed: 3",
+        "  Total time: 18.00s",
+        "  Average batch time: 2.0000s",
+        "  Min batch time: 1.0000s",
+        "  Max batch time: 3.0000s",
+    ]
+
+
+def test_the_summary_says_what_is_unknown(make_header: Callable[..., Header]) -> None:
+    """Sizes that nobody knows are unknown, and without a batch no time is printed."""
+    header = make_header(mode="replay", cache=CacheInfo(4, None, 5), settings={})
+    assert summary_of(run_of(header, [], []), None).splitlines() == [
+        "Loader Evaluator Summary:",
+        "  Mode: replay",
+        "  Dataset size: unknown",
+        "  Number of batches: unknown",
+        "  Cache size: 4/unknown",
+        "  Cache ready: True",
+    ]
+
+
+def test_a_run_comes_back_from_its_metrics(real_log: Path, tmp_path: Path) -> None:
+    """A metrics file holds the figures, and the same run as the log it was made from."""
+    run = read_run(real_log)
+    path = tmp_path / "metrics.json"
+    write_metrics(run, path)
+    again = read_run(path)
+    assert same_steps(again, run)
+    for name in ("header", "ends", "events", "closed", "notes"):
+        assert getattr(again, name) == getattr(run, name)
+    figures = json.loads(path.read_text())
+    assert {name: figures[name] for name in metrics_of(run)} == metrics_of(run)
+
+
+def test_both_arms_of_an_epoch_come_back(
+    make_header: Callable[..., Header], tmp_path: Path
+) -> None:
+    """Batches of either arm keep theirs, in one epoch too."""
+    arms: list[Arm] = ["real", "ideal", "real"]
+    one = np.array([1], dtype=np.int64)
+    blocks = [Block(0, arm, one * 9 * i, one, one, one, one) for i, arm in enumerate(arms)]
+    run = Run(make_header(), Steps.from_blocks(blocks, []), closed=True)
+    write_metrics(run, tmp_path / "metrics.json")
+    assert same_steps(read_run(tmp_path / "metrics.json"), run)
+
+
+def test_metrics_saved_in_the_middle_say_so(tmp_path: Path) -> None:
+    """Metrics of a run that goes on read back as a run that was still going on."""
+    clock = FakeClock()
+    evaluator = LoaderEvaluator(ScriptedLoader([1, 2], [3, 3], clock), clock=clock)
+    for _ in evaluator:
+        evaluator.save_metrics(tmp_path / "metrics.json")
+        break
+    run = read_run(tmp_path / "metrics.json")
+    assert (len(run.steps), run.closed) == (1, False)
+    assert "still going on" in run.notes[0]
+
+
+def test_a_run_without_batches_comes_back(
+    make_header: Callable[..., Header], tmp_path: Path
+) -> None:
+    """It has no metrics, as with DALI's class; saving it takes an old file's place."""
+    run = run_of(make_header(), [], [])
+    assert metrics_of(run) == {}
+    path = tmp_path / "metrics.json"
+    path.write_text("x" * 10_000)
+    write_metrics(run, path)
+    again = read_run(path)
+    assert (again.header, len(again.steps), again.closed) == (run.header, 0, True)
+
+
+@pytest.mark.parametrize(
+    ("run", "said"),
+    [
+        ([], "item of 'run' 1 is missing"),
+        (3, "item of 'run' 1 is not a JSON object"),
+        (None, "item of 'run' 1 is not a JSON object"),
+        ([{"type": "block"}], "item of 'run' 1 has no 'epoch'"),
+    ],
+)
+def test_a_damaged_run_in_a_metrics_file(tmp_path: Path, run: object, said: str) -> None:
+    """An error in a metrics file has the path, and which item of the run is wrong."""
+    path = tmp_path / "metrics.json"
+    path.write_text(json.dumps({"batch_times": [1.0], "run": run}))
+    with pytest.raises(RunLogError) as caught:
+        read_run(path)
+    assert str(caught.value).startswith(f"{path}, {said}")

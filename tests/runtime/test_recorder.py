@@ -1,0 +1,268 @@
+"""What is measured reaches the log, whatever happens to the process."""
+
+from __future__ import annotations
+
+import gc
+import os
+import subprocess
+import sys
+import threading
+import time
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import psutil
+import pytest
+
+from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.runlog.reader import Assembly
+from loadeval.runtime import metrics_thread, recorder
+from loadeval.runtime.loop import CHUNK
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def log_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "loadeval-log"]
+
+
+def until(condition: object, seconds: float = 20) -> None:
+    """Wait for something that another thread or process does."""
+    deadline = time.monotonic() + seconds
+    while not condition():  # type: ignore[operator]
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_a_log_is_brought_up_to_date_while_a_step_runs(tmp_path: Path) -> None:
+    """A batch is on disk within the second, although its step has not ended."""
+    path = tmp_path / "run.jsonl"
+    for _ in LoaderEvaluator(range(3), log_file=path):
+        until(lambda: len(read_run(path).steps) == 1, seconds=20)
+        break
+
+
+def test_a_killed_process_leaves_a_log_that_reads(tmp_path: Path) -> None:
+    """After kill -9 the batches of more than a second ago are in the log."""
+    script = (
+        "import time\n"
+        "from loadeval import LoaderEvaluator\n"
+        "for batch in LoaderEvaluator(range(10**9), log_file='run.jsonl'):\n"
+        "    time.sleep(0.001)\n"
+    )
+    path = tmp_path / "run.jsonl"
+    with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as process:
+        try:
+            until(lambda: path.exists() and path.stat().st_size)  # it has its header
+            until(lambda: len(read_run(path).steps) > 50)
+        finally:
+            process.kill()
+    run = read_run(path)
+    assert not run.closed
+    assert any("no end line" in note for note in run.notes)
+    assert (run.steps.step_ns[:-1] > 0).all()
+
+
+def test_no_thread_is_alive_between_epochs(tmp_path: Path) -> None:
+    """The log's thread begins with the first batch and ends with the epoch."""
+    during = []
+
+    class Loader:
+        def __iter__(self) -> Iterator[int]:
+            during.append(len(log_threads()))  # here a loader forks its workers
+            yield 1
+            yield 2
+
+    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
+    for _ in range(2):
+        for _ in evaluator:
+            during += [len(log_threads())]
+    during.append(len(log_threads()))
+    assert during == [0, 1, 1, 0, 1, 1, 0]
+
+
+def test_two_epochs_at_once_share_one_thread(tmp_path: Path) -> None:
+    """The thread ends when the last of several epochs does."""
+    evaluator = LoaderEvaluator(range(3), log_file=tmp_path / "run.jsonl")
+    for _ in evaluator:
+        for _ in evaluator:
+            assert len(log_threads()) == 1
+        assert len(log_threads()) == 1
+    assert not log_threads()
+    assert len(evaluator.recorded().steps) == 12
+
+
+def test_the_log_is_the_run_that_memory_would_hold(tmp_path: Path) -> None:
+    """With and without a log the same columns come out."""
+    logged = LoaderEvaluator(range(2 * CHUNK + 3), log_file=tmp_path / "run.jsonl")
+    plain = LoaderEvaluator(range(2 * CHUNK + 3))
+    for evaluator in (logged, plain):
+        list(evaluator)
+        steps = evaluator.recorded().steps
+        assert len(steps) == 2 * CHUNK + 3
+        assert (steps.step_ns >= 0).all()
+
+
+def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What waits in memory is bounded, also without any help of the thread."""
+    monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 1000)
+    path = tmp_path / "run.jsonl"
+    epoch = iter(LoaderEvaluator(range(8 * CHUNK), log_file=path))
+    for _ in range(8 * CHUNK):
+        next(epoch)
+    assert len(read_run(path).steps) >= (8 - recorder.MAX_WAITING_CHUNKS - 1) * CHUNK
+
+
+def test_a_full_disk_does_not_end_the_training_run(tmp_path: Path) -> None:
+    """When the log takes no more, it is said once, and measuring goes on in memory."""
+    evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")
+    list(evaluator)
+    log = evaluator._measurement.recorder._log
+    assert log is not None
+    with Path("/dev/full").open("wb", buffering=0) as full:
+        log._file.close()
+        log._file = full
+        with pytest.warns(LoadevalWarning, match="No space left") as said:
+            assert list(evaluator) == list(range(10))
+    assert len(said) == 1
+    assert len(evaluator.recorded().steps) == 20
+    evaluator.close()
+    assert len(evaluator.recorded().steps) == 20
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_forked_child_stays_out_of_its_parents_log(tmp_path: Path, every: int) -> None:
+    """It counts its own batches alone, in memory, and its exit leaves the log open."""
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(range(6), every=every, log_file=path)
+    epoch = iter(evaluator)
+    next(epoch)
+    for in_child in (lambda: _serve_in_child(evaluator, every), evaluator.close):
+        child = get_context("fork").Process(target=in_child)
+        child.start()
+        child.join()
+        assert child.exitcode == 0
+    assert list(epoch) == [1, 2, 3, 4, 5]
+    evaluator.close()
+    assert (read_run(path).closed, read_run(path).batches) == (True, 6)
+
+
+def _serve_in_child(evaluator: LoaderEvaluator, every: int) -> None:
+    assert list(evaluator) == [0, 1, 2, 3, 4, 5]
+    run = evaluator.recorded()
+    assert (run.batches, run.steps.batch.tolist()) == (6, list(range(0, 6, every)))
+    evaluator.close()
+
+
+@pytest.mark.parametrize("every", [1, 2])
+@pytest.mark.parametrize("logged", [True, False])
+def test_in_another_process_a_run_begins_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: bool, every: int
+) -> None:
+    """The log is somebody else's, and closing is no concern."""
+    path, metrics = tmp_path / "run.jsonl", tmp_path / "m.json"
+    options: dict[str, Any] = {"log_file": path, "metrics_file": metrics} if logged else {}
+    evaluator = LoaderEvaluator(range(4), every=every, **options)
+    list(evaluator)
+    monkeypatch.setattr(os, "getpid", lambda: -1)
+    evaluator.close()
+    assert list(evaluator) == [0, 1, 2, 3]
+    assert evaluator.recorded().batches == 4
+    assert not logged or read_run(path).batches == 4
+    assert not metrics.exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("logged", "most_bytes"), [(False, 40_000_000), (True, 15_000_000)])
+def test_a_million_batches_take_little_memory(
+    tmp_path: Path, logged: bool, most_bytes: int
+) -> None:
+    """At most 40 bytes each, also when their sizes vary; with a log hardly a trace."""
+
+    def varying() -> Iterator[bytes]:
+        sizes = [bytes(n) for n in range(1, 100)]
+        for number in range(1_000_000):
+            yield sizes[number % 99]
+
+    log_file = tmp_path / "run.jsonl" if logged else None
+    evaluator = LoaderEvaluator(varying, samples=len, log_file=log_file)
+    process = psutil.Process(os.getpid())
+    gc.collect()
+    before = process.memory_info().rss
+    for _ in evaluator:
+        pass
+    gc.collect()
+    assert process.memory_info().rss - before < most_bytes
+
+
+def _on_a_thread_of_ours(evaluator: LoaderEvaluator, work: Callable[[], None]) -> None:
+    """Do `work` on the thread that writes the log, in the middle of that."""
+    done = threading.Event()
+    kept = evaluator._measurement.recorder._drain_beside
+
+    def drain_beside() -> None:
+        kept()
+        if isinstance(threading.current_thread(), metrics_thread._Repeating) and not done.is_set():
+            work()
+            done.set()
+
+    evaluator._measurement.recorder._drain_beside = drain_beside  # type: ignore[method-assign]
+    assert done.wait(20)
+
+
+def test_an_epoch_may_be_freed_on_a_thread_of_ours(tmp_path: Path) -> None:
+    """By the garbage collector, say: it ends, and both threads with it, none waiting for itself."""
+    evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl", probe_interval_s=1e-9)
+    epochs = [iter(evaluator)]
+    next(epochs[0])
+    next(epochs[0])
+    running = [one for one in threading.enumerate() if one.name.startswith("loadeval-")]
+    assert len(running) == 2
+    _on_a_thread_of_ours(evaluator, epochs.clear)
+    for thread in running:
+        thread.join(20)
+        assert not thread.is_alive()
+    run = evaluator.recorded()
+    assert [end.cause for end in run.ends] == ["broken off"]
+    assert len(run.steps) == 2
+
+
+def test_an_evaluator_may_be_freed_on_a_thread_of_ours(tmp_path: Path) -> None:
+    """With its epoch: its log is complete then."""
+    evaluators = [LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")]
+    epochs = [iter(evaluators[0])]
+    next(epochs[0])
+    measurement = evaluators[0]._measurement
+
+    def free() -> None:
+        epochs.clear()
+        measurement.close()
+
+    _on_a_thread_of_ours(evaluators[0], free)
+    assert evaluators[0].recorded().closed
+    assert read_run(tmp_path / "run.jsonl").closed
+
+
+def test_training_goes_on_while_the_run_is_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """recorded() takes the log as it is, and parses it with the recording free to go on."""
+    evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")
+    list(evaluator)
+    of_file = Assembly.of_file
+
+    def meanwhile(path: Path, size_bytes: int) -> Any:
+        thread = threading.Thread(target=list, args=(evaluator,))
+        thread.start()
+        thread.join(20)
+        assert not thread.is_alive()
+        return of_file(path, size_bytes)
+
+    monkeypatch.setattr(Assembly, "of_file", meanwhile)
+    assert len(evaluator.recorded().steps) == 10
+    monkeypatch.undo()
+    assert len(evaluator.recorded().steps) == 20

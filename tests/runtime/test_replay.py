@@ -1,0 +1,431 @@
+"""Replay: what is kept, that it is never mutated, and fresh containers for every batch."""
+
+from __future__ import annotations
+
+import copy
+import copyreg
+import dataclasses
+import itertools
+from collections import OrderedDict, UserDict, UserList, defaultdict
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import pytest
+import torch
+
+from loadeval import CacheError, LoaderEvaluator, LoadevalWarning, map_leaves
+from loadeval.runtime.replay import refresher, same_arrays
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@dataclasses.dataclass
+class Sample:
+    x: torch.Tensor
+    tags: list[str]
+
+
+def batches(count: int) -> list[dict[str, torch.Tensor]]:
+    return [{"x": torch.full((2, 3), float(i)), "y": torch.tensor([i, i])} for i in range(count)]
+
+
+def replay(loader: Any, **options: Any) -> LoaderEvaluator:
+    return LoaderEvaluator(loader, mode="replay", **options)
+
+
+class Counting:
+    """An endless loader that counts the batches it was asked for."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __iter__(self) -> Iterator[dict[str, torch.Tensor]]:
+        for number in itertools.count():
+            self.asked += 1
+            yield {"x": torch.full((2,), float(number))}
+
+
+def test_filling_reads_exactly_the_batches_it_keeps() -> None:
+    """Of an endless loader, as many batches are read as are kept, and no more."""
+    loader = Counting()
+    replay(loader, num_cached_batches=5, epoch_batches=5)
+    assert loader.asked == 5
+
+
+def test_an_epoch_has_as_many_batches_as_the_loaders() -> None:
+    """A replayed epoch is as long as a real one, whatever the number of kept batches."""
+    evaluator = replay(batches(10), num_cached_batches=3)
+    served = [float(batch["x"][0, 0]) for batch in evaluator]
+    assert served == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
+    assert len(list(evaluator)) == 10
+
+
+def test_replay_is_endless_when_told_to_be() -> None:
+    """epoch_batches=math.inf replays without end, and a number that many."""
+    endless = replay(Counting(), num_cached_batches=2, epoch_batches=float("inf"))
+    assert len(list(itertools.islice(endless, 5000))) == 5000
+    assert len(list(replay(Counting(), num_cached_batches=2, epoch_batches=5))) == 5
+
+
+def test_a_loader_shorter_than_the_cache_is_replayed_whole() -> None:
+    """A one-shot loader that ends while the cache fills has told its length."""
+    evaluator = replay(iter(batches(3)))
+    assert len(list(evaluator)) == len(list(evaluator)) == 3
+
+
+def test_a_loader_without_batches_is_an_error() -> None:
+    """Nothing to keep is one clear error, and not an empty replay."""
+    with pytest.raises(CacheError, match="gave no batch"):
+        replay([])
+
+
+def test_too_many_bytes_are_an_error_that_names_both_figures() -> None:
+    """The error says what the batches take, and what was allowed."""
+    with pytest.raises(CacheError, match=r"take 80 bytes, over max_cache_bytes=70; keep 1 or"):
+        replay(batches(4), max_cache_bytes=70)
+
+
+def test_the_loaders_exception_while_filling_passes_through() -> None:
+    """What the loader raises while the cache fills is what the user sees."""
+
+    def broken() -> Iterator[int]:
+        yield 1
+        raise OSError("disk gone")
+
+    with pytest.raises(OSError, match="disk gone"):
+        replay(broken())
+
+
+def test_moving_a_dict_batch_to_another_type_does_not_reach_the_cache() -> None:
+    """`for k in b: b[k] = b[k].float()` and `b.pop(k)` work on every replay."""
+    for batch in replay(batches(6), num_cached_batches=2):
+        assert batch.pop("y").dtype == torch.int64
+        assert batch["x"].dtype == torch.float32
+        batch["x"] = batch["x"].double()
+
+
+def test_attributes_of_a_batch_object_are_fresh() -> None:
+    """Setting an attribute of a batch, or changing a list in it, does not reach the cache."""
+    for batch in replay([Sample(torch.ones(2), ["a"])] * 4, num_cached_batches=2):
+        assert batch.tags == ["a"]
+        batch.tags.append("b")
+        batch.x = torch.zeros(1)
+
+
+def test_an_array_changed_in_one_element_is_found_by_the_first_comparison() -> None:
+    """The first batch is compared whole, so that even one changed element is found."""
+    evaluator = replay([np.zeros(100_000) for _ in range(6)], num_cached_batches=3)
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for batch in evaluator:
+            assert not batch.any()
+            batch[12_345] = 1
+
+
+def test_a_step_that_changes_only_later_batches_is_found_at_once() -> None:
+    """A change in the third batch changes that one, which is left out, and no other."""
+    evaluator = replay([torch.full((2,), float(i)) for i in range(12)], num_cached_batches=4)
+    served = []
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for number, batch in enumerate(evaluator):
+            served.append(float(batch[0]))
+            if number >= 2:
+                batch += 0.5
+    assert served[:3] == [0, 1, 2]
+    assert set(served[3:]) == {0, 1, 3}
+
+
+def test_a_consumer_that_reads_ahead_does_not_change_the_cache() -> None:
+    """Batches read ahead of a step that works in place are found before they come again."""
+    evaluator = replay([torch.full((2,), float(i)) for i in range(12)], num_cached_batches=4)
+    epoch = iter(evaluator)
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for _ in range(4):
+            group = [next(epoch) for _ in range(3)]
+            for batch in group:
+                assert float(batch[0]) == int(batch[0]) < 4
+                batch += 0.5
+
+
+def test_when_every_kept_batch_is_mutated_one_goes_on() -> None:
+    """A consumer that reads the whole cache ahead, and changes it, still gets batches."""
+    evaluator = replay([torch.full((2,), float(i)) for i in range(6)], num_cached_batches=2)
+    epoch = iter(evaluator)
+    ahead = [next(epoch), next(epoch), next(epoch)]
+    for batch in ahead:
+        batch += 0.5
+    with pytest.warns(LoadevalWarning, match="in place"):
+        assert len(list(epoch)) == 3
+    assert len(list(evaluator)) == 6
+
+
+def test_a_batch_changed_after_its_epoch_is_found_before_the_next() -> None:
+    """A consumer that keeps batches, and changes one between epochs, does not change the next."""
+    evaluator = replay([torch.full((2,), float(i)) for i in range(3)])
+    held = list(evaluator)
+    held[1] += 7
+    with pytest.warns(LoadevalWarning, match="in place"):
+        assert [float(batch[0]) for batch in evaluator] == [0, 2, 0]
+
+
+def test_kept_tensors_are_cut_from_their_graph() -> None:
+    """A batch that requires grad is kept without the graph that made it."""
+    weight = torch.ones(2, requires_grad=True)
+    evaluator = replay([weight * 2], num_cached_batches=1)
+    assert not next(iter(evaluator)).requires_grad
+
+
+def test_samples_and_bytes_of_replayed_batches_are_recorded() -> None:
+    """A replayed batch counts what it held when it was kept."""
+    loader = [{"x": torch.zeros(n, 2), "y": torch.zeros(n)} for n in (4, 4, 3)]
+    evaluator = replay(loader)
+    list(evaluator)
+    steps = evaluator.recorded().steps
+    assert steps.samples.tolist() == [4, 4, 3]
+    assert steps.nbytes.tolist() == [48, 48, 36]
+
+
+def test_an_object_that_fills_itself_in_is_not_compared() -> None:
+    """Where one copy of a batch has been used and the other has not, their leaves may differ."""
+    array = np.arange(3)
+    assert same_arrays([array, 1], [array.copy(), 1])
+    assert not same_arrays([array], [array + 1])
+    assert same_arrays([array], [array + 1, "filled in"])
+
+
+@pytest.mark.parametrize("has_length", [False, True])
+def test_a_loader_without_length_replays_what_is_kept_and_says_so(has_length: bool) -> None:
+    """An epoch is the kept batches once; so it is where a loader that gives batches says 0."""
+
+    class Sized(Counting):
+        def __len__(self) -> int:
+            return 0
+
+    with pytest.warns(LoadevalWarning, match="no length.*epoch_batches"):
+        evaluator = replay(Sized() if has_length else Counting(), num_cached_batches=4)
+    assert len(list(evaluator)) == 4
+
+
+def test_a_reused_buffer_is_copied() -> None:
+    """Batches that a loader writes into one buffer have the values that each had."""
+
+    def reusing() -> Iterator[Any]:
+        buffer = np.zeros(3)
+        for number in range(4):
+            buffer[:] = number
+            yield buffer
+
+    evaluator = replay(reusing, num_cached_batches=3, epoch_batches=4)
+    assert [float(batch[0]) for batch in evaluator] == [0, 1, 2, 0]
+
+
+@pytest.mark.parametrize("kept", [1, 3])
+@pytest.mark.parametrize("place", [0, 3])
+def test_a_tensor_changed_in_place_is_found_and_said_once(kept: int, place: int) -> None:
+    """The step gets the loader's values in each replay, whichever tensor of a batch it changes."""
+    loader = [[torch.full((2,), 8.0) for _ in range(4)] for _ in range(9)]
+    evaluator = replay(loader, num_cached_batches=kept, name="run")
+    with pytest.warns(LoadevalWarning, match="in place") as said:
+        for _ in range(2):
+            for batch in evaluator:
+                assert batch[place].tolist() == [8.0, 8.0]
+                batch[place].div_(2)
+    assert len(said) == 1
+    assert [event.message for event in evaluator.recorded().events] == [str(said[0].message)]
+
+
+@pytest.mark.parametrize("full", [np.full, torch.full])
+def test_a_batch_changed_in_a_later_epoch_is_left_out(full: Any) -> None:
+    """A tensor tells by its version, an array by a sample of it."""
+    evaluator = replay([full((1000,), float(i)) for i in range(4)], num_cached_batches=2)
+    assert len(list(evaluator)) == 4
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for batch in evaluator:
+            assert (batch == batch[0]).all()
+            assert float(batch[0]) in {0.0, 1.0}
+            batch += 0.5
+
+
+@pytest.mark.parametrize("place", range(5))
+@pytest.mark.parametrize(("ones", "most"), [(torch.ones, 3), (np.ones, 5 * 16)])
+def test_a_change_to_any_array_is_found_within_some_passes(
+    place: int, ones: Any, most: int
+) -> None:
+    """Two tensors of a batch are looked at in each pass; of arrays, one in 16 batches."""
+    evaluator = replay([[ones(2) for _ in range(5)] for _ in range(4)], epoch_batches=600)
+    mutated = 0
+    with pytest.warns(LoadevalWarning, match="in place"):
+        for number, batch in enumerate(evaluator):
+            mutated += not all(bool((array == 1).all()) for array in batch)
+            if number == 41:
+                batch[place][:] = 0
+    assert mutated <= most
+
+
+@pytest.mark.parametrize("inference", [False, True])
+def test_what_cannot_be_watched_is_replayed(inference: bool) -> None:
+    """Arrays of any kind and value, tensors that count no versions, and what nobody can copy."""
+    inside = (number for number in range(3))
+    arrays = [np.array(np.nan), np.array(["a", None], dtype=object), np.array("text"), np.empty(0)]
+    with torch.inference_mode(inference):
+        batch = ["a", 1, None, inside, torch.ones(2), *arrays]
+        served = list(replay([batch] * 6, num_cached_batches=2))
+    assert len(served) == 6
+    assert all(one[:4] == ["a", 1, None, inside] for one in served)
+
+
+class Pair(NamedTuple):
+    x: Any
+    y: Any
+
+
+@dataclass
+class Example:
+    x: Any
+    y: Any = None
+
+
+@dataclass(frozen=True)
+class Frozen:
+    x: Any
+
+
+@dataclass(slots=True)
+class Slotted:
+    x: Any
+
+
+class Plain:
+    def __init__(self, x: Any) -> None:
+        self.x = x
+
+
+class Copied(Plain):
+    def __copy__(self) -> Copied:
+        return Copied("its own copy")
+
+
+class Stateful(Plain):
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__ = state | {"restored": True}
+
+
+class Argued(Plain):
+    def __getnewargs__(self) -> tuple[Any, ...]:
+        return ()
+
+
+class Registered(Plain):
+    pass
+
+
+class Table(dict[str, Any]):
+    pass
+
+
+X = torch.zeros(2)
+TREES = {
+    "tensor": X,
+    "dict": {"x": X, "y": 1},
+    "dict of dicts and lists": {"x": {"y": X, "z": [1, 2]}, "w": [X], "v": X},
+    "dict with a list": {"x": X, "names": ["a", "b"]},
+    "list": [X, 1],
+    "list of dicts": [{"x": X}, {"x": X}, X],
+    "tuple": (X, 1),
+    "tuple with a list": (X, [X]),
+    "named tuple": Pair(X, 1),
+    "named tuple with a dict": Pair(X, {"x": X}),
+    "ordered dict": OrderedDict(x=X, y=[X]),
+    "default dict": defaultdict(list, x=[X]),
+    "dict of a class": Table(x=[X]),
+    "user dict": UserDict({"x": X, "y": [X]}),
+    "user list": UserList([X, [X]]),
+    "dataclass": Example(X),
+    "dataclass with a list": Example(X, [X]),
+    "frozen dataclass": Frozen([X]),
+    "slotted dataclass": Slotted([X]),
+    "object": Plain([X]),
+    "namespace": SimpleNamespace(x=[X]),
+    "object that copies itself": Copied([X]),
+    "object with a state": Stateful([X]),
+    "object with arguments": Argued([X]),
+}
+
+
+def outline(tree: Any) -> str:
+    """The tree in words, with the classes of its containers, and its tensors by identity."""
+    if isinstance(tree, torch.Tensor):
+        return f"tensor {id(tree)}"
+    inside: Any = getattr(tree, "__dict__", {})
+    if isinstance(tree, dict):
+        inside = inside | dict(tree)
+    elif isinstance(tree, (list, tuple)):
+        inside = inside | dict(enumerate(tree))
+    elif isinstance(tree, Slotted):
+        inside = {"x": tree.x}
+    found = {name: outline(value) for name, value in inside.items()} or repr(tree)
+    return f"{type(tree).__qualname__}{found}"
+
+
+def containers(tree: Any) -> list[Any]:
+    """Those of a tree that can be changed."""
+    inside = list(getattr(tree, "__dict__", {}).values())
+    if isinstance(tree, dict):
+        inside += tree.values()
+    elif isinstance(tree, (list, tuple)):
+        inside += tree
+    changeable = [] if isinstance(tree, (tuple, torch.Tensor, str, int)) else [tree]
+    return changeable + [found for node in inside for found in containers(node)]
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_a_fresh_batch_is_what_a_mapped_one_is(tree: Any) -> None:
+    """The same classes around the same tensors, in the same places."""
+    fresh = refresher(tree)
+    expected = outline(map_leaves(lambda leaf: leaf, tree))
+    assert outline(fresh()) == outline(fresh()) == expected
+
+
+@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
+def test_fresh_batches_share_no_container(tree: Any) -> None:
+    """Whatever is put into one is not in the next, nor in the batch that is kept."""
+    fresh = refresher(tree)
+    nodes = [*containers(tree), *(held := containers(fresh())), *containers(fresh())]
+    changeable = [node for node in nodes if node is not None]
+    assert held or not containers(tree)
+    assert len({id(node) for node in changeable}) == len(changeable)
+
+
+def test_an_object_met_twice_stays_one() -> None:
+    """It is one object in each fresh batch, and another one in each."""
+    shared = Example(X)
+    fresh = refresher([shared, {"again": shared}])
+    one, other = fresh(), fresh()
+    assert one[0] is one[1]["again"]
+    assert one[0] is not other[0]
+
+
+def test_a_class_registered_with_copyreg_is_copied_as_it_says() -> None:
+    """`copy.copy` asks there first."""
+    copyreg.pickle(Registered, lambda _: (Registered, ("by copyreg",)))
+    try:
+        node = Registered([X])
+        assert copy.copy(node).x == "by copyreg"
+        assert outline(refresher(node)()) == outline(map_leaves(lambda leaf: leaf, node))
+    finally:
+        del copyreg.dispatch_table[Registered]
+
+
+def test_a_batch_encoding_is_made_anew() -> None:
+    """A tokeniser's batch is one of its class, with a dict of its own."""
+    transformers = pytest.importorskip("transformers")
+    kept = transformers.BatchEncoding({"x": X, "y": X})
+    fresh = refresher(kept)
+    one = fresh()
+    one.pop("y")
+    one["x"] = None
+    assert type(fresh()) is transformers.BatchEncoding
+    assert fresh()["x"] is kept["x"] is X
+    assert set(fresh()) == set(kept) == {"x", "y"}

@@ -1,0 +1,62 @@
+"""Arguments that cannot be used: one error each, saying what was expected."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from loadeval import LoaderEvaluator, UsageError
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"mode": "reply"}, "mode is 'reply'; expected 'log' or 'replay'"),
+        (
+            {"mode": "replay", "num_cached_batches": 0},
+            "num_cached_batches is 0; expected a whole number, 1 or",
+        ),
+        ({"num_cached_batches": 2.0}, "num_cached_batches is 2.0"),
+        ({"max_cache_bytes": -1}, "max_cache_bytes is -1"),
+        ({"warmup": -1}, "warmup is -1; expected a whole number, 0 or more"),
+        ({"epoch_batches": 0}, "epoch_batches is 0"),
+        ({"samples": 3}, "samples is 3; expected a callable"),
+        ({"unit": ""}, "unit is ''; expected a word"),
+        ({"unit": 5}, "unit is 5"),
+        ({"pairs": 0}, "pairs is 0"),
+        ({"batches": 0}, "batches is 0"),
+        ({"seed": -1}, "seed is -1"),
+        ({"precision": 2}, "precision is 2; expected a share"),
+        (
+            {"pairs": 3},
+            "pairs was given in mode 'log', which does not end by it; expected mode='alt",
+        ),
+        ({"mode": "replay", "batches": 3, "precision": 0.1}, "batches and precision was given in"),
+        ({"every": 0}, "every is 0; expected a whole number, 1 or more"),
+        ({"every": 2.0}, "every is 2.0"),
+        ({"every": True}, "every is True"),
+        ({"every": None}, "every is None"),
+        ({"every": 2, "mode": "replay"}, "every is 2 in mode 'replay', which needs every batch"),
+        ({"every": 2, "mode": "alternate"}, "every is 2 in mode 'alternate'"),
+        ({"loader": 7}, "'int'"),
+        ({"loader": None}, "expected one loader"),
+        ({"dataloader": [1]}, "expected one loader"),
+        ({"probe_interval_s": 0}, r"probe_interval_s is 0.*; pass probes=\(\) for no"),
+        ({"probe_interval_s": -1}, "probe_interval_s is -1"),
+        ({"probe_interval_s": float("nan")}, "probe_interval_s is nan"),
+    ],
+    ids=str,
+)
+def test_a_wrong_argument_is_named(options: dict[str, Any], message: str) -> None:
+    """The error says which argument, what it was, and what was expected."""
+    with pytest.raises(UsageError, match=message) as caught:
+        LoaderEvaluator(**{"loader": [1], **options})
+    assert isinstance(caught.value, ValueError)
+
+
+def test_warmup_follows_the_prefetch_depth() -> None:
+    """By default the queue's depth and one batch, and one more in replay, are not steady."""
+    assert LoaderEvaluator([1]).recorded().header.warmup == 1
+    assert LoaderEvaluator([1], mode="replay").recorded().header.warmup == 2
+    assert LoaderEvaluator([1], warmup=7).recorded().header.warmup == 7

@@ -1,0 +1,46 @@
+"""Loaders that serve by a script, and adapters for them."""
+
+from __future__ import annotations
+
+from importlib.metadata import EntryPoint
+from typing import TYPE_CHECKING, Any
+
+from loadeval import IterableAdapter, LoaderInfo
+from loadeval.runtime import registry
+from loadeval.testing import ScriptedLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    import pytest
+
+
+class SerialLoader(ScriptedLoader):
+    """A loader without workers, so that nobody waits for them; it counts its epochs."""
+
+    prefetched = ready = begun = closed = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.begun += 1
+        try:
+            yield from super().__iter__()
+        finally:
+            self.closed += 1
+
+
+class SerialAdapter(IterableAdapter):
+    def describe(self, loader: Any) -> LoaderInfo:
+        return LoaderInfo(
+            "SerialLoader",
+            length=len(loader),
+            workers=0,
+            prefetch_depth=loader.prefetched,
+            ready_batches=loader.ready,
+        )
+
+
+def register(monkeypatch: pytest.MonkeyPatch, module: str, adapter: type[IterableAdapter]) -> None:
+    """Serve loaders of `module` with `adapter`, and any others as iterables."""
+    point = EntryPoint(module, f"{module}:{adapter.__name__}", registry.GROUP)
+    monkeypatch.setattr(EntryPoint, "load", lambda _: adapter)
+    monkeypatch.setattr(registry, "registered", lambda: {module: point})

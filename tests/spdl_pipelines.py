@@ -1,0 +1,36 @@
+"""Pipelines of SPDL's that decode the photographs, for the tests of its adapters."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+from spdl.pipeline import PipelineBuilder
+
+from tests.images import FILES, collate, decode
+
+# SPDL's own, of a pipeline that is made and never run, as for asking what it consists of.
+NEVER_RUN = pytest.mark.filterwarnings("ignore:coroutine .* was never awaited:RuntimeWarning")
+TOLD_ITS_THREADS = pytest.mark.filterwarnings(
+    "ignore:a PipelineBuilder does not tell with how many threads:loadeval.LoadevalWarning"
+)
+
+
+def source(items: Any, **options: Any) -> Any:
+    # Untyped: its methods are typed for what add_source is yet to take.
+    builder: Any = PipelineBuilder()
+    return builder.add_source(items, **options)
+
+
+def builder(files: list[bytes] = FILES, **options: Any) -> Any:
+    made = source(files, **options).pipe(decode, concurrency=2, output_order="input")
+    return made.aggregate(8).pipe(collate).add_sink(2)
+
+
+def pipeline(files: list[bytes] = FILES, **options: Any) -> Any:
+    return builder(files, **options).build(num_threads=3)
+
+
+def spdl_threads() -> list[str]:
+    return [thread.name for thread in threading.enumerate() if "spdl" in thread.name]
