@@ -7,12 +7,13 @@ are, each with its own spread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import combinations
 from typing import TYPE_CHECKING, final
 
 from loadeval.analysis.epochs import lengths
 from loadeval.analysis.headroom import headroom
+from loadeval.analysis.readings import metrics_of
 from loadeval.analysis.rounds import counted_of, loader_alone, throughput, throughput_ratio
 from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.readings import Metrics
     from loadeval.analysis.rounds import Counted
     from loadeval.runlog.model import Run
 
@@ -58,7 +60,8 @@ class BackendResult:
     training. `speedup` is what free loading would gain, and `lost_share` = 1 - 1 / `speedup`.
     Times are in nanoseconds a batch; `epoch_start_ns` is the mean first wait of an epoch. `verdict`
     is "failed" where the loader raised `error`, and "not measured" where there is no ideal.
-    `not_measured` says why, a sentence each.
+    `not_measured` says why, a sentence each. A `BackendReport` has `metrics` of each that has a
+    `run`.
     """
 
     name: str
@@ -79,6 +82,7 @@ class BackendResult:
     not_measured: tuple[str, ...] = ()
     error: str | None = None
     run: Run | None = None
+    metrics: Metrics | None = None
 
 
 @final
@@ -239,7 +243,10 @@ class BackendReport:
     ) -> Self:
         """Of backends that were measured; `unlike` tells in what their work differs."""
         return cls(
-            backends=tuple(results),
+            backends=tuple(
+                one if one.run is None else replace(one, metrics=metrics_of(one.run))
+                for one in results
+            ),
             differences=differences(results, unit),
             unit=unit,
             cautions=cautions(results, unit, unlike),

@@ -7,10 +7,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.analysis.gpu_idle import gpu_idle_ns
+from loadeval.analysis.growth import growths
 from loadeval.analysis.summary import steady, steady_aggregates
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from loadeval.analysis.growth import Growth
     from loadeval.runlog.model import Arm, Column, Readings, Run, Values
 
 MOSTLY = 0.9
@@ -46,6 +51,31 @@ class Quantity:
         if self.real is None or self.ideal is None:
             return None
         return self.ideal.mean - self.real.mean
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """System metrics: each quantity real beside ideal, and the probes that read nothing, and why.
+
+    `gpu_idle_ns` is how long the device had no work in the wait for a batch, on average, in each
+    arm; None where no device's clock told.
+    """
+
+    quantities: tuple[Quantity, ...]
+    missing: tuple[tuple[str, str], ...]
+    gpu_idle_ns: Mapping[Arm, float | None]
+    growths: tuple[Growth, ...]
+
+
+def metrics_of(real: Run, ideal: Run | None = None) -> Metrics:
+    """Those of one run; or the real arm's from one run, the ideal one's from another."""
+    runs = [real] if ideal is None else [real, ideal]
+    return Metrics(
+        quantities(real) if ideal is None else of_two_runs(real, ideal),
+        tuple(dict.fromkeys(one for run in runs for one in missing(run))),
+        {arm: gpu_idle_ns(runs[-1] if arm == "ideal" else real, arm) for arm in ARMS},
+        tuple(found for run in runs for found in growths(run)),
+    )
 
 
 def quantities(run: Run) -> tuple[Quantity, ...]:

@@ -12,22 +12,19 @@ from loadeval.analysis.backends import BATCHES, BackendReport, result_of, unit_o
 from loadeval.analysis.caution import same_unit
 from loadeval.analysis.findings.case import Case
 from loadeval.analysis.findings.diagnosis import diagnosis_of
-from loadeval.analysis.gpu_idle import gpu_idle_ns
-from loadeval.analysis.growth import growths
 from loadeval.analysis.headroom import compare, headroom
-from loadeval.analysis.readings import missing, of_two_runs, quantities
+from loadeval.analysis.readings import metrics_of
 from loadeval.analysis.rounds import counted_of, throughput
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.runlog.model import ARMS, UNKNOWN, Run, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from loadeval.analysis.findings.finding import Diagnosis
-    from loadeval.analysis.growth import Growth
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.intervals import Estimate
-    from loadeval.analysis.readings import Quantity
+    from loadeval.analysis.readings import Metrics
     from loadeval.runlog.model import Arm
 
 PAIR = 2
@@ -38,21 +35,9 @@ class Side:
     """One arm of a run, or a run that has one: its own batches, and their figures."""
 
     name: str
+    arm: Arm
     run: Run
     summary: Summary
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """System metrics: each quantity real beside ideal, and the probes that read nothing, and why.
-
-    `gpu_idle_ns` is how long the device had no work in the wait for a batch, on average, in each
-    arm; None where no device's clock told.
-    """
-
-    quantities: tuple[Quantity, ...]
-    missing: tuple[tuple[str, str], ...]
-    gpu_idle_ns: Mapping[Arm, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +46,18 @@ class RunReport:
 
     `name` tells it from the others, and is "" where it is the only one; `number` is its place
     among them. `counted` is the run, in which no batch counts of a pair that was not measured
-    whole. `diagnosis` is None where the run replayed, or was compared with another.
+    whole. `rate` is its throughput per second in `unit`, of the real arm where it alternated.
+    `diagnosis` is None where the run replayed, or was compared with another.
     """
 
     name: str
     number: int
     run: Run
     counted: Run
+    unit: str
+    rate: Estimate | None
     sides: tuple[Side, ...]
     metrics: Metrics
-    growths: tuple[Growth, ...]
     diagnosis: Diagnosis | None
 
 
@@ -110,12 +97,15 @@ class Report:
     backends: BackendReport | None
 
     @classmethod
-    def of(cls, runs: Sequence[Run]) -> Report:
-        """Raises UsageError where two runs cannot be compared, or one of several replayed."""
-        if are_backends(runs):
+    def of(cls, runs: Sequence[Run], *, compared: bool = False) -> Report:
+        """What `runs` say. With `compared` one that alternates, or a real and an ideal one.
+
+        Raises UsageError where two runs cannot be compared, or one of several replayed.
+        """
+        if not compared and are_backends(runs):
             backends = BackendReport.of_runs(runs)
             return cls(_each([one.name for one in backends.backends], runs), None, backends)
-        if len(runs) == 1 and runs[0].header.mode != "alternate":
+        if len(runs) == 1 and runs[0].header.mode != "alternate" and not compared:
             return cls(_each([""], runs), None, None)
         comparison = _comparison(*runs)
         if len(runs) == 1:
@@ -164,16 +154,25 @@ def _each(names: Sequence[str], runs: Sequence[Run]) -> tuple[RunReport, ...]:
 
 
 def _alternating(name: str, number: int, run: Run, comparison: Comparison) -> RunReport:
-    return replace(
-        _run_report(name, number, run, comparison.diagnosis),
-        counted=_counted(run),
-        sides=comparison.sides,
+    return RunReport(
+        name,
+        number,
+        run,
+        _counted(run),
+        comparison.unit,
+        comparison.rates[0],
+        comparison.sides,
+        comparison.metrics,
+        comparison.diagnosis,
     )
 
 
 def _run_report(name: str, number: int, run: Run, diagnosis: Diagnosis | None = None) -> RunReport:
-    side = Side(run.header.mode, run, summarise(run))
-    return RunReport(name, number, run, run, (side,), _metrics(run), growths(run), diagnosis)
+    arm: Arm = "ideal" if run.header.mode == "replay" else "real"
+    side = Side(run.header.mode, arm, run, summarise(run))
+    unit = unit_of([run])
+    rate, metrics = _rate(run, unit), metrics_of(run)
+    return RunReport(name, number, run, run, unit, rate, (side,), metrics, diagnosis)
 
 
 def _comparison(real: Run, ideal: Run | None = None) -> Comparison:
@@ -185,13 +184,13 @@ def _comparison(real: Run, ideal: Run | None = None) -> Comparison:
     else:
         found = compare(real, ideal)
         sides = (
-            Side(ARMS[0], real, summarise(real)),
-            Side(ARMS[1], ideal, summarise(ideal)),
+            Side("real", "real", real, summarise(real)),
+            Side("ideal", "ideal", ideal, summarise(ideal)),
         )
         unit = _unit_of_two(sides)
         rates = (_rate(real, unit), _rate(ideal, unit), None)
     diagnosis = diagnosis_of(Case(real, ideal, found))
-    return Comparison(real, ideal, found, unit, rates, sides, _metrics(real, ideal), diagnosis)
+    return Comparison(real, ideal, found, unit, rates, sides, metrics_of(real, ideal), diagnosis)
 
 
 def _unit_of_two(sides: tuple[Side, Side]) -> str:
@@ -205,16 +204,6 @@ def _unit_of_two(sides: tuple[Side, Side]) -> str:
 def _rate(run: Run, unit: str) -> Estimate | None:
     counted = counted_of(run)
     return throughput(counted.real, counted.spread, unit != BATCHES)
-
-
-def _metrics(real: Run, ideal: Run | None = None) -> Metrics:
-    found = quantities(real) if ideal is None else of_two_runs(real, ideal)
-    runs = [real] if ideal is None else [real, ideal]
-    reasons = dict.fromkeys(one for run in runs for one in missing(run))
-    idle: dict[Arm, float | None] = {
-        arm: gpu_idle_ns(runs[-1] if arm == "ideal" else real, arm) for arm in ARMS
-    }
-    return Metrics(found, tuple(reasons), idle)
 
 
 def _arms(run: Run) -> tuple[Side, Side]:
@@ -233,4 +222,4 @@ def _arm(run: Run, arm: Arm) -> Side:
     chosen = steps.arm == ARMS.index(arm)
     served = Steps(**{name: getattr(steps, name)[chosen] for name in Steps.__slots__})
     run = replace(run, steps=served)
-    return Side(arm, run, summarise(run, arm))
+    return Side(arm, arm, run, summarise(run, arm))

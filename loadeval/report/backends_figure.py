@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked
 from loadeval.report.backend_bars import Bar, draw_bars, fit
-from loadeval.report.backends_text import headline, measured_in_words
 from loadeval.report.bars import throughput_title
 from loadeval.report.fitting import POINTS_PER_INCH, clipped, drawable, width_of, wrapped
 from loadeval.report.formatting import NOT_MEASURED, share
+from loadeval.report.metrics import gpus_of_backends
 from loadeval.report.page import MARGIN, TEXT_WIDTH, WIDTH, high, small, write
-from loadeval.report.readings import gpus_of_backends
 from loadeval.report.style import (
     EPOCH_START,
     FAINT,
@@ -30,7 +29,12 @@ from loadeval.report.style import (
     take_text_literally,
     without_scale,
 )
-from loadeval.report.wording import THRESHOLDS, described_loader
+from loadeval.report.wording import (
+    THRESHOLDS,
+    backends_headline,
+    described_loader,
+    measured_in_words,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -38,8 +42,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from loadeval.analysis.backends import BackendResult
-    from loadeval.report.backends import BackendComparison
+    from loadeval.analysis.backends import BackendReport, BackendResult
 
 DPI = 100
 INTERVALS = "Whiskers and brackets are 95% intervals."
@@ -71,11 +74,11 @@ class Row:
         return FAILED_ROW if self.result.error else MEASURED_ROW
 
 
-def backends_figure(found: BackendComparison) -> Figure:
+def backends_figure(found: BackendReport) -> Figure:
     """A group of bars for each backend, its loss beside it, and the finding as a title."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and needed only to draw
 
-    title = wrapped(drawable(headline(found)), TITLE, TEXT_WIDTH, 2, bold=True)
+    title = wrapped(drawable(backends_headline(found)), TITLE, TEXT_WIDTH, 2, bold=True)
     details = small(measured_in_words(found), INTERVALS)
     footer = small(*_footer(found))
     rows = list(_rows(ranked(found.backends)))
@@ -102,7 +105,7 @@ def _rows(results: Sequence[BackendResult]) -> Iterator[Row]:
         top += row.high
 
 
-def _footer(found: BackendComparison) -> list[str]:
+def _footer(found: BackendReport) -> list[str]:
     fastest = found.differences[0].one if found.differences else None
     said = [str(one) for one in found.differences if one.one == fastest]
     return [

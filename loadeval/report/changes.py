@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.findings.finding import Diagnosis, Finding
-    from loadeval.report.comparison import Comparison
+    from loadeval.analysis.report import Comparison
 
 QUIET = "measure again on a quiet machine"
 ALTERNATE = "measure with mode='alternate'"

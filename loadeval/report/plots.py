@@ -5,19 +5,23 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.report import Report
 from loadeval.errors import UsageError
 from loadeval.report.bars import draw_batch_time, draw_throughput, throughput_title
-from loadeval.report.comparison import Comparison, compared
-from loadeval.report.facts import lost_in_words, measured
 from loadeval.report.fitting import drawable, wrapped
 from loadeval.report.formatting import LONGEST_NAME, counted, shortened
 from loadeval.report.iterations import draw_iterations
+from loadeval.report.metrics import gpus_in_words
 from loadeval.report.page import MARGIN, TEXT_WIDTH, WIDTH, high, small, write
-from loadeval.report.readings import gpus_in_words
 from loadeval.report.style import FAINT, INK, PAPER, SMALL, TITLE, panel, take_text_literally
 from loadeval.report.waits import draw_waits
-from loadeval.report.wording import THRESHOLDS, described_loader, headline
-from loadeval.runlog.model import ARMS
+from loadeval.report.wording import (
+    THRESHOLDS,
+    described_loader,
+    headline,
+    lost_in_words,
+    measured,
+)
 from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
@@ -26,6 +30,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.report import Comparison
     from loadeval.analysis.summary import Summary
     from loadeval.runlog.model import Run
 
@@ -55,8 +60,9 @@ def plot_comparison(
             has another extension or cannot be written.
     """
     path = figure_path(output)
-    ideal = None if ideal_log is None else read_run(ideal_log)
-    save_figure(comparison_figure(Comparison.of(read_run(real_log), ideal)), path)
+    logs = [real_log] if ideal_log is None else [real_log, ideal_log]
+    runs = [read_run(log) for log in logs]
+    save_figure(comparison_figure(Report.of(runs, compared=True)), path)
     return path
 
 
@@ -82,17 +88,20 @@ def figure_path(output: str | os.PathLike[str]) -> Path:
     return path
 
 
-def comparison_figure(comparison: Comparison) -> Figure:
+def comparison_figure(report: Report) -> Figure:
     """Throughput, where a batch's time goes, and iterations or waits, the finding as a title."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and needed only to draw
 
+    comparison = report.comparison
+    if comparison is None:
+        raise ValueError("there is no comparison to draw")
     headroom = comparison.headroom
     title = wrapped(drawable(headline(headroom)), TITLE, TEXT_WIDTH, 2, bold=True)
     details = small(*_reasoned(headroom), *_described(comparison))
     footer = small(
         headroom.caution,
         " ".join(headroom.not_measured),
-        *(sentence for run in comparison.runs for sentence in gpus_in_words(run)),
+        *(sentence for one in report.runs for sentence in gpus_in_words(one.metrics)),
         f"Verdicts: {THRESHOLDS}.",
         *_notes(comparison.runs),
     )
@@ -102,22 +111,23 @@ def comparison_figure(comparison: Comparison) -> Figure:
     write(figure, title, (MARGIN, MARGIN), TITLE, INK, bold=True)
     write(figure, details, (MARGIN, MARGIN + high(title, TITLE)), SMALL, FAINT)
     write(figure, footer, (MARGIN, top + PANELS), SMALL, FAINT)
-    _draw_panels(figure, bottom, comparison)
+    _draw_panels(figure, bottom, comparison, report.runs[0].counted)
     take_text_literally(figure)
     return figure
 
 
-def _draw_panels(figure: Figure, bottom: float, comparison: Comparison) -> None:
-    headroom, ((_, one), (_, other)) = comparison.headroom, comparison.sides
+def _draw_panels(figure: Figure, bottom: float, comparison: Comparison, run: Run) -> None:
+    headroom, (one, other) = comparison.headroom, (side.summary for side in comparison.sides)
     title = throughput_title(comparison.unit, 4.6)
     axes = panel(figure, (MARGIN, bottom + 4.7, 3.9, 2.9), title)
-    draw_throughput(axes, comparison.rates(), headroom.speedup)
+    rates = [None if rate is None else rate.value for rate in comparison.rates]
+    draw_throughput(axes, rates[:2] if comparison.ideal else rates, headroom.speedup)
     time = panel(figure, (5.1, bottom + 4.7, 8.5, 2.9), "Where a batch's time goes", labels=2.45)
     draw_batch_time(time, one, other, headroom)
     title = "Waits" if comparison.ideal else "Iterations, and their mean in each block"
     axes = panel(figure, (MARGIN, bottom + 0.8, 13.2, 2.6), title, labels=1.0)
     if comparison.ideal is None:
-        draw_iterations(axes, compared(comparison.real))
+        draw_iterations(axes, run)
     else:
         draw_waits(axes, comparison.real, comparison.ideal)
 
@@ -134,7 +144,7 @@ def _reasoned(headroom: Headroom) -> list[str]:
 def _described(comparison: Comparison) -> list[str]:
     headroom = comparison.headroom
     if comparison.ideal is not None:
-        return [_side(name, *side) for name, side in zip(ARMS, comparison.sides, strict=True)]
+        return [_side(side.name, side.run, side.summary) for side in comparison.sides]
     run = comparison.real
     steps = run.steps
     epochs = counted(len(set(steps.epoch.tolist())), "epoch", "epochs")

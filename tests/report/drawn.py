@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from loadeval.report.comparison import Comparison
+from loadeval.analysis.report import Comparison
 from loadeval.report.plots import comparison_figure
 
 if TYPE_CHECKING:

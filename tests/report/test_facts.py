@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.headroom import compare
 from loadeval.analysis.headroom import headroom as alternating_headroom
-from loadeval.report.facts import comparison_facts
+from loadeval.report.text import comparison_facts
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -9,7 +9,7 @@ import pytest
 
 from loadeval.analysis.backends import are_ranks
 from loadeval.report.backends import BackendComparison
-from loadeval.report.backends_text import headline
+from loadeval.report.wording import headline
 
 if TYPE_CHECKING:
     from collections.abc import Callable

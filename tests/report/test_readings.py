@@ -9,14 +9,8 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.backends import result_of
-from loadeval.report.readings import (
-    gpus_in_words,
-    gpus_of_backends,
-    growth_in_words,
-    readings_as_dict,
-    readings_rows,
-    value_of,
-)
+from loadeval.report.metrics import gpus_in_words, gpus_of_backends, value_of
+from loadeval.report.readings import growth_in_words, readings_as_dict, readings_rows
 from loadeval.runlog.model import Arm, Block, GpuIdle, Header, LoaderInfo, Readings, Run, Steps
 
 HOUR_NS = 3_600 * 10**9

@@ -10,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from loadeval.analysis.readings import Level, Quantity
-from loadeval.report.readings_table import difference_in_words, level_in_words, readings_report
+from loadeval.report.metrics import difference_in_words, level_in_words
+from loadeval.report.readings_table import readings_report
 from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Readings, Run, Steps
 
 TIMES = [1000, 2000, 3000, 4000]

@@ -12,7 +12,7 @@ from loadeval.analysis.findings.diagnosis import RULES, diagnose
 from loadeval.analysis.findings.finding import Diagnosis, Finding
 from loadeval.report.backends import BackendComparison
 from loadeval.report.changes import CHANGES, LONGEST_CHANGE, change_for
-from loadeval.report.comparison import Comparison
+from loadeval.analysis.report import Comparison
 from loadeval.report.screen import (
     MOST_LINES,
     backends_screen,

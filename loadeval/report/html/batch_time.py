@@ -5,23 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.gpu_idle import gpu_idle_ns
 from loadeval.analysis.headroom import headroom
 from loadeval.analysis.summary import summarise
 from loadeval.report.formatting import NOT_MEASURED, duration, estimated
-from loadeval.report.html.blocks import Figure, Section
+from loadeval.report.html.blocks import Figure, Section, listed
 from loadeval.report.html.drawing import bare_axis, beside, layout, names_axis, room_beside, whisker
 from loadeval.report.html.escaping import drawn
-from loadeval.report.html.tables import listed
-from loadeval.report.readings import NO_DEVICE
+from loadeval.report.wording import NO_DEVICE
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from loadeval.analysis.intervals import Estimate
-    from loadeval.report.comparison import Comparison
+    from loadeval.analysis.report import Comparison, Report
     from loadeval.report.html.blocks import Json
-    from loadeval.report.html.subject import Subject
     from loadeval.runlog.model import Run
 
 ROW, AROUND = 34, 16
@@ -62,14 +59,14 @@ class Row:
     end_ns: float
 
 
-def batch_time(subject: Subject) -> Section:
+def batch_time(report: Report) -> Section:
     """The figure with its values in a table."""
-    if subject.comparison is not None:
-        rows, parts = _of_comparison(subject.comparison)
+    if report.comparison is not None:
+        rows, parts = _of_comparison(report.comparison)
         caption = WHOLE
     else:
-        rows, parts = _of_tracks(subject)
-        caption = PARTS if subject.backends is None else f"{PARTS} {OF_BACKENDS}"
+        rows, parts = _of_tracks(report)
+        caption = PARTS if report.backends is None else f"{PARTS} {OF_BACKENDS}"
     values = [(row.name, row.words) for row in rows]
     return Section(
         "batch-time",
@@ -89,7 +86,7 @@ OF_BACKENDS = (
 
 def _of_comparison(comparison: Comparison) -> tuple[list[Row], list[Part]]:
     found = comparison.headroom
-    (_, real), (_, ideal) = comparison.sides
+    real, ideal = (side.summary for side in comparison.sides)
     parts: list[Part] = []
     between = (
         None
@@ -101,7 +98,7 @@ def _of_comparison(comparison: Comparison) -> tuple[list[Row], list[Part]]:
         _lost(parts, "waiting", 1, between, found.waiting_ns),
         _lost(parts, "contention", 2, found.ideal_ns, found.contention_ns),
         _stack(parts, "ideal: step alone", 3, found.ideal_ns, ideal.wait_share),
-        _gpu_idle(parts, 4, gpu_idle_ns(comparison.real, "real")),
+        _gpu_idle(parts, 4, comparison.metrics.gpu_idle_ns["real"]),
     ]
     return rows, parts
 
@@ -138,11 +135,11 @@ def _gpu_idle(parts: list[Part], row: int, mean_ns: float | None, name: str = ""
     return Row(label, duration(mean_ns), mean_ns)
 
 
-def _of_tracks(subject: Subject) -> tuple[list[Row], list[Part]]:
+def _of_tracks(report: Report) -> tuple[list[Row], list[Part]]:
     rows: list[Row] = []
     parts: list[Part] = []
-    for track in subject.tracks:
-        if subject.failed(track):
+    for track in report.runs:
+        if report.backends is not None and report.backends.backends[track.number].error:
             rows.append(Row(track.name, "failed", 0.0))
             continue
         told = list(_of_run(track.run, len(rows)))
@@ -151,7 +148,7 @@ def _of_tracks(subject: Subject) -> tuple[list[Row], list[Part]]:
         words = ", ".join(f"{part.what} {duration(part.ns)}" for part in told)
         whole = f"{duration(end)}: {words}" if told else NOT_MEASURED
         rows.append(Row(track.name or track.run.header.mode, whole, end))
-        if (starving := gpu_idle_ns(track.run, "real")) is not None or len(subject.tracks) == 1:
+        if (starving := track.metrics.gpu_idle_ns["real"]) is not None or len(report.runs) == 1:
             rows.append(_gpu_idle(parts, len(rows), starving, track.name))
     return rows, parts
 

@@ -13,7 +13,6 @@ from loadeval.report.html.blocks import Figure, Section, Table, Text
 from loadeval.report.html.drawing import axis, layout, round_ticks, short
 from loadeval.report.html.escaping import drawn
 from loadeval.report.html.palette import dash, series
-from loadeval.report.text import arm_of
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from loadeval.report.comparison import Side
+    from loadeval.analysis.report import Report, Side
     from loadeval.report.html.blocks import Json
-    from loadeval.report.html.subject import Subject
     from loadeval.runlog.model import Column
 
     Bounds = npt.NDArray[np.float64]
@@ -44,11 +42,11 @@ NOTHING = "Not measured: no batch counts."
 HEAD = ("", "batches", "mean", "p50", "p95", "p99", "longest")
 
 
-def distribution(subject: Subject) -> Section:
+def distribution(report: Report) -> Section:
     """A line for each run or arm, and the quantiles of each in a table."""
     # Of several backends the real waits alone: free ones are alike, and hide what differs.
-    told = [(name, side) for name, side in subject.sides if subject.comparison or is_real(side)]
-    found = [(name, waits(side)) for name, side in told or subject.sides]
+    told = [side for side in report.sides if report.comparison or side.arm == "real"]
+    found = [(side.name, waits(side)) for side in told or report.sides]
     found = [(name, wait_ns) for name, wait_ns in found if len(wait_ns)]
     title = "Waits"
     if not found:
@@ -56,30 +54,23 @@ def distribution(subject: Subject) -> Section:
     data, form = _drawn(found)
     zeros = ZEROS if any((wait_ns <= 0).any() for _, wait_ns in found) else ""
     caption = CAPTION.format(zeros=zeros).strip()
-    rows = tuple(_row(name, side) for name, side in subject.sides if side[1].waits)
+    rows = tuple(_row(side) for side in report.sides if side.summary.waits)
     table = Table("Waits of the batches that count", HEAD, rows, figures=True)
     return Section("distribution", title, (Figure("distribution", caption, data, form), table))
 
 
 def waits(side: Side) -> Column:
     """The waits of the batches of a run, or an arm, that count."""
-    run, _ = side
-    arm = arm_of(run) if run.header.mode == "alternate" else None
-    return run.steps.wait_ns[steady(run, arm)]
+    arm = side.arm if side.run.header.mode == "alternate" else None
+    return side.run.steps.wait_ns[steady(side.run, arm)]
 
 
-def is_real(side: Side) -> bool:
-    """Whether the side is not an ideal arm."""
-    return arm_of(side[0]) == "real"
-
-
-def _row(name: str, side: Side) -> tuple[str, ...]:
-    _, summary = side
-    told = summary.waits
+def _row(side: Side) -> tuple[str, ...]:
+    told = side.summary.waits
     values = (
         () if told is None else (told.mean_ns, told.p50_ns, told.p95_ns, told.p99_ns, told.max_ns)
     )
-    return (name, f"{summary.steady_batches:,}", *map(duration, values))
+    return (side.name, f"{side.summary.steady_batches:,}", *map(duration, values))
 
 
 def _drawn(found: Sequence[tuple[str, Column]]) -> tuple[list[Json], Json]:

@@ -8,11 +8,10 @@ import numpy as np
 
 from loadeval.analysis.summary import epoch_starts as first_waits
 from loadeval.report.formatting import duration
-from loadeval.report.html.blocks import Figure, Section, Text
+from loadeval.report.html.blocks import Figure, Section, Text, listed
 from loadeval.report.html.drawing import axis, layout, linear
 from loadeval.report.html.escaping import drawn
 from loadeval.report.html.palette import series
-from loadeval.report.html.tables import listed
 from loadeval.report.html.thinning import extremes, told
 from loadeval.runlog.model import ARMS, rank_in_epoch
 
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from loadeval.analysis.report import Report
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.html.drawing import Scale
-    from loadeval.report.html.subject import Subject
     from loadeval.runlog.model import Column, Run
 
     Found = tuple[str, Column, Column]
@@ -41,9 +40,9 @@ NONE = (
 )
 
 
-def epoch_starts(subject: Subject) -> Section:
+def epoch_starts(report: Report) -> Section:
     """A bar for each epoch, and their times in a table."""
-    found = [(track.name, *started(track.run)) for track in subject.tracks]
+    found = [(track.name, *started(track.run)) for track in report.runs]
     found = [one for one in found if len(one[1])]
     blocks: list[Block] = [Text((NONE,))]
     if found:

@@ -12,22 +12,22 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.findings.finding import Check, Diagnosis, Finding
+    from loadeval.analysis.report import Report
     from loadeval.report.html.blocks import Block
-    from loadeval.report.html.subject import Subject
 
 NOTHING = "Nothing was found to be wrong with loading."
 NO_RULES = "No rule was asked of this run."
 NOT_OF_REPLAY = "Kept batches were replayed: there is no loading to find anything about."
 
 
-def findings(subject: Subject) -> Section:
+def findings(report: Report) -> Section:
     """Those of each run, the costliest first."""
     blocks: list[Block] = []
-    for name, diagnosis in subject.diagnoses:
+    for name, diagnosis in report.diagnoses:
         if name:
             blocks.append(Heading(name))
         blocks += _of(diagnosis, level=4 if name else 3)
-    if not subject.diagnoses:
+    if not report.diagnoses:
         blocks.append(Text((NOT_OF_REPLAY,)))
     return Section("findings", "Findings", tuple(blocks))
 

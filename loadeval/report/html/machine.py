@@ -7,21 +7,19 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.report.html.blocks import Figure, Heading, Section, Text
+from loadeval.report.html.blocks import Figure, Heading, Section, Text, side_by_side
 from loadeval.report.html.drawing import axis, layout, round_ticks
 from loadeval.report.html.escaping import drawn
 from loadeval.report.html.moments import NS_DIGITS, SECOND_NS, Moments, seconds
 from loadeval.report.html.palette import dash, series
-from loadeval.report.html.tables import side_by_side
 from loadeval.report.html.thinning import extremes, told
-from loadeval.report.readings import LONGEST_SUBJECT, MAIN, UNITS, readings_rows, value_of
-from loadeval.report.text import arm_of
+from loadeval.report.metrics import LONGEST_SUBJECT, MAIN, UNITS, metrics_rows, value_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadeval.analysis.report import Report, RunReport
     from loadeval.report.html.blocks import Block, Json
-    from loadeval.report.html.subject import Subject, Track
     from loadeval.runlog.model import Column, Run, Values
 
 ROW, BETWEEN, AROUND = 96, 34, 54
@@ -44,16 +42,16 @@ class Line:
     values: Values
 
 
-def machine(subject: Subject) -> Section:
+def machine(report: Report) -> Section:
     """A figure for each run that has readings, and the means of each arm in a table."""
     blocks: list[Block] = []
-    for track in subject.tracks:
+    for track in report.runs:
         if track.name:
             blocks.append(Heading(track.name))
         found = lines(track.run)
         blocks.append(_figure(track, found) if found else Text((_why(track.run),)))
-    rows = readings_rows([(run, arm_of(run)) for _, (run, _) in subject.sides])
-    names = [name for name, _ in subject.sides]
+    rows = metrics_rows([(one.metrics, side.arm) for one in report.runs for side in one.sides])
+    names = [side.name for side in report.sides]
     blocks.append(side_by_side("Means while batches that count were served", names, rows))
     return Section("machine", "System metrics", tuple(blocks))
 
@@ -74,7 +72,7 @@ def _why(run: Run) -> str:
     return NOTHING.format(why="; ".join(reasons) or "there are no readings in this run")
 
 
-def _figure(track: Track, found: Sequence[Line]) -> Figure:
+def _figure(track: RunReport, found: Sequence[Line]) -> Figure:
     quantities = list(dict.fromkeys(line.quantity for line in found))
     subjects = list(dict.fromkeys(line.subject for line in found))
     height = AROUND + (ROW + BETWEEN) * len(quantities)
@@ -95,7 +93,7 @@ def _figure(track: Track, found: Sequence[Line]) -> Figure:
     count, shown = sum(len(line.values) for line in found), sum(len(one["x"]) for one in data)
     caption = CAPTION.format(names=", ".join(map(_plain, quantities)))
     notes = tuple(filter(None, [told(shown, count, "readings")]))
-    return Figure(f"machine-{track.number}", caption, data, form, notes, track.time_axis)
+    return Figure(f"machine-{track.number}", caption, data, form, notes, f"run-{track.number}")
 
 
 def _firsts(found: Sequence[Line]) -> list[tuple[Line, bool]]:

@@ -9,7 +9,6 @@ import numpy as np
 
 from loadeval.analysis.outliers import TIMES_MEDIAN
 from loadeval.analysis.summary import steady
-from loadeval.report.comparison import compared
 from loadeval.report.formatting import counted, duration, number
 from loadeval.report.html.blocks import Figure, Heading, Section, Table, Text
 from loadeval.report.html.drawing import durations, layout
@@ -20,9 +19,9 @@ from loadeval.runlog.model import ARMS
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loadeval.analysis.report import Report, RunReport
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.html.drawing import Scale
-    from loadeval.report.html.subject import Subject, Track
     from loadeval.runlog.model import Arm
 
     Places = npt.NDArray[np.intp]
@@ -48,15 +47,15 @@ class Iterations:
     median_ns: float
 
 
-def outliers(subject: Subject) -> Section:
+def outliers(report: Report) -> Section:
     """A figure for each run, and the worst of all in a table."""
     blocks: list[Block] = []
     worst: list[tuple[float, tuple[str, ...]]] = []
     count = 0
-    for track in subject.tracks:
+    for track in report.runs:
         if track.name:
             blocks.append(Heading(track.name))
-        run = compared(track.run) if track.run.header.mode == "alternate" else track.run
+        run = track.counted
         moments = Moments(run)
         found = iterations_of(moments)
         blocks.append(_block(track, moments, found))
@@ -67,7 +66,7 @@ def outliers(subject: Subject) -> Section:
     return Section("outliers", "Outliers", tuple(blocks))
 
 
-def _block(track: Track, moments: Moments, found: list[Iterations]) -> Block:
+def _block(track: RunReport, moments: Moments, found: list[Iterations]) -> Block:
     count = sum(len(one.places) for one in found)
     if not count:
         return Text((NOTHING,))
@@ -85,7 +84,7 @@ def _table(worst: list[tuple[float, tuple[str, ...]]], count: int) -> Table:
 
 
 def _worst(
-    track: Track, moments: Moments, found: list[Iterations]
+    track: RunReport, moments: Moments, found: list[Iterations]
 ) -> list[tuple[float, tuple[str, ...]]]:
     """Of each arm the rows of its slowest iterations, behind how many medians each took."""
     iteration_ns = moments.iteration_ns
@@ -111,7 +110,7 @@ def iterations_of(moments: Moments) -> list[Iterations]:
     return found
 
 
-def _row(track: Track, moments: Moments, one: Iterations, place: int) -> tuple[str, ...]:
+def _row(track: RunReport, moments: Moments, one: Iterations, place: int) -> tuple[str, ...]:
     steps = moments.run.steps
     iteration_ns = int(moments.iteration_ns[place])
     where = f"epoch {steps.epoch[place]}, batch {moments.number[place]}"
@@ -126,7 +125,7 @@ def _row(track: Track, moments: Moments, one: Iterations, place: int) -> tuple[s
     )
 
 
-def _figure(track: Track, moments: Moments, found: list[Iterations]) -> Figure:
+def _figure(track: RunReport, moments: Moments, found: list[Iterations]) -> Figure:
     iteration_ns = moments.iteration_ns
     scale = durations(iteration_ns[np.concatenate([one.places for one in found])], "iteration")
     data, shown = [], 0
@@ -147,7 +146,7 @@ def _figure(track: Track, moments: Moments, found: list[Iterations]) -> Figure:
         "shapes": [_median(one) for one in found],
     }
     notes = tuple(filter(None, [told(shown, count, "batches that count")]))
-    return Figure(f"outliers-{track.number}", CAPTION, data, form, notes, track.time_axis)
+    return Figure(f"outliers-{track.number}", CAPTION, data, form, notes, f"run-{track.number}")
 
 
 def _trace(

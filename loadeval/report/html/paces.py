@@ -5,25 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.backends import BATCHES, ranked, result_of, unit_of
-from loadeval.analysis.rounds import counted_of, throughput
-from loadeval.report.facts import comparison_facts
+from loadeval.analysis.backends import ranked
 from loadeval.report.formatting import LONGEST_NAME, NOT_MEASURED, estimated, number, shortened
-from loadeval.report.html.blocks import Figure, Section
+from loadeval.report.html.blocks import Figure, Section, listed, side_by_side
 from loadeval.report.html.drawing import bare_axis, beside, layout, names_axis, room_beside, whisker
 from loadeval.report.html.escaping import drawn
-from loadeval.report.html.tables import listed, side_by_side
-from loadeval.report.text import figures
+from loadeval.report.text import comparison_facts, figures
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.backends import BackendResult
     from loadeval.analysis.intervals import Estimate
-    from loadeval.report.comparison import Comparison
+    from loadeval.analysis.report import Comparison, Report
     from loadeval.report.html.blocks import Block, Json
-    from loadeval.report.html.subject import Subject
-    from loadeval.runlog.model import Run
 
 COLORS = {"real": "real", "ideal": "ideal", "loader alone": "loader"}
 ROW, GAP = 34, 16
@@ -60,9 +55,9 @@ class Bar:
         return self.missing if self.rate is None else estimated(self.rate, _plain)
 
 
-def paces(subject: Subject) -> Section:
+def paces(report: Report) -> Section:
     """Bars with intervals, and the figures behind them."""
-    unit, bars = _bars(subject)
+    unit, bars = _bars(report)
     unit = shortened(unit, LONGEST_NAME)
     rows = [(bar.label, bar.words()) for bar in bars]
     caption = CAPTION if len(bars) > 1 else OF_ONE
@@ -70,36 +65,29 @@ def paces(subject: Subject) -> Section:
         Figure("paces", caption.format(unit=unit), *_drawn(bars, unit)),
         listed(f"Throughput in {unit}/s, with 95% intervals", f"{unit}/s", rows, folded=True),
     ]
-    if subject.comparison is not None:
-        facts = comparison_facts(subject.comparison.headroom)
+    if report.comparison is not None:
+        facts = comparison_facts(report.comparison)
         blocks.append(listed("All figures of the comparison", "", facts, folded=True))
-    names = [name for name, _ in subject.sides]
-    found = [figures(*side) for _, side in subject.sides]
+    names = [side.name for side in report.sides]
+    found = [figures(side) for side in report.sides]
     blocks.append(side_by_side("All figures of each run", names, found, folded=True))
     return Section("paces", "Throughput", tuple(blocks))
 
 
-def _bars(subject: Subject) -> tuple[str, list[Bar]]:
-    if subject.backends is not None:
-        unit = subject.backends.unit
-        return unit, [bar for one in ranked(subject.backends.backends) for bar in _three(one)]
-    if subject.comparison is not None:
-        return subject.comparison.unit, _of_comparison(subject.comparison)
-    (run,) = subject.runs
-    unit = run.header.unit if counted_of(run).has_samples else BATCHES
-    pace = "ideal" if run.header.mode == "replay" else "real"
-    return unit, [Bar("", pace, _throughput(run, unit))]
+def _bars(report: Report) -> tuple[str, list[Bar]]:
+    if report.backends is not None:
+        unit = report.backends.unit
+        return unit, [bar for one in ranked(report.backends.backends) for bar in _three(one)]
+    if report.comparison is not None:
+        return report.comparison.unit, _of_comparison(report.comparison)
+    (one,) = report.runs
+    return one.unit, [Bar("", one.sides[0].arm, one.rate)]
 
 
 def _of_comparison(comparison: Comparison) -> list[Bar]:
-    if comparison.ideal is None:
-        return _three(result_of("", comparison.real, unit_of([comparison.real])))
-    real, ideal = (_throughput(run, comparison.unit) for run in comparison.runs)
-    return [
-        Bar("", "real", real),
-        Bar("", "ideal", ideal),
-        Bar("", "loader alone", None, "not measured in two separate runs"),
-    ]
+    missing = NOT_MEASURED if comparison.ideal is None else "not measured in two separate runs"
+    pairs = zip(COLORS, comparison.rates, strict=True)
+    return [Bar("", pace, rate, missing) for pace, rate in pairs]
 
 
 def _three(one: BackendResult) -> list[Bar]:
@@ -107,11 +95,6 @@ def _three(one: BackendResult) -> list[Bar]:
         return [Bar(one.name, "real", None, "failed")]
     rates = (one.real, one.ideal, one.loader_only)
     return [Bar(one.name, pace, rate) for pace, rate in zip(COLORS, rates, strict=True)]
-
-
-def _throughput(run: Run, unit: str) -> Estimate | None:
-    counted = counted_of(run)
-    return throughput(counted.real, counted.spread, unit != BATCHES)
 
 
 def _drawn(bars: Sequence[Bar], unit: str) -> tuple[list[Json], Json]:

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import steady
-from loadeval.report.comparison import compared
 from loadeval.report.html.blocks import Figure, Heading, Section, Text
 from loadeval.report.html.drawing import durations, layout
 from loadeval.report.html.moments import SECOND_NS, Moments
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
+    from loadeval.analysis.report import Report, RunReport
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.html.drawing import Scale
-    from loadeval.report.html.subject import Subject, Track
     from loadeval.runlog.model import Column, Run
 
     Rows = npt.NDArray[np.bool_]
@@ -52,10 +51,10 @@ class Group:
     rows: Rows
 
 
-def timeline(subject: Subject) -> Section:
+def timeline(report: Report) -> Section:
     """A figure for each run."""
     blocks: list[Block] = []
-    for track in subject.tracks:
+    for track in report.runs:
         if track.name:
             blocks.append(Heading(track.name))
         if len(track.run.steps):
@@ -65,8 +64,8 @@ def timeline(subject: Subject) -> Section:
     return Section("timeline", "Timeline", tuple(blocks))
 
 
-def _figure(track: Track) -> Figure:
-    run = compared(track.run) if track.run.header.mode == "alternate" else track.run
+def _figure(track: RunReport) -> Figure:
+    run = track.counted
     moments = Moments(run)
     steps = run.steps
     waits, iterations = durations(steps.wait_ns, "wait"), durations(_closed(steps.step_ns), "step")
@@ -83,7 +82,9 @@ def _figure(track: Track) -> Figure:
     note = told(drawn, len(steps), "batches")
     name = f"timeline-{track.number}"
     caption = f"{CAPTION}{caption}"
-    return Figure(name, caption, data + more, found, tuple(filter(None, [note])), track.time_axis)
+    return Figure(
+        name, caption, data + more, found, tuple(filter(None, [note])), f"run-{track.number}"
+    )
 
 
 def _closed(step_ns: Column) -> Column:
