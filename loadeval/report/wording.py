@@ -38,8 +38,8 @@ if TYPE_CHECKING:
 NO_FASTER = 1.005
 """A speed-up under this reads 1.00x."""
 THRESHOLDS = (
-    f"not input-bound: under {MODERATE_SHARE:.0%} of the time lost; moderately: under "
-    f"{HIGH_SHARE:.0%}; highly: {HIGH_SHARE:.0%} or more"
+    f"not input-bound under {MODERATE_SHARE:.0%} of the time lost, moderately under "
+    f"{HIGH_SHARE:.0%}, highly from {HIGH_SHARE:.0%}"
 )
 
 
@@ -96,9 +96,9 @@ def measured(headroom: Headroom) -> str:
 def lost_in_words(headroom: Headroom) -> str:
     """The time lost per batch and its two parts, with intervals, in one sentence."""
     return (
-        f"Time lost per batch: {lost_of_iteration(headroom)}, waiting "
-        f"{estimated(headroom.waiting_ns, duration)}, contention "
-        f"{estimated(headroom.contention_ns, duration)}."
+        f"Lost per batch: {lost_of_iteration(headroom)}: "
+        f"{estimated(headroom.waiting_ns, duration)} waiting and "
+        f"{estimated(headroom.contention_ns, duration)} contention."
     )
 
 
@@ -214,7 +214,7 @@ def run_notes(one: RunReport) -> list[str]:
         if end.cause == "failed"
     ]
     lines += [
-        f"{name}: Memory of the {found.subject} grows: {growth_reason(found)}. "
+        f"{name}: memory of the {found.subject} grows: {growth_reason(found)}. "
         f"{growth_advice(found)}"
         for found in one.metrics.growths
         if found.grows

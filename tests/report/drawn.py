@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
-from loadeval.analysis.report import Comparison
+from loadeval.analysis.report import Report
 from loadeval.report.plots import comparison_figure
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ MS = 1_000_000
 
 
 def figure_of(real: Run, ideal: Run | None = None) -> Figure:
-    return comparison_figure(Comparison.of(real, ideal))
+    return comparison_figure(Report.of([real] if ideal is None else [real, ideal], compared=True))
 
 
 def bars(axes: Axes) -> list[tuple[float, float, float]]:

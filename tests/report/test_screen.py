@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.analysis.backends import failed, result_of
+from loadeval.analysis.backends import BackendReport, failed, result_of
 from loadeval.analysis.findings.diagnosis import RULES, diagnose
 from loadeval.analysis.findings.finding import Diagnosis, Finding
-from loadeval.report.backends import BackendComparison
+from loadeval.analysis.report import Comparison, Report
 from loadeval.report.changes import CHANGES, LONGEST_CHANGE, change_for
-from loadeval.analysis.report import Comparison
 from loadeval.report.screen import (
     MOST_LINES,
     backends_screen,
@@ -37,9 +36,17 @@ def finding(rule: str, cost: float | None = 0.1) -> Finding:
     return Finding(rule, "high", "It is.", (), "Change it.", "measured", "us", cost)
 
 
+def comparison_of(*runs: Run) -> Comparison:
+    found = Report.of(runs).comparison
+    assert found is not None
+    return found
+
+
 def screen(*runs: Run, diagnosis: Diagnosis | None = None) -> list[str]:
-    found = Comparison.of(*runs)
-    return comparison_screen(found, diagnosis or diagnose(*found.runs), MORE, WIDTH)
+    found = comparison_of(*runs)
+    if diagnosis is not None:
+        found = dataclasses.replace(found, diagnosis=diagnosis)
+    return comparison_screen(found, MORE, WIDTH)
 
 
 def row_of(lines: list[str], label: str) -> list[str]:
@@ -50,7 +57,7 @@ def row_of(lines: list[str], label: str) -> list[str]:
 def changed(rule: str, real: Run, **loader: object) -> str:
     known = LoaderInfo(backend=TORCH, **loader)  # type: ignore[arg-type]  # as a test says
     header = dataclasses.replace(real.header, loader=known, environment={"cpus_usable": 4})
-    return change_for(finding(rule), Comparison.of(dataclasses.replace(real, header=header)))
+    return change_for(finding(rule), comparison_of(dataclasses.replace(real, header=header)))
 
 
 def test_an_alternating_run_has_three_arms(alternating: Record) -> None:
@@ -124,8 +131,8 @@ def test_the_last_lines_say_where_there_is_more(alternating: Record) -> None:
 
 def test_a_narrow_screen_folds_whole_columns(alternating: Record) -> None:
     """No number is parted from its unit."""
-    found = Comparison.of(alternating(noise=0))
-    lines = comparison_screen(found, diagnose(*found.runs), [], 40)
+    found = comparison_of(alternating(noise=0))
+    lines = comparison_screen(found, [], 40)
     assert max(map(len, lines)) <= WIDTH
     assert any("800 images/s" in line for line in lines)
     assert sum(line.startswith("real") for line in lines) == 2
@@ -173,7 +180,7 @@ def test_fewer_workers_are_tried_where_the_loader_is_fast_enough(record: Record)
     real, ideal = record(step_ns=30 * MS), record("replay")
     known = LoaderInfo(backend=TORCH, workers=4)
     real = dataclasses.replace(real, header=dataclasses.replace(real.header, loader=known))
-    told = change_for(finding("contention"), Comparison.of(real, ideal))
+    told = change_for(finding("contention"), comparison_of(real, ideal))
     assert told == "lower num_workers from 4"
 
 
@@ -183,7 +190,7 @@ def test_workers_that_are_started_anew_are_a_setting(alternating: Record) -> Non
     known = dataclasses.replace(run.header.loader, persistent_workers=False)
     run = dataclasses.replace(run, header=dataclasses.replace(run.header, loader=known))
     possible = dataclasses.replace(finding("epoch boundaries"), confidence="possible")
-    assert change_for(possible, Comparison.of(run)) == "try persistent_workers=True"
+    assert change_for(possible, comparison_of(run)) == "try persistent_workers=True"
 
 
 def test_five_backends_fit(alternating: Record) -> None:
@@ -193,7 +200,7 @@ def test_five_backends_fit(alternating: Record) -> None:
         alternating(name=name, iterations_ns=((40 + 9 * place) * MS, 25 * MS))
         for place, name in enumerate(names)
     ]
-    lines = backends_screen(BackendComparison.of_runs(runs), MORE, WIDTH)
+    lines = backends_screen(BackendReport.of_runs(runs), MORE, WIDTH)
     assert lines[0].startswith("torch trains fastest")
     assert len(lines) <= MOST_LINES
     assert max(map(len, lines)) <= WIDTH
@@ -204,7 +211,7 @@ def test_five_backends_fit(alternating: Record) -> None:
 def test_a_few_backends_leave_room_for_cautions(record: Record, alternating: Record) -> None:
     """Differences and cautions follow the table, and what was not measured is a dash."""
     runs = [record(name="torch"), alternating(name="dali", noise=0)]
-    lines = backends_screen(BackendComparison.of_runs(runs), MORE, WIDTH)
+    lines = backends_screen(BackendReport.of_runs(runs), MORE, WIDTH)
     assert any(line.startswith("dali 8.00x") for line in lines)
     assert any(line.startswith("Caution: Separate runs") for line in lines)
     (row, _) = (line.split() for line in lines if line.startswith("torch "))
@@ -215,7 +222,7 @@ def test_a_backend_that_failed_is_said(alternating: Record) -> None:
     """With its error."""
     measured = result_of("torch", alternating(), "images")
     results = (measured, failed("dali", "OSError: gone"))
-    found = BackendComparison(results, (), "images", (), ())
+    found = BackendReport(results, (), "images", (), ())
     lines = backends_screen(found, MORE, WIDTH)
     assert "dali failed: OSError: gone" in lines
     assert any(line.split()[:2] == ["dali", "failed"] for line in lines)

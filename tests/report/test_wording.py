@@ -7,8 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loadeval.analysis.growth import Growth
 from loadeval.analysis.headroom import compare, headroom
 from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.report import Report
 from loadeval.analysis.summary import summarise
 from loadeval.report.formatting import (
     counted,
@@ -22,7 +24,8 @@ from loadeval.report.formatting import (
     speedup,
     throughput,
 )
-from loadeval.report.wording import described_loader, headline
+from loadeval.report.wording import described_loader, headline, run_notes
+from loadeval.runlog.model import EpochEnd, Event
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -209,9 +212,9 @@ def test_headline_inconclusive(record: Callable[..., Run]) -> None:
 @pytest.mark.parametrize(
     ("real", "ideal", "text"),
     [
-        (99, 1, "the steady pace of the real run was not measured"),
-        (1, 99, "the steady pace of the ideal run was not measured"),
-        (99, 99, "the steady pace of neither run was measured"),
+        (99, 1, "the steady throughput of the real run was not measured"),
+        (1, 99, "the steady throughput of the ideal run was not measured"),
+        (99, 99, "the steady throughput of neither run was measured"),
     ],
 )
 def test_headline_unmeasured(record: Callable[..., Run], real: int, ideal: int, text: str) -> None:
@@ -228,3 +231,22 @@ def test_described_loader_leaves_out_what_is_unknown(record: Callable[..., Run])
 def test_described_loader_of_a_replay(record: Callable[..., Run]) -> None:
     """A replay was served from kept batches."""
     assert described_loader(record("replay")) == "2 kept batches replayed"
+
+
+def test_notes_of_a_run(record: Callable[..., Run]) -> None:
+    """What reading brought up, what happened when, what ended an epoch, and memory that grows."""
+    run = replace(
+        record(),
+        notes=("cut off",),
+        events=(Event(1_500 * MS, "copies"),),
+        ends=(EpochEnd(3, "failed", 0, 0, "ValueError: bad"),),
+    )
+    (one,) = Report.of([run]).runs
+    grows = tuple(Growth("workers", None, None, None, grows, "fast") for grows in (True, False))
+    told = run_notes(replace(one, metrics=replace(one.metrics, growths=grows)))
+    assert told[:3] == [
+        "log: cut off",
+        "log, at 1.50 s: copies",
+        "log, epoch 3 failed: ValueError: bad",
+    ]
+    assert [line[:31] for line in told[3:]] == ["log: memory of the workers grows"[:31]]

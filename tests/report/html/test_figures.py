@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from loadeval.analysis.report import Report
 from loadeval.analysis.summary import epoch_starts
 from loadeval.report.formatting import duration, number
 from loadeval.report.html.blocks import Figure, Table
 from loadeval.report.html.epoch_starts import started
 from loadeval.report.html.page import sections
 from loadeval.report.html.palette import LIGHT
-from loadeval.report.html.subject import Subject
 from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def tables(runs: Sequence[Run]) -> dict[str, Table]:
 
 def of_kind(runs: Sequence[Run], kind: type[Any]) -> list[Any]:
     files = [Path(f"{place}.jsonl") for place, _ in enumerate(runs)]
-    told = sections(Subject.of(runs), files, Path("page.html"))
+    told = sections(Report.of(runs), files, Path("page.html"))
     return [block for section in told for block in section.blocks if isinstance(block, kind)]
 
 
@@ -93,15 +93,15 @@ def test_each_figure_says_what_is_to_be_seen(sorts: dict[str, list[Run]], sort: 
 def test_paces_are_those_of_the_comparison(alternating: Record) -> None:
     """Real, ideal and the loader alone, as the comparison has them, with intervals."""
     run = alternating()
-    comparison = Subject.of([run]).comparison
+    comparison = Report.of([run]).comparison
     assert comparison is not None
     rows = {
         cells[0]: cells[1]
         for cells in tables([run])["Throughput in images/s, with 95% intervals"].rows
     }
-    rates = dict(zip(("real", "ideal", "loader alone"), comparison.rates(), strict=True))
+    rates = dict(zip(("real", "ideal", "loader alone"), comparison.rates, strict=True))
     for name, rate in rates.items():
-        assert rows[name].startswith(f"{number(rate or 0)} [")
+        assert rows[name].startswith(f"{number(rate.value if rate else 0)} [")
 
 
 def test_lost_time_adds_up(alternating: Record) -> None:

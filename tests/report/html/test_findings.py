@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.findings.finding import Check, Diagnosis, Fact, Finding, Place
+from loadeval.analysis.report import Report
 from loadeval.report.html.blocks import Heading
 from loadeval.report.html.findings import findings
-from loadeval.report.html.subject import Subject
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -48,9 +48,17 @@ DIAGNOSIS = Diagnosis(
 )
 
 
+def report_with(runs: Sequence[Run], diagnosis: Diagnosis) -> Report:
+    """The report of `runs` with another diagnosis wherever it has one."""
+    found = Report.of(runs)
+    comparison = found.comparison and replace(found.comparison, diagnosis=diagnosis)
+    each = [replace(one, diagnosis=one.diagnosis and diagnosis) for one in found.runs]
+    return replace(found, runs=tuple(each), comparison=comparison)
+
+
 def told(runs: Sequence[Run], diagnosis: Diagnosis) -> set[str]:
     """All that the section says."""
-    section = findings(Subject.of(runs, lambda *_: diagnosis))
+    section = findings(report_with(runs, diagnosis))
     return set(texts([astuple(block) for block in section.blocks]))
 
 
@@ -88,7 +96,7 @@ def test_no_finding(record: Record) -> None:
 def test_of_several_runs_each_has_its_own(record: Record) -> None:
     """Under its name."""
     runs = [record("log", name="a"), record("log", name="b")]
-    section = findings(Subject.of(runs, lambda *_: DIAGNOSIS))
+    section = findings(report_with(runs, DIAGNOSIS))
     assert [block.text for block in section.blocks if isinstance(block, Heading)] == ["a", "b"]
 
 
