@@ -16,6 +16,7 @@ from loadeval.analysis.headroom import compare, headroom
 from loadeval.analysis.readings import metrics_of
 from loadeval.analysis.rounds import counted_of, throughput
 from loadeval.analysis.summary import Summary, summarise
+from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, UNKNOWN, Run, Steps
 
 if TYPE_CHECKING:
@@ -176,6 +177,7 @@ def _run_report(name: str, number: int, run: Run, diagnosis: Diagnosis | None = 
 
 
 def _comparison(real: Run, ideal: Run | None = None) -> Comparison:
+    _check_replay(real if ideal is None else ideal, alone=ideal is None)
     if ideal is None:
         found, sides = headroom(real), _arms(real)
         unit = found.unit if found.samples_per_batch is not None else BATCHES
@@ -191,6 +193,24 @@ def _comparison(real: Run, ideal: Run | None = None) -> Comparison:
         rates = (_rate(real, unit), _rate(ideal, unit), None)
     diagnosis = diagnosis_of(Case(real, ideal, found))
     return Comparison(real, ideal, found, unit, rates, sides, metrics_of(real, ideal), diagnosis)
+
+
+def _check_replay(run: Run, *, alone: bool) -> None:
+    """Raises UsageError for a run that replayed and is `alone`, or whose replay did not begin."""
+    if run.header.mode != "replay":
+        return
+    name, first = run.path or run.header.name, run.header.settings.get("replay_after")
+    if not alone and first and len(run.steps) and not run.steps.arm.any():
+        raise UsageError(
+            f"{name} ended in the real batches that replay_after={first} serves first, so nothing "
+            "was replayed; expected a run that goes on after them"
+        )
+    if alone:
+        also = f" (the real batches of replay_after={first} are left out)" if first else ""
+        raise UsageError(
+            f"{name} was recorded with mode='replay', so it has no real arm to compare{also}; give "
+            "the run with mode='log' too: loadeval compare REAL IDEAL"
+        )
 
 
 def _unit_of_two(sides: tuple[Side, Side]) -> str:

@@ -207,7 +207,7 @@ def run_notes(one: RunReport) -> list[str]:
     """What reading the run brought up, what happened while it ran, and what went wrong in it."""
     run, name = one.run, short_name(one.run.header.name)
     lines = [f"{name}: {note}" for note in run.notes]
-    lines += [f"{name}, at {duration(event.time_ns)}: {event.message}" for event in run.events]
+    lines += [f"{name}, {event}" for event in _events(run)]
     lines += [
         f"{name}, epoch {end.epoch} failed: {end.error}"
         for end in run.ends
@@ -306,6 +306,18 @@ def growth_reason(growth: Growth) -> str:
 def growth_advice(growth: Growth) -> str:
     """What to do about it; "" for nothing."""
     return growth.advice
+
+
+def _events(run: Run) -> list[str]:
+    """What happened and when; what happened again is told once, with how often it did."""
+    times_ns: dict[str, list[int]] = {}
+    for event in run.events:
+        times_ns.setdefault(event.message, []).append(event.time_ns)
+    return [
+        f"at {duration(first)}: {message}"
+        + (f" ({len(again) + 1:,} times, last at {duration(again[-1])})" if again else "")
+        for message, (first, *again) in times_ns.items()
+    ]
 
 
 def gate_sentence(gate: Gate) -> str:

@@ -238,15 +238,16 @@ def test_notes_of_a_run(record: Callable[..., Run]) -> None:
     run = replace(
         record(),
         notes=("cut off",),
-        events=(Event(1_500 * MS, "copies"),),
+        events=(Event(1_500 * MS, "copies"), *(Event(at * MS, "again") for at in (2, 3, 4))),
         ends=(EpochEnd(3, "failed", 0, 0, "ValueError: bad"),),
     )
     (one,) = Report.of([run]).runs
     grows = tuple(Growth("workers", None, None, None, grows, "fast") for grows in (True, False))
     told = run_notes(replace(one, metrics=replace(one.metrics, growths=grows)))
-    assert told[:3] == [
+    assert told[:4] == [
         "log: cut off",
         "log, at 1.50 s: copies",
+        "log, at 2.00 ms: again (3 times, last at 4.00 ms)",
         "log, epoch 3 failed: ValueError: bad",
     ]
-    assert [line[:31] for line in told[3:]] == ["log: memory of the workers grows"[:31]]
+    assert [line[:31] for line in told[4:]] == ["log: memory of the workers grows"[:31]]
