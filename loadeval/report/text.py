@@ -250,7 +250,7 @@ def backend_gains(found: BackendReport, longest: int) -> list[list[str]]:
         [
             short_name(one.name, longest),
             estimated(one.speedup, speedup),
-            estimated(one.lost_share, share),
+            share(None if one.lost_share is None else one.lost_share.value),
             duration(one.epoch_start_ns),
             backend_verdict(one),
         ]

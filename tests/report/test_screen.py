@@ -60,23 +60,19 @@ def changed(rule: str, real: Run, **loader: object) -> str:
     return change_for(finding(rule), comparison_of(dataclasses.replace(real, header=header)))
 
 
-def test_an_alternating_run_has_three_arms(alternating: Record) -> None:
-    """Each with its throughput and times; the loader alone has neither wait nor step."""
+def test_an_alternating_run(alternating: Record) -> None:
+    """Three arms with throughput and times; the time lost, split, with intervals; the commands."""
     lines = screen(alternating(noise=0))
     assert row_of(lines, "real") == ["800 images/s", "40.0 ms", "10.0 ms", "30.0 ms"]
     assert row_of(lines, "ideal") == ["1,280 images/s", "25.0 ms", "0 ns", "25.0 ms"]
     assert row_of(lines, "loader alone") == ["800 images/s", "40.0 ms", "-", "-"]
-
-
-def test_the_time_lost_is_split(alternating: Record) -> None:
-    """Into waiting and contention, with their intervals; of all there is the share too."""
-    lines = screen(alternating(noise=0))
-    (head,) = (line for line in lines if line.lstrip().startswith("per batch"))
-    assert head.split("  ")[-1] == "95% CI"
-    lost = next(line for line in lines if line.startswith("time lost"))
-    assert lost.split("  ")[-1] == "37.5% to 37.5%"
+    assert row_of(lines, "time lost")[-1] == "37.5% to 37.5%"
     assert any(line.startswith("  waiting     10.0 ms") for line in lines)
     assert any(line.startswith("  contention  5.00 ms") for line in lines)
+    assert lines[-2:] == [
+        "everything  loadeval compare run.jsonl --full",
+        "page        loadeval report run.jsonl",
+    ]
 
 
 def test_two_runs_have_two_arms(record: Record) -> None:
@@ -119,14 +115,6 @@ def test_everything_at_once_fits(alternating: Record) -> None:
         assert len(lines) <= MOST_LINES
         assert max(map(len, lines)) <= WIDTH
         assert any(line.startswith("and ") and line.endswith(" more") for line in lines)
-
-
-def test_the_last_lines_say_where_there_is_more(alternating: Record) -> None:
-    """The commands, one under the other."""
-    assert screen(alternating())[-2:] == [
-        "everything  loadeval compare run.jsonl --full",
-        "page        loadeval report run.jsonl",
-    ]
 
 
 def test_a_narrow_screen_folds_whole_columns(alternating: Record) -> None:
