@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from playwright.sync_api import sync_playwright
 
-from loadeval.report.html.page import page_of, write_page
 from loadeval.analysis.report import Report
+from loadeval.report.html.page import page_of, write_page
 from loadeval.runlog.model import UNKNOWN, EpochEnd, Header, LoaderInfo, Readings, Run, Steps
 
 if TYPE_CHECKING:
