@@ -21,7 +21,7 @@ from loadeval.report.html.outliers import outliers
 from loadeval.report.html.paces import paces
 from loadeval.report.html.palette import THEMES, css_classes, css_variables
 from loadeval.report.html.scripts import Plotly, policy
-from loadeval.report.html.sections import backends, reproduce, settings, top
+from loadeval.report.html.text import backends, reproduce, settings, top
 from loadeval.report.html.timeline import timeline
 from loadeval.report.wording import report_headline
 
