@@ -11,7 +11,7 @@ from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogEr
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.in_place import evaluate_in_place
 from loadeval.report.backends import BackendComparison
-from loadeval.report.plots import plot_comparison
+from loadeval.report.figure import plot_comparison
 from loadeval.runlog.model import LoaderInfo, Run
 from loadeval.runlog.reader import read_run
 from loadeval.runtime.adapter import Adapter, IterableAdapter

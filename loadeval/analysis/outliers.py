@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.quantiles import quantiles
+from loadeval.analysis.summary import steady
 from loadeval.runlog.histogram import BINS, counted
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Block, Column
+    import numpy.typing as npt
+
+    from loadeval.runlog.model import Arm, Block, Column, Run
 
 TIMES_MEDIAN = 2
 """An iteration is an outlier when it is longer than so many times the median."""
@@ -21,6 +25,30 @@ FEWEST = 20
 SHOWN = 5
 FRESH = 1.05
 """The median is asked for again once there are so many times as many iterations."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArmIterations:
+    """The iterations of one arm that count, as rows of the run's steps, and which are outliers."""
+
+    arm: Arm
+    rows: npt.NDArray[np.intp]
+    outliers: npt.NDArray[np.intp]
+    median_ns: float
+
+
+def iterations_of(run: Run) -> list[ArmIterations]:
+    """Of each arm of `run` that has any. With fewer than FEWEST, none is called an outlier."""
+    found = []
+    iteration_ns = run.steps.wait_ns + run.steps.step_ns
+    for code, arm in enumerate(ARMS):
+        rows = np.flatnonzero(steady(run, arm) & (run.steps.arm == code))
+        if len(rows):
+            median_ns = float(np.median(iteration_ns[rows]))
+            slow = iteration_ns[rows] > TIMES_MEDIAN * median_ns
+            trusted = len(rows) >= FEWEST and median_ns > 0
+            found.append(ArmIterations(arm, rows, rows[slow] if trusted else rows[:0], median_ns))
+    return found
 
 
 @dataclass(frozen=True, slots=True)

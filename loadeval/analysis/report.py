@@ -47,8 +47,9 @@ class RunReport:
 
     `name` tells it from the others, and is "" where it is the only one; `number` is its place
     among them. `counted` is the run, in which no batch counts of a pair that was not measured
-    whole. `rate` is its throughput per second in `unit`, of the real arm where it alternated.
-    `diagnosis` is None where the run replayed, or was compared with another.
+    whole. `rate` is its throughput per second in `unit`, of the real arm where it alternated, and
+    `comparison` that of its arms. `diagnosis` is None where the run replayed, or was compared with
+    another.
     """
 
     name: str
@@ -60,24 +61,51 @@ class RunReport:
     sides: tuple[Side, ...]
     metrics: Metrics
     diagnosis: Diagnosis | None
+    comparison: Comparison | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
     """Real loading against ideal: of one alternating run (`ideal` is None), or of two runs.
 
+    `counted` is the real run, in which no batch counts of a pair that was not measured whole.
     `rates` are throughputs per second in `unit`: real, ideal, and the loader alone, which two
     separate runs do not have.
     """
 
     real: Run
     ideal: Run | None
+    counted: Run
     headroom: Headroom
     unit: str
     rates: tuple[Estimate | None, Estimate | None, Estimate | None]
     sides: tuple[Side, Side]
     metrics: Metrics
     diagnosis: Diagnosis
+
+    @classmethod
+    def of(cls, real: Run, ideal: Run | None = None) -> Comparison:
+        """Raises UsageError where they cannot be compared, or one alone does not alternate."""
+        _check_replay(real if ideal is None else ideal, alone=ideal is None)
+        counted = real
+        if ideal is None:
+            found = headroom(real)
+            counted = _counted(real)
+            sides = _arm(counted, "real"), _arm(counted, "ideal")
+            unit = found.unit if found.samples_per_batch is not None else BATCHES
+            result = result_of("", real, unit_of([real]))
+            rates = (result.real, result.ideal, result.loader_only)
+        else:
+            found = compare(real, ideal)
+            sides = (
+                Side("real", "real", real, summarise(real)),
+                Side("ideal", "ideal", ideal, summarise(ideal)),
+            )
+            unit = _unit_of_two(sides)
+            rates = (_rate(real, unit), _rate(ideal, unit), None)
+        diagnosis = diagnosis_of(Case(real, ideal, found))
+        metrics = metrics_of(real, ideal)
+        return cls(real, ideal, counted, found, unit, rates, sides, metrics, diagnosis)
 
     @property
     def runs(self) -> list[Run]:
@@ -108,7 +136,7 @@ class Report:
             return cls(_each([one.name for one in backends.backends], runs), None, backends)
         if len(runs) == 1 and runs[0].header.mode != "alternate" and not compared:
             return cls(_each([""], runs), None, None)
-        comparison = _comparison(*runs)
+        comparison = Comparison.of(*runs)
         if len(runs) == 1:
             return cls((_alternating("", 0, runs[0], comparison),), comparison, None)
         named = zip(ARMS, runs, strict=True)
@@ -147,7 +175,7 @@ def _each(names: Sequence[str], runs: Sequence[Run]) -> tuple[RunReport, ...]:
     found = []
     for at, (name, run) in enumerate(zip(names, runs, strict=True)):
         if run.header.mode == "alternate":
-            found.append(_alternating(name, at, run, _comparison(run)))
+            found.append(_alternating(name, at, run, Comparison.of(run)))
         else:
             diagnosis = diagnosis_of(Case(run, None, None)) if run.header.mode == "log" else None
             found.append(_run_report(name, at, run, diagnosis))
@@ -159,12 +187,13 @@ def _alternating(name: str, number: int, run: Run, comparison: Comparison) -> Ru
         name,
         number,
         run,
-        _counted(run),
+        comparison.counted,
         comparison.unit,
         comparison.rates[0],
         comparison.sides,
         comparison.metrics,
         comparison.diagnosis,
+        comparison,
     )
 
 
@@ -174,25 +203,6 @@ def _run_report(name: str, number: int, run: Run, diagnosis: Diagnosis | None = 
     unit = unit_of([run])
     rate, metrics = _rate(run, unit), metrics_of(run)
     return RunReport(name, number, run, run, unit, rate, (side,), metrics, diagnosis)
-
-
-def _comparison(real: Run, ideal: Run | None = None) -> Comparison:
-    _check_replay(real if ideal is None else ideal, alone=ideal is None)
-    if ideal is None:
-        found, sides = headroom(real), _arms(real)
-        unit = found.unit if found.samples_per_batch is not None else BATCHES
-        result = result_of("", real, unit_of([real]))
-        rates = (result.real, result.ideal, result.loader_only)
-    else:
-        found = compare(real, ideal)
-        sides = (
-            Side("real", "real", real, summarise(real)),
-            Side("ideal", "ideal", ideal, summarise(ideal)),
-        )
-        unit = _unit_of_two(sides)
-        rates = (_rate(real, unit), _rate(ideal, unit), None)
-    diagnosis = diagnosis_of(Case(real, ideal, found))
-    return Comparison(real, ideal, found, unit, rates, sides, metrics_of(real, ideal), diagnosis)
 
 
 def _check_replay(run: Run, *, alone: bool) -> None:
@@ -224,11 +234,6 @@ def _unit_of_two(sides: tuple[Side, Side]) -> str:
 def _rate(run: Run, unit: str) -> Estimate | None:
     counted = counted_of(run)
     return throughput(counted.real, counted.spread, unit != BATCHES)
-
-
-def _arms(run: Run) -> tuple[Side, Side]:
-    run = _counted(run)
-    return _arm(run, "real"), _arm(run, "ideal")
 
 
 def _counted(run: Run) -> Run:

@@ -20,16 +20,22 @@ from loadeval.cli.console import (
     read_each_once,
     screen_width,
 )
-from loadeval.report.backends_figure import backends_figure
+from loadeval.report.figure import (
+    backends_figure,
+    comparison_figure,
+    figure_path,
+    save_figure,
+)
 from loadeval.report.formatting import printable
 from loadeval.report.json import report_as_dict
-from loadeval.report.plots import comparison_figure, figure_path, save_figure
 from loadeval.report.screen import screen
 from loadeval.report.text import backends_text, full_report
 from loadeval.report.wording import gate_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+
+    from matplotlib.figure import Figure
 
     from loadeval.analysis.gate import Outcome
     from loadeval.report.tables import Rows
@@ -80,9 +86,7 @@ def compare(
         if fail_above is not None and report.comparison is None:
             raise typer.BadParameter(NO_GATE)
         if figure is not None:
-            backends = report.backends
-            drawn = comparison_figure(report) if backends is None else backends_figure(backends)
-            save_figure(drawn, figure)
+            save_figure(_drawn(report), figure)
     if as_json:
         print_json(report_as_dict(report))
     elif not full:
@@ -97,6 +101,13 @@ def compare(
         result = gate(report.comparison.headroom, fail_above / ALL)
         typer.echo(printable(gate_sentence(result)), err=True)
         raise typer.Exit(CODES[result.outcome])
+
+
+def _drawn(report: Report) -> Figure:
+    if report.comparison is not None:
+        return comparison_figure(report.comparison)
+    assert report.backends is not None  # noqa: S101 - one of both is there
+    return backends_figure(report.backends)
 
 
 def more_of(runs: Sequence[Path]) -> Rows:

@@ -15,7 +15,7 @@ from loadeval.demo.folder import DemoFolder
 from loadeval.demo.photographs import make_photographs
 from loadeval.demo.training import Training
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.report.plots import plot_comparison
+from loadeval.report.figure import plot_comparison
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -6,9 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from loadeval.analysis.backends import BackendReport, failed, result_of, unit_of
-from loadeval.report.backends_figure import backends_figure
+from loadeval.report.figure import backends_figure, figure_path, save_figure
 from loadeval.report.json import backends_as_dict
-from loadeval.report.plots import figure_path, save_figure
 from loadeval.report.text import backends_text
 from loadeval.runtime.backends import in_words
 

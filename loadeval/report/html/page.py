@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
 from loadeval.report.formatting import LONGEST_NAME, printable, shortened
-from loadeval.report.html.batch_time import batch_time
 from loadeval.report.html.blocks import Figure
-from loadeval.report.html.distribution import distribution
-from loadeval.report.html.epoch_starts import epoch_starts
 from loadeval.report.html.escaping import script_json
 from loadeval.report.html.findings import findings
-from loadeval.report.html.machine import machine
-from loadeval.report.html.outliers import outliers
-from loadeval.report.html.paces import paces
-from loadeval.report.html.palette import THEMES, css_classes, css_variables
-from loadeval.report.html.scripts import Plotly, policy
+from loadeval.report.html.plotly import PlotlyJs, policy
+from loadeval.report.html.sections import (
+    distribution,
+    epoch_starts,
+    iteration_time,
+    outliers,
+    system_metrics,
+    throughput,
+    timeline,
+)
 from loadeval.report.html.text import backends, reproduce, settings, top
-from loadeval.report.html.timeline import timeline
+from loadeval.report.palette import THEMES, css_classes, css_variables
 from loadeval.report.wording import report_headline
 
 if TYPE_CHECKING:
@@ -47,14 +49,14 @@ LONGEST_TEXT = 10_000
 def sections(report: Report, runs: Sequence[Path], output: Path) -> list[Section]:
     """The parts of the page below the verdict, in their order."""
     return [
-        paces(report),
-        batch_time(report),
+        throughput(report),
+        iteration_time(report),
         findings(report),
         timeline(report),
         epoch_starts(report),
         outliers(report),
         distribution(report),
-        machine(report),
+        system_metrics(report),
         *backends(report),
         settings(report),
         reproduce(report, runs, output),
@@ -64,13 +66,13 @@ def sections(report: Report, runs: Sequence[Path], output: Path) -> list[Section
 def page_of(report: Report, runs: Sequence[Path], output: Path) -> str:
     """The page as text. `runs` are the files that it is of, and `output` is where it goes.
 
-    Raises UsageError where the installed plotly is too old.
+    Raises UsageError where a page cannot hold the installed plotly.
     """
     from markupsafe import Markup  # noqa: PLC0415 - needed only to write a page
 
     named = [replace(one, name=shortened(one.name, LONGEST_NAME)) for one in report.runs]
     report = replace(report, runs=tuple(named))
-    plotly, found = Plotly.installed(), sections(report, runs, output)
+    plotly, found = PlotlyJs.installed(), sections(report, runs, output)
     shown = [one for section in found for one in section.blocks if isinstance(one, Figure)]
     css, script = _stylesheet(shown), _asset("page.js")
     figures = {one.name: {"data": one.data, "layout": one.layout} for one in shown}
@@ -86,10 +88,9 @@ def page_of(report: Report, runs: Sequence[Path], output: Path) -> str:
         _templates()
         .get_template("page.html.j2")
         .render(
-            policy=policy([plotly.text, script], css),
+            policy=policy([plotly.text, script]),
             generator=f"{GENERATOR} {metadata.version('loadeval')}",
             title=f"{shortened(headline, LONGEST_TITLE)} (loadeval)",
-            placeholders=plotly.style_ids,
             files=", ".join(shortened(path.name, LONGEST_NAME) for path in runs),
             headline=headline,
             top=top(report),

@@ -28,7 +28,7 @@ RANGES = """(name) => document.getElementById("plot-" + name).layout.xaxis.range
 HOVERED = """() =>
   [...document.querySelectorAll(".hoverlayer text")].map((one) => one.textContent).join(" ")"""
 ACTIVE = "() => [...document.querySelectorAll('*')].indexOf(document.activeElement)"
-LABEL_COLOR = "() => getComputedStyle(document.querySelector('#plot-paces .ytick text')).fill"
+LABEL_COLOR = "() => getComputedStyle(document.querySelector('#plot-throughput .ytick text')).fill"
 DRAG_MODE = "document.getElementById('plot-timeline-0').layout.dragmode"
 TAG_NAMES = "all => all.map(one => one.tagName)"
 PLACE = """([name, trace, point]) => {
@@ -168,7 +168,7 @@ def test_arrow_keys_go_from_point_to_point(page: Path, opened: Open) -> None:
         assert said.inner_text() != first
         found.page.keyboard.press("ArrowLeft")
         assert said.inner_text() == first
-        assert first.split(", waited")[0] in found.page.evaluate(HOVERED)
+        assert first.split(", wait ")[0] in found.page.evaluate(HOVERED)
         found.page.keyboard.press("End")
         assert said.inner_text() != first
         found.page.keyboard.press("Escape")

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.report import Report
-from loadeval.analysis.summary import epoch_starts
-from loadeval.report.formatting import duration, number
+from loadeval.report.charts import OUTLIERS, iteration_chart, throughput_chart, waits_chart
+from loadeval.report.formatting import duration
 from loadeval.report.html.blocks import Figure, Table
-from loadeval.report.html.epoch_starts import started
 from loadeval.report.html.page import sections
-from loadeval.report.html.palette import LIGHT
+from loadeval.report.palette import LIGHT
 from loadeval.runlog.model import UNKNOWN
+from tests.report.conftest import MS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -24,8 +24,6 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]
-
-MS = 1_000_000
 
 
 def figures(runs: Sequence[Run]) -> dict[str, Figure]:
@@ -90,34 +88,29 @@ def test_each_figure_says_what_is_to_be_seen(sorts: dict[str, list[Run]], sort: 
             assert len(trace["customdata"]) == len(trace["x"]) == len(trace["y"])
 
 
-def test_paces_are_those_of_the_comparison(alternating: Record) -> None:
-    """Real, ideal and the loader alone, as the comparison has them, with intervals."""
-    run = alternating()
-    comparison = Report.of([run]).comparison
-    assert comparison is not None
-    rows = {
-        cells[0]: cells[1]
-        for cells in tables([run])["Throughput in images/s, with 95% intervals"].rows
-    }
-    rates = dict(zip(("real", "ideal", "loader alone"), comparison.rates, strict=True))
-    for name, rate in rates.items():
-        assert rows[name].startswith(f"{number(rate.value if rate else 0)} [")
-
-
-def test_lost_time_adds_up(alternating: Record) -> None:
-    """From the end of real by waiting, then by contention, to ideal."""
-    figure = figures([alternating()])["batch-time"]
-    parts = {
-        (trace["name"], row): (start, long)
-        for trace in figure.data
-        for row, start, long in zip(trace["y"], trace["base"], trace["x"], strict=True)
-    }
-    waiting, contention = parts["waiting", 1], parts["contention", 2]
-    whole_ns = sum(long for (_, row), (_, long) in parts.items() if row == 0)
-    ideal_ns = sum(long for (_, row), (_, long) in parts.items() if row == 3)
-    assert sum(waiting) == pytest.approx(whole_ns)
-    assert sum(contention) == pytest.approx(waiting[0])
-    assert contention[0] == pytest.approx(ideal_ns)
+def test_bars_are_those_of_the_chart(alternating: Record) -> None:
+    """Each with its whisker; what is gained is faint."""
+    run = alternating(iterations_ns=(25 * MS, 30 * MS), waits_ns=(MS, 0))
+    for name, chart in (
+        ("throughput", throughput_chart(Report.of([run]))),
+        ("iteration-time", iteration_chart(Report.of([run]))),
+    ):
+        figure = figures([run])[name]
+        drawn = {
+            (trace["marker"]["color"], start, length, opacity)
+            for trace in figure.data
+            for start, length, opacity in zip(
+                trace["base"], trace["x"], trace["marker"]["opacity"], strict=True
+            )
+        }
+        bars = [bar for row in chart.rows for bar in row.bars]
+        assert drawn == {
+            (bar.color, bar.start, bar.length, 1 if bar.length >= 0 else 0.25) for bar in bars
+        }
+        whiskers = [bar for bar in bars if bar.low is not None]
+        assert len(figure.layout["shapes"]) == len(whiskers) >= 2
+        rows = [note["text"].split(" images")[0] for note in figure.layout["annotations"]]
+        assert rows == [row.text for row in chart.rows]
 
 
 def test_blocks_of_both_arms_are_shaded(alternating: Record) -> None:
@@ -134,64 +127,54 @@ def test_many_blocks_are_not_shaded_and_that_is_told(alternating: Record) -> Non
     assert "blocks are too many to be shaded" in figure.caption
 
 
-def test_a_long_run_is_thinned_and_that_is_told(record: Record) -> None:
-    """A single slow batch of many is still drawn."""
-    waits = [MS + place % 13 for place in range(20_000)]
-    waits[12_345] = 77 * MS
-    figure = figures([record("log", waits_ns=waits)])["timeline-0"]
-    (line,) = (one for one in figure.data if one["name"] == "real" and one["yaxis"] == "y")
-    assert len(line["x"]) <= 2_000
-    (spike,) = (words for words in line["customdata"] if duration(77 * MS) in words)
-    assert spike.startswith("epoch 0, batch 12345, at ")
-    assert any("Thinned: of 20,000 batches" in note for note in figure.notes)
-
-
-def test_lines_do_not_join_epochs(record: Record) -> None:
-    """There is a gap between any two."""
-    figure = figures([record("log", epochs=3)])["timeline-0"]
-    (line,) = (one for one in figure.data if one["name"] == "real" and one["yaxis"] == "y")
-    assert line["x"].count(None) == 2
-
-
-@pytest.mark.parametrize("ready", [None, 3])
-def test_epoch_starts_are_those_of_the_analysis(alternating: Record, ready: int | None) -> None:
-    """With the epochs that they are of."""
-    run = alternating()
-    loader = replace(run.header.loader, ready_batches=ready)
-    run = replace(run, header=replace(run.header, loader=loader))
-    epochs, waits = started(run)
-    assert waits.tolist() == epoch_starts(run).tolist()
-    assert len(epochs) == len(waits)
-    assert epochs[0] == (1 if ready else 0)
+def test_points_are_those_of_the_chart(record: Record) -> None:
+    """Each with its epoch, number and time; lines have a gap between epochs, rings their number."""
+    waits = [MS + place % 13 for place in range(10_000)]
+    waits[1_234] = 77 * MS
+    run = record("log", waits_ns=waits, epochs=2)
+    chart, figure = waits_chart(run), figures([run])["timeline-0"]
+    traces = {one["name"]: one for one in figure.data if one["yaxis"] == "y"}
+    assert list(traces) == ["epoch start", "real", f"{OUTLIERS} (2)"]
+    (line,) = (points for points in chart.points if points.joined)
+    drawn = traces["real"]
+    assert [x for x in drawn["x"] if x is not None] == np.round(chart.time.x[line.rows], 6).tolist()
+    assert [y for y in drawn["y"] if y is not None] == chart.values[line.rows].tolist()
+    assert drawn["x"].count(None) == drawn["y"].count(None) == 1
+    spikes = [words for words in drawn["customdata"] if words and duration(77 * MS) in words]
+    assert [words.split(", at ")[0] for words in spikes] == [
+        "epoch 0, batch 1234",
+        "epoch 1, batch 1234",
+    ]
+    assert any("Thinned: of 20,000 batches, 2,002 are drawn" in note for note in figure.notes)
 
 
 def test_very_many_epoch_starts_are_a_line(record: Record) -> None:
     """Bars would be thinner than a pixel."""
-    (trace,) = figures([record("log", waits_ns=(MS,) * 2, epochs=400)])["epoch starts"].data
+    (trace,) = figures([record("log", waits_ns=(MS,) * 2, epochs=400)])["epoch-starts"].data
     assert (trace["type"], len(trace["x"])) == ("scatter", 400)
 
 
-def test_outliers_are_over_twice_the_median(record: Record) -> None:
-    """The worst stand in a table, with epoch, batch and time."""
+def test_outliers_stand_in_a_table(record: Record) -> None:
+    """The worst first, with epoch, batch and time."""
     waits = [10 * MS] * 30
     waits[20], waits[25] = 400 * MS, 100 * MS
-    found = tables([record("log", waits_ns=waits)])
-    (table,) = (one for caption, one in found.items() if "2 outliers" in caption)
+    table = outliers_of(record("log", waits_ns=waits))
+    assert table.caption.startswith("Outliers: 2 real,")
     assert [row[0] for row in table.rows] == ["epoch 0, batch 20", "epoch 0, batch 25"]
-    assert table.rows[0][2:5] == ("410 ms", "400 ms", "10.0 ms")
-    assert table.rows[0][5] == "20.5"
+    assert table.rows[0][2:] == ("410 ms", "400 ms", "10.0 ms", "20.5")
 
 
 def test_of_many_outliers_the_worst_twenty(record: Record) -> None:
     """Their number is told."""
     waits = [MS if place % 3 else 300 * MS for place in range(300)]
-    (table,) = (
-        one
-        for caption, one in tables([record("log", waits_ns=waits)]).items()
-        if "outliers" in caption
-    )
+    table = outliers_of(record("log", waits_ns=waits))
     assert len(table.rows) == 20
-    assert table.caption.startswith("The worst 20 of 99 outliers")
+    assert table.caption.startswith("Outliers: 99 real,")
+
+
+def outliers_of(run: Run) -> Table:
+    (table,) = (one for caption, one in tables([run]).items() if caption.startswith("Outliers"))
+    return table
 
 
 def test_all_waits_are_in_the_distribution(alternating: Record) -> None:

@@ -15,7 +15,7 @@ import pytest
 from loadeval.analysis.report import Report
 from loadeval.errors import UsageError
 from loadeval.report.html.page import check_replaceable, page_path, write_page
-from loadeval.report.html.scripts import Plotly
+from loadeval.report.html.plotly import PlotlyJs
 from loadeval.report.wording import report_headline
 from loadeval.runlog.model import Event
 from loadeval.runlog.reader import read_run
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 MS = 1_000_000
 ORDER = [
     "Throughput",
-    "Time of a batch",
+    "Iteration time",
     "Findings",
     "Timeline",
     "Epoch starts",
@@ -94,16 +94,25 @@ def test_sections_are_in_their_order(alternating: Record, write: Write) -> None:
 
 
 def test_nothing_else_may_run(alternating: Record, write: Write) -> None:
-    """The policy names the two scripts and the one style by their hashes, and forbids all else."""
+    """The policy names the two scripts by their hashes; styles run nothing and load nothing."""
     found = outlined(write([alternating()]))
     rules = dict(rule.split(" ", maxsplit=1) for rule in found.policy.split("; "))
     running = [text for kind, text in found.scripts if kind is None]
     assert rules["default-src"] == "'none'"
-    assert rules["connect-src"] == rules["img-src"] == rules["base-uri"] == "'none'"
+    assert rules["base-uri"] == rules["worker-src"] == rules["form-action"] == "'none'"
     assert rules["script-src"].split() == list(map(named, running))
-    assert rules["style-src"].split() == list(map(named, found.styles))
     assert len(running) == 2
-    assert "unsafe" not in found.policy
+    assert rules["style-src-attr"] == rules["script-src-attr"] == "'none'"
+    assert set(rules) == {
+        "default-src",
+        "script-src",
+        "script-src-attr",
+        "style-src",
+        "style-src-attr",
+        "worker-src",
+        "base-uri",
+        "form-action",
+    }
 
 
 def named(text: str) -> str:
@@ -114,8 +123,8 @@ def named(text: str) -> str:
 def test_plotly_is_there_once_and_nothing_is_loaded(alternating: Record, write: Write) -> None:
     """No address of anything outside."""
     page = write([alternating()]).read_text("utf-8")
-    assert page.count(Plotly.installed().text) == 1
-    rest = page.replace(Plotly.installed().text, "")
+    assert page.count(PlotlyJs.installed().text) == 1
+    rest = page.replace(PlotlyJs.installed().text, "")
     assert not re.search(r"(src|href)=\"(?!#)", rest)
     assert not re.search(r"https?://|url\(|@import", rest)
 
@@ -123,7 +132,7 @@ def test_plotly_is_there_once_and_nothing_is_loaded(alternating: Record, write: 
 def test_the_page_is_small(alternating: Record, write: Write) -> None:
     """Little more than plotly.js itself."""
     size = write([alternating()]).stat().st_size
-    assert size < len(Plotly.installed().text) + 500_000
+    assert size < len(PlotlyJs.installed().text) + 500_000
 
 
 def test_the_same_runs_make_the_same_page(alternating: Record, write: Write) -> None:
@@ -151,7 +160,7 @@ def test_a_backend_that_failed(alternating: Record, write: Write) -> None:
     found = outlined(write([broken, alternating(name="b")]))
     assert "a failed: OSError: gone" in found.text
     (_, figures) = (text for kind, text in found.scripts if kind)
-    drawn = json.loads(figures)["batch-time"]
+    drawn = json.loads(figures)["iteration-time"]
     assert {row for trace in drawn["data"] for row in trace["y"]} == {1}
     assert drawn["layout"]["annotations"][0]["text"] == "failed"
 
@@ -201,8 +210,9 @@ def test_a_page_that_cannot_be_written(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_an_old_plotly_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that adds styles of its own, which the policy forbids."""
-    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: "window.Plotly = {}")
-    with pytest.raises(UsageError, match=r"expected 3\.0 or later: pip install --upgrade plotly"):
-        Plotly.installed()
+@pytest.mark.parametrize("end", ["</SCRIPT>", "<!--"])
+def test_a_plotly_that_no_page_can_hold(monkeypatch: pytest.MonkeyPatch, end: str) -> None:
+    """One whose text would end its script element."""
+    monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: f"window.Plotly = '{end}'")
+    with pytest.raises(UsageError, match=r"another release: pip install --upgrade plotly"):
+        PlotlyJs.installed()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from loadeval.report.html.palette import (
+from loadeval.report.palette import (
     BARS,
     DARK,
     DECORATION,

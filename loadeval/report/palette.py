@@ -1,7 +1,8 @@
-"""The colours of the page, in a light and a dark theme, by what they stand for.
+"""Colours by what they stand for, in a light and a dark theme.
 
-Figures name colours by these names; the page's script puts in those of the theme. Text has a
-contrast of 4.5 to 1 and more against the paper, lines and bars 3 to 1 (WCAG 2.2, 1.4.3 and 1.4.11).
+Charts name colours; the PNG has those of the light theme, and the page's script puts in those of
+the reader's. Text has a contrast of 4.5 to 1 and more against the paper, lines and bars 3 to 1
+(WCAG 2.2, 1.4.3 and 1.4.11).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ LIGHT = {
     "gpu_idle": "#b3402a",
     "epoch_start": "#c04a00",
     "outlier": "#1c1b19",
-    "between": "#8f8b84",
+    "not_counted": "#8f8b84",
     "series0": "#0072b2",
     "series1": "#b56a00",
     "series2": "#00805d",
@@ -52,7 +53,7 @@ DARK = {
     "gpu_idle": "#cb5a41",
     "epoch_start": "#d4713a",
     "outlier": "#eceae6",
-    "between": "#85837d",
+    "not_counted": "#85837d",
     "series0": "#56b4e9",
     "series1": "#f0ab1f",
     "series2": "#35c79d",
@@ -65,6 +66,19 @@ TEXT = ("ink", "faint", "link")
 """What text is set in; on the paper, and on raised parts of it."""
 DECORATION = ("paper", "raised", "rule")
 """What carries no meaning: no contrast is asked of it."""
+NAMES = {
+    "real": "real",
+    "ideal": "ideal",
+    "loader": "loader alone",
+    "step": "step",
+    "waiting": "waiting",
+    "contention": "contention",
+    "gpu_idle": "GPU idle while waiting",
+    "epoch_start": "epoch start",
+    "outlier": "outlier",
+    "not_counted": "not counted",
+}
+"""What a legend says of a colour."""
 BARS = ("real", "ideal", "loader", "step", "waiting", "contention")
 """What a whisker in the colour of ink ends in, and is seen against, as against the paper."""
 SERIES = 6

@@ -1,0 +1,546 @@
+"""What each figure shows, as plain data: matplotlib and plotly draw it, and decide nothing."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.backends import BATCHES, ranked
+from loadeval.analysis.epochs import numbers_in_run
+from loadeval.analysis.outliers import TIMES_MEDIAN, iterations_of
+from loadeval.analysis.rounds import counted_of, throughput
+from loadeval.analysis.summary import epoch_starts, steady
+from loadeval.report.formatting import (
+    NOT_MEASURED,
+    TIME_UNITS,
+    duration,
+    number,
+)
+from loadeval.report.palette import NAMES
+from loadeval.runlog.model import ARMS, UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    import numpy.typing as npt
+
+    from loadeval.analysis.backends import BackendReport
+    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.report import Comparison, Report, RunReport, Side
+    from loadeval.runlog.model import Column, Run, Values
+
+    Rows = npt.NDArray[np.intp]
+    Mask = npt.NDArray[np.bool_]
+
+SECOND_NS = 1e9
+FARTHEST = 1.5
+"""How far a whisker is drawn, in longest bars."""
+LINE_BUCKETS = 1_000
+"""Runs of neighbouring values, of each of which the least and the greatest are drawn."""
+DOT_BUCKETS = 350
+"""The same where each value is a dot, which takes a browser longer than a bend of a line."""
+MOST_EPOCH_LINES = 40
+LOG_FROM = 20
+"""Times the typical value at which the greatest one asks for a logarithmic axis."""
+MOST_DECADES = 5
+"""Labelled on a logarithmic axis."""
+FEWEST_TICKS = 3
+OUTLIERS = f"over {TIMES_MEDIAN}x median"
+
+
+# Bars
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """From `start` on, `length` long, which is under 0 for a gain; `color` is one of the palette.
+
+    `low` and `high` are where its 95% CI begins and ends on the axis.
+    """
+
+    color: str
+    start: float
+    length: float
+    text: str
+    low: float | None = None
+    high: float | None = None
+
+    @property
+    def end(self) -> float:
+        """Its right end, without the whisker."""
+        return max(self.start, self.start + self.length)
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """Bars in one row, and beside them their value as text, or why there is none.
+
+    `interval` is its 95% CI as text. `group` is the run that the row is of, where there are
+    several.
+    """
+
+    label: str
+    text: str
+    bars: tuple[Bar, ...] = ()
+    interval: str = ""
+    group: str = ""
+
+    @property
+    def name(self) -> str:
+        """The label behind that of its group."""
+        return ", ".join(filter(None, [self.group, self.label]))
+
+    @property
+    def words(self) -> str:
+        """The value with its interval."""
+        return f"{self.text} {self.interval}".strip()
+
+
+@dataclass(frozen=True, slots=True)
+class BarChart:
+    """Rows of bars on one linear axis from 0, in `unit` per second or in nanoseconds."""
+
+    rows: tuple[Row, ...]
+    unit: str = ""
+
+    @property
+    def farthest(self) -> float:
+        """Where a whisker is cut off, so that a wide one does not squeeze the bars."""
+        return FARTHEST * max((bar.end for row in self.rows for bar in row.bars), default=0.0)
+
+    def end(self, row: Row) -> float:
+        """Where `row` ends, its whisker included."""
+        whiskers = [min(bar.high, self.farthest) for bar in row.bars if bar.high is not None]
+        return max([bar.end for bar in row.bars] + whiskers, default=0.0)
+
+
+def throughput_chart(report: Report) -> BarChart:
+    """Real, ideal and the loader alone: of each backend, or of the one run or the two."""
+    if report.backends is not None:
+        return backends_chart(report.backends)
+    if report.comparison is not None:
+        return comparison_chart(report.comparison)
+    run = report.runs[0].run
+    found = counted_of(run)
+    unit = run.header.unit if found.has_samples else BATCHES
+    label = "ideal" if run.header.mode == "replay" else "real"
+    return BarChart((_rate(label, throughput(found.real, found.spread, unit != BATCHES)),), unit)
+
+
+def comparison_chart(comparison: Comparison) -> BarChart:
+    """The throughputs of a comparison; two separate runs have none of the loader alone."""
+    labels = ("real", "ideal", "loader") if comparison.ideal is None else ARMS
+    rates = zip(labels, comparison.rates, strict=False)
+    return BarChart(tuple(_rate(label, rate) for label, rate in rates), comparison.unit)
+
+
+def backends_chart(found: BackendReport) -> BarChart:
+    """The throughputs of each backend, the fastest first."""
+    rows: list[Row] = []
+    for one in ranked(found.backends):
+        if one.error is not None:
+            rows.append(Row("", "failed", group=one.name))
+            continue
+        rates = {"real": one.real, "ideal": one.ideal, "loader": one.loader_only}
+        rows += [_rate(color, rate, one.name) for color, rate in rates.items()]
+    return BarChart(tuple(rows), found.unit)
+
+
+def _rate(color: str, rate: Estimate | None, group: str = "") -> Row:
+    if rate is None:
+        return Row(NAMES[color], NOT_MEASURED, group=group)
+    text = number(rate.value)
+    bar = Bar(color, 0.0, rate.value, text, rate.low, rate.high)
+    return Row(NAMES[color], text, (bar,), _interval(rate, number), group)
+
+
+def _interval(found: Estimate, told: Callable[[float], str]) -> str:
+    if found.low is None or found.high is None:
+        return ""
+    return f"[{told(found.low)}, {told(found.high)}]"
+
+
+def iteration_chart(report: Report) -> BarChart:
+    """Where the time of an iteration goes: of a comparison, or of each run."""
+    if report.comparison is not None:
+        return lost_time_chart(report.comparison)
+    failed = {
+        one.name for one in (report.backends.backends if report.backends else ()) if one.error
+    }
+    rows: list[Row] = []
+    for one in report.runs:
+        if one.name in failed:
+            rows.append(Row("", "failed", group=one.name))
+            continue
+        bars = _parts_of(one)
+        text = duration(max((bar.end for bar in bars), default=None))
+        rows.append(Row("" if one.name else one.run.header.mode, text, bars, group=one.name))
+        idle_ns = one.metrics.gpu_idle_ns["real"]
+        if idle_ns is not None:
+            rows.append(_gpu_idle(0.0, idle_ns, one.name))
+    return BarChart(tuple(rows))
+
+
+def lost_time_chart(comparison: Comparison) -> BarChart:
+    """From real down to ideal: step and waiting stacked, and between them what is lost."""
+    found, (real, ideal) = comparison.headroom, comparison.sides
+    real_ns, waiting = found.real_ns, found.waiting_ns
+    # Both are lost from the end of the real bar: waiting first, then contention.
+    between_ns = None if real_ns is None or waiting is None else real_ns - waiting.value
+    rows = [
+        _stack("real", real_ns, real),
+        _lost("waiting", between_ns, waiting),
+        _lost("contention", found.ideal_ns, found.contention_ns),
+        _stack("ideal", found.ideal_ns, ideal),
+    ]
+    if found.gpu_idle_ns is not None and between_ns is not None:
+        rows.insert(2, _gpu_idle(between_ns, found.gpu_idle_ns))
+    return BarChart(tuple(rows))
+
+
+def _gpu_idle(start_ns: float, idle_ns: float, group: str = "") -> Row:
+    bar = Bar("gpu_idle", start_ns, idle_ns, duration(idle_ns))
+    return Row(NAMES["gpu_idle"], bar.text, (bar,), group=group)
+
+
+def _stack(label: str, iteration_ns: float | None, side: Side) -> Row:
+    share = side.summary.wait_share
+    if iteration_ns is None or share is None:
+        return Row(label, duration(iteration_ns))
+    wait_ns = iteration_ns * share
+    step_ns = iteration_ns - wait_ns
+    bars = (
+        Bar("step", 0.0, step_ns, duration(step_ns)),
+        Bar("waiting", step_ns, wait_ns, duration(wait_ns)),
+    )
+    return Row(label, duration(iteration_ns), bars)
+
+
+def _lost(color: str, start_ns: float | None, lost: Estimate | None) -> Row:
+    label = f"lost to {NAMES[color]}"
+    if start_ns is None or lost is None:
+        return Row(label, NOT_MEASURED)
+    ends = [None if end is None else max(start_ns + end, 0.0) for end in (lost.low, lost.high)]
+    bar = Bar(color, start_ns, lost.value, duration(lost.value), *ends)
+    return Row(label, bar.text, (bar,), _interval(lost, duration))
+
+
+def _parts_of(one: RunReport) -> tuple[Bar, ...]:
+    """What adds up to the mean iteration of a run; of one that alternated, of its real arm."""
+    summary = one.sides[0].summary
+    if summary.wait_ns is None or summary.step_ns is None:
+        return ()
+    slower = one.comparison and one.comparison.headroom.contention_ns
+    slower_ns = min(max(slower.value, 0.0), summary.step_ns) if slower else 0.0
+    parts = {
+        "step": summary.step_ns - slower_ns,
+        "contention": slower_ns,
+        "waiting": summary.wait_ns,
+    }
+    starts = [0.0, parts["step"], summary.step_ns]
+    return tuple(
+        Bar(color, start, ns, duration(ns))
+        for start, (color, ns) in zip(starts, parts.items(), strict=True)
+        if ns or color != "contention"
+    )
+
+
+# Axes
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """From `low` to `high`, with labels at `ticks`; a value of nothing is drawn at `floor`."""
+
+    title: str
+    low: float
+    high: float
+    ticks: tuple[tuple[float, str], ...]
+    log: bool = False
+    floor: float = 0.0
+
+    def places(self, values: Column) -> Values:
+        """Where `values` are drawn on it."""
+        return np.maximum(values, self.floor).astype(np.float64)
+
+
+def linear_axis(highest: float, title: str) -> Axis:
+    """An axis of durations from 0."""
+    highest = max(highest, 1.0)
+    ticks = tuple((tick, tick_label(tick)) for tick in round_ticks(highest))
+    return Axis(title, -0.03 * highest, 1.1 * highest, ticks)
+
+
+def duration_axis(columns: Iterable[Column], title: str) -> Axis:
+    """An axis of durations: logarithmic where a few are many times what is typical of a column."""
+    known = [column for column in columns if len(column)]
+    every = np.concatenate(known) if known else np.zeros(1, dtype=np.int64)
+    highest = int(every.max())
+    typical = min((float(np.median(column)) for column in known), default=0.0)
+    if highest <= max(LOG_FROM * typical, 0.0):
+        return linear_axis(highest, title)
+    first = math.floor(math.log10(every[every > 0].min()))
+    decades = range(first, math.ceil(math.log10(highest)) + 1)
+    powers = [10.0**decade for decade in decades[:: math.ceil(len(decades) / MOST_DECADES)]]
+    ticks = [(tick, tick_label(tick)) for tick in powers if tick <= 1.5 * highest]
+    floor = 10.0**first
+    if every.min() <= 0:
+        # Nothing has no place on this scale: it is drawn under the rest.
+        floor = 10.0 ** (first - 1)
+        ticks = [(floor, "0"), *ticks]
+    return Axis(title, 0.6 * floor, 2.0 * highest, tuple(ticks), log=True, floor=floor)
+
+
+def round_ticks(highest: float, fewest: int = FEWEST_TICKS) -> list[float]:
+    """From 0 to `highest`, at least `fewest`, in steps of 1, 2 or 5 times a power of ten."""
+    rough = highest / (fewest - 1)
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = max(factor * power for factor in (1, 2, 5) if factor * power <= rough * 1.001)
+    return [step * place for place in range(int(highest / step * 1.001) + 1)]
+
+
+def tick_label(ns: float) -> str:
+    """A round duration without the digits that say nothing: 10 ms."""
+    if not ns:
+        return "0"
+    thousands = min(max(math.floor(math.log10(ns * 1.001)) // 3, 0), len(TIME_UNITS) - 1)
+    return f"{ns / 1000**thousands:,g} {TIME_UNITS[thousands]}"
+
+
+# Batches over the run
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunTime:
+    """Where each batch of a run is on an axis of time: seconds since its start, from and to.
+
+    Where another tool measured, and the times are not known, the batches' numbers stand for them.
+    """
+
+    x: Values
+    end: Values
+    timed: bool
+
+    @classmethod
+    def of(cls, run: Run) -> RunTime:
+        """From when its batches were asked for."""
+        steps = run.steps
+        if not len(steps) or (steps.request_ns == UNKNOWN).any():
+            numbers = numbers_in_run(run).astype(np.float64)
+            return cls(numbers, numbers, timed=False)
+        spent_ns = steps.wait_ns + np.maximum(steps.step_ns, 0)
+        return cls(steps.request_ns / SECOND_NS, (steps.request_ns + spent_ns) / SECOND_NS, True)
+
+    @property
+    def range(self) -> tuple[float, float]:
+        """From the first batch to the end of the last step, with a little room."""
+        if not len(self.x):
+            return 0.0, 1.0
+        first, last = float(self.x.min()), float(self.end.max())
+        room = 0.01 * (last - first) or 0.5
+        return first - room, last + room
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Points:
+    """Batches that are drawn alike: `rows` of the run's steps, thinned from `count`.
+
+    A line `joined` through them is broken before the places `breaks` in `rows`.
+    """
+
+    name: str
+    color: str
+    rows: Rows
+    count: int
+    joined: bool = False
+    breaks: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Blocks:
+    """The measured blocks: their first and last rows, their arms' codes, and mean iterations."""
+
+    first: Rows
+    last: Rows
+    arm: Column
+    mean_ns: Values
+
+    def __len__(self) -> int:
+        return len(self.first)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PointChart:
+    """A duration of each batch of `run`, `values`, over the run.
+
+    `marks` lie over `points`. `medians` are horizontal lines, of a colour and at a value.
+    """
+
+    run: Run
+    time: RunTime
+    values: Column
+    axis: Axis
+    points: tuple[Points, ...]
+    marks: tuple[Points, ...] = ()
+    medians: tuple[tuple[str, float], ...] = ()
+
+    @property
+    def number(self) -> Column:
+        """Each batch's number among all of the run."""
+        return numbers_in_run(self.run)
+
+    @property
+    def epochs(self) -> Rows:
+        """The rows at which a new epoch begins; none where they are too many to be drawn."""
+        begins = np.flatnonzero(np.diff(self.run.steps.epoch)) + 1
+        return begins if len(begins) <= MOST_EPOCH_LINES else begins[:0]
+
+    @property
+    def shown(self) -> tuple[int, int]:
+        """How many batches are drawn, of how many."""
+        every = (*self.points, *self.marks)
+        return sum(len(one.rows) for one in every), sum(one.count for one in every)
+
+
+def waits_chart(run: Run) -> PointChart:
+    """The wait for each batch: epoch starts, what counts of each arm, and the rest.
+
+    Marked are outliers by their iteration, where epochs do not start.
+    """
+    wait_ns = run.steps.wait_ns
+    points = [_points(run, wait_ns, *group) for group in _groups(run).items()]
+    found = [one for one in iterations_of(run) if one.arm == "real"]
+    marks = [_marked(OUTLIERS, "outlier", one.outliers, wait_ns) for one in found]
+    return _chart(run, wait_ns, duration_axis([wait_ns], "wait"), points, marks)
+
+
+def waits_of_two(real: Run, ideal: Run) -> tuple[PointChart, PointChart]:
+    """The waits of a real and of an ideal run on one axis; of the latter what is counted alone."""
+    one, other = waits_chart(real), waits_chart(ideal)
+    axis = duration_axis([one.values, other.values], "wait")
+    counted = tuple(points for points in other.points if points.color == "ideal")
+    return replace(one, axis=axis), replace(other, axis=axis, points=counted, marks=())
+
+
+def steps_chart(run: Run) -> PointChart:
+    """The step of each batch: what counts of each arm, and the rest."""
+    groups = _groups(run)
+    groups["not_counted"] = groups["not_counted"] | groups.pop("epoch_start")
+    closed = run.steps.step_ns != UNKNOWN
+    points = [
+        _points(run, run.steps.step_ns, color, rows & closed) for color, rows in groups.items()
+    ]
+    axis = duration_axis([run.steps.step_ns[closed]], "step")
+    return _chart(run, run.steps.step_ns, axis, points)
+
+
+def iterations_chart(run: Run) -> PointChart:
+    """The measured iterations, by arm, with the outliers of each and its median."""
+    iteration_ns = run.steps.wait_ns + run.steps.step_ns
+    found = iterations_of(run)
+    points = []
+    for one in found:
+        usual = np.setdiff1d(one.rows, one.outliers, assume_unique=True)
+        kept = usual[extremes(iteration_ns[usual], DOT_BUCKETS)]
+        points.append(Points(NAMES[one.arm], one.arm, kept, len(usual)))
+    marks = [
+        _marked(f"{one.arm}, {OUTLIERS}", one.arm, one.outliers, iteration_ns) for one in found
+    ]
+    medians = tuple((str(one.arm), one.median_ns) for one in found)
+    rows = np.concatenate([one.rows for one in found]) if found else np.arange(0)
+    axis = duration_axis([iteration_ns[rows]], "iteration")
+    return _chart(run, iteration_ns, axis, points, marks, medians)
+
+
+def blocks_of(run: Run) -> Blocks:
+    """The blocks of an alternating run, cut where an epoch begins within one."""
+    steps = run.steps
+    counts = (steps.pair != UNKNOWN) & (steps.step_ns != UNKNOWN)
+    code = np.where(counts, steps.pair * len(ARMS) + steps.arm, UNKNOWN)
+    first = np.flatnonzero(np.append([1], np.diff(code) | np.diff(steps.epoch))[: len(steps)])
+    lengths = np.diff(first, append=len(steps))
+    total_ns = np.add.reduceat(steps.wait_ns + steps.step_ns, first) if len(first) else lengths
+    kept = counts[first]
+    return Blocks(
+        first[kept],
+        (first + lengths - 1)[kept],
+        steps.arm[first[kept]],
+        (total_ns / np.maximum(lengths, 1))[kept],
+    )
+
+
+def epoch_starts_of(run: Run) -> tuple[Column, Column]:
+    """The epochs that began with the loader itself, and the first wait of each in nanoseconds."""
+    steps = run.steps
+    first = steps.batch == 0
+    waits = epoch_starts(run)
+    if run.header.mode == "alternate":
+        first &= steps.arm == ARMS.index("real")
+    epochs: Column = steps.epoch[first]
+    # Where the loader had batches ready, the first epoch has no epoch start to tell.
+    return epochs[len(epochs) - len(waits) :], waits
+
+
+def _groups(run: Run) -> dict[str, Mask]:
+    """Which batches are epoch starts, count for an arm, or do neither, by colour."""
+    steps = run.steps
+    first: Mask = steps.batch == 0
+    found, rest = {"epoch_start": first}, ~first
+    for code, arm in enumerate(ARMS):
+        found[arm] = steady(run, arm) & (steps.arm == code) & rest
+        rest &= ~found[arm]
+    return {**found, "not_counted": rest}
+
+
+def _points(run: Run, values: Column, color: str, chosen: Mask) -> Points:
+    (rows,) = np.nonzero(chosen)
+    # Batches of one arm alone follow on each other, so a line tells more than dots.
+    joined = color in ARMS and run.header.mode != "alternate"
+    kept = rows[extremes(values[rows], LINE_BUCKETS if joined else DOT_BUCKETS)]
+    breaks = np.flatnonzero(np.diff(run.steps.epoch[kept])) + 1 if joined else kept[:0]
+    few = breaks.tolist() if len(breaks) <= MOST_EPOCH_LINES else []
+    return Points(NAMES[color], color, kept, len(rows), joined, tuple(few))
+
+
+def _marked(name: str, color: str, rows: Rows, values: Column) -> Points:
+    return Points(name, color, rows[extremes(values[rows], DOT_BUCKETS)], len(rows))
+
+
+def _chart(
+    run: Run,
+    values: Column,
+    axis: Axis,
+    points: Iterable[Points],
+    marks: Iterable[Points] = (),
+    medians: tuple[tuple[str, float], ...] = (),
+) -> PointChart:
+    shown = tuple(one for one in points if one.count)
+    marked = tuple(one for one in marks if one.count)
+    return PointChart(run, RunTime.of(run), values, axis, shown, marked, medians)
+
+
+# Thinning: what is computed is never thinned
+
+
+def extremes(values: npt.NDArray[np.generic], buckets: int = LINE_BUCKETS) -> Rows:
+    """Places in `values`, in order, of the least and the greatest in each of equal buckets.
+
+    All of them where there are no more than two for each of the `buckets`.
+    """
+    if len(values) <= 2 * buckets:
+        return np.arange(len(values))
+    bounds = np.linspace(0, len(values), buckets + 1).astype(np.intp)
+    bucket = np.repeat(np.arange(buckets), np.diff(bounds))
+    # The last of a bucket in the order of values is its greatest, the first its least.
+    order = np.lexsort((values, bucket))
+    return np.unique(np.concatenate([order[bounds[:-1]], order[bounds[1:] - 1]]))
+
+
+def highest(values: npt.NDArray[np.generic], most: int) -> Rows:
+    """Places, in order, of the `most` greatest of `values`."""
+    if len(values) <= most:
+        return np.arange(len(values))
+    return np.sort(np.argpartition(values, len(values) - most)[-most:])

@@ -1,0 +1,370 @@
+"""Charts as JSON for plotly.js, and plotly.js itself under a policy that runs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import math
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.errors import UsageError
+from loadeval.report.charts import blocks_of
+from loadeval.report.formatting import duration, shortened
+from loadeval.report.html.escaping import drawn
+from loadeval.report.palette import NAMES
+from loadeval.runlog.model import ARMS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.report.charts import Axis, Bar, BarChart, PointChart, Points, Row, RunTime
+    from loadeval.report.html.blocks import Json
+
+FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+NOWHERE = "rgba(0,0,0,0)"
+ROW, AROUND = 34, 16
+"""Pixels: a row of bars, and what is around all."""
+BETWEEN = 0.6
+"""Rows, between the bars of two runs."""
+CAP = 0.16
+"""Of a row: half the cap at the end of an interval."""
+CHARACTER = 7.6
+"""Pixels, of a wide one in the size of type that values are set in."""
+LONGEST_LABEL = 24
+LONGEST_UNIT = 16
+"""Characters of a unit that are drawn beside a bar."""
+MOST_DOTS = 300
+"""Points that are drawn large."""
+MOST_BLOCKS = 400
+SHADE = 0.13
+S_DIGITS = 6
+"""Decimals of a second that are drawn: microseconds."""
+SYMBOLS = {
+    "real": "circle",
+    "ideal": "diamond",
+    "epoch_start": "triangle-up-open",
+    "not_counted": "x-thin-open",
+}
+
+
+# Bars
+
+
+def bars(chart: BarChart) -> tuple[list[Json], Json]:
+    """Data and layout of rows of bars, those of a run together."""
+    unit = shortened(chart.unit, LONGEST_UNIT)
+    values = [f"{row.text} {unit}/s" if row.bars and unit else row.text for row in chart.rows]
+    groups = list(dict.fromkeys(row.group for row in chart.rows))
+    apart = BETWEEN if chart.unit else 0.0
+    places = [at + apart * groups.index(row.group) for at, row in enumerate(chart.rows)]
+    ends = [chart.end(row) for row in chart.rows]
+    placed = [
+        (bar, row, at) for row, at in zip(chart.rows, places, strict=True) for bar in row.bars
+    ]
+    found = layout(AROUND + round(ROW * (places[-1] + 1)), bottom=6)
+    found["margin"]["r"] = 16 + round(CHARACTER * max(map(len, values)))
+    scale = axis(showgrid=False, showline=False, showticklabels=False, fixedrange=True)
+    names = axis(
+        showgrid=False,
+        fixedrange=True,
+        tickvals=places,
+        ticktext=[drawn(row.name, LONGEST_LABEL) for row in chart.rows],
+        range=[places[-1] + 0.55, -0.55],
+    )
+    found |= {
+        "xaxis": scale | {"range": [0, 1.01 * max(ends) or 1.0]},
+        "yaxis": names | {"tickfont": {"color": "ink", "size": 13}},
+        "annotations": [
+            _beside(drawn(value), end, at)
+            for value, end, at in zip(values, ends, places, strict=True)
+        ],
+        "shapes": [
+            _whisker(bar.low, min(bar.high, chart.farthest), at)
+            for bar, _, at in placed
+            if bar.low is not None and bar.high is not None
+        ],
+        "barmode": "overlay",
+    }
+    by_color = {color: [one for one in placed if one[0].color == color] for color in NAMES}
+    traces = [_bars_of(color, some) for color, some in by_color.items() if some]
+    if not any(len(row.bars) > 1 for row in chart.rows):
+        traces = [trace | {"showlegend": False} for trace in traces]  # the rows say it
+    return traces, found
+
+
+def _bars_of(color: str, placed: Sequence[tuple[Bar, Row, float]]) -> Json:
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": NAMES[color],
+        "x": [bar.length for bar, _, _ in placed],
+        "base": [bar.start for bar, _, _ in placed],
+        "y": [at for *_, at in placed],
+        "width": 0.62,
+        "marker": {
+            "color": color,
+            # What is gained, a loss under zero, is hollow.
+            "opacity": [1.0 if bar.length >= 0 else 0.25 for bar, _, _ in placed],
+            "line": {"color": color, "width": 1},
+        },
+        "customdata": [_bar_in_words(bar, row) for bar, row, _ in placed],
+        "hovertemplate": "%{customdata}<extra></extra>",
+    }
+
+
+def _bar_in_words(bar: Bar, row: Row) -> str:
+    name = f"{drawn(row.name)}: {drawn(row.words)}"
+    return f"{name}<br>{NAMES[bar.color]} {bar.text}" if len(row.bars) > 1 else name
+
+
+def _whisker(low: float, high: float, at: float) -> Json:
+    ends = " ".join(f"M{x},{at - CAP} L{x},{at + CAP}" for x in (low, high))
+    return {
+        "type": "path",
+        "path": f"M{low},{at} L{high},{at} {ends}",
+        "line": {"color": "ink", "width": 1.5},
+    }
+
+
+def _beside(text: str, x: float, y: float) -> Json:
+    found = note(text, x, y, "left", "middle")
+    return found | {"xshift": 6, "font": {"color": "ink", "size": 13}}
+
+
+# Points over the run
+
+
+def points(chart: PointChart, told: str, on: str = "y", *, many: bool = False) -> list[Json]:
+    """The batches of `chart` on the axis `on`, and its marks; `told` is what a batch's value is.
+
+    Of a figure with more than one axis, `many`, only the first has its names in the legend.
+    """
+    found: list[Json] = []
+    for one in chart.points:
+        few = len(one.rows) <= MOST_DOTS
+        size = 9 if one.color == "epoch_start" else 5 if few else 4
+        look: Json = {"symbol": SYMBOLS[one.color], "size": size, "opacity": 1 if few else 0.7}
+        trace = _trace(chart, one, told, on)
+        trace["mode"] = ("lines+markers" if few else "lines") if one.joined else "markers"
+        trace["line"] = {"color": one.color, "width": 1.2}
+        trace["marker"] = {"color": one.color, **look}
+        found.append(trace)
+    for one in chart.marks:
+        ring = {"color": one.color, "size": 11, "symbol": "circle-open", "line": {"width": 2}}
+        found.append(_trace(chart, one, told, on) | {"mode": "markers", "marker": ring})
+        found[-1]["name"] += f" ({one.count:,})"
+    if many:
+        for trace in found:
+            trace |= {"legendgroup": trace["name"], "showlegend": on == "y"}
+    return found
+
+
+def _trace(chart: PointChart, one: Points, told: str, on: str) -> Json:
+    values = chart.values[one.rows]
+    found: Json = {
+        "x": np.round(chart.time.x[one.rows], S_DIGITS).tolist(),
+        "y": chart.axis.places(values).tolist(),
+        "customdata": [
+            f"{where}<br>{told} {duration(ns)}"
+            for where, ns in zip(_batches_in_words(chart, one), values.tolist(), strict=True)
+        ],
+    }
+    if one.breaks:
+        # No line joins two epochs.
+        bounds = list(pairwise([0, *one.breaks, len(one.rows)]))
+        for key, column in found.items():
+            found[key] = [value for a, b in bounds for value in [*column[a:b], None]][:-1]
+    look = {"type": "scatter", "hovertemplate": "%{customdata}<extra></extra>"}
+    return {**look, "name": one.name, "yaxis": on, **found}
+
+
+def _batches_in_words(chart: PointChart, one: Points) -> list[str]:
+    """Each batch by its epoch and number, and when it was asked for, where that is known."""
+    steps, time = chart.run.steps, chart.time
+    return [
+        f"epoch {steps.epoch[row]}, batch {steps.batch[row]}"
+        + (f", at {seconds(time.x[row])}" if time.timed else "")
+        for row in one.rows.tolist()
+    ]
+
+
+def shades(chart: PointChart) -> tuple[list[Json], int]:
+    """A rectangle for each measured block, or none where they are too many; and their number."""
+    blocks, time = blocks_of(chart.run), chart.time
+    if len(blocks) > MOST_BLOCKS:
+        return [], len(blocks)
+    ends = zip(time.x[blocks.first].tolist(), time.end[blocks.last].tolist(), strict=True)
+    return [
+        {
+            **_across(start, end, "rect"),
+            "fillcolor": ARMS[arm],
+            "opacity": SHADE,
+            "line": {"width": 0},
+        }
+        for (start, end), arm in zip(ends, blocks.arm.tolist(), strict=True)
+    ], len(blocks)
+
+
+def epoch_lines(chart: PointChart) -> list[Json]:
+    """A line where each epoch but the first begins."""
+    line = {"color": "line", "width": 1, "dash": "dot"}
+    return [_across(x, x, "line") | {"line": line} for x in chart.time.x[chart.epochs].tolist()]
+
+
+def _across(start: float, end: float, kind: str) -> Json:
+    """From the bottom of a figure to its top."""
+    places = {"x0": round(start, S_DIGITS), "x1": round(end, S_DIGITS), "y0": 0, "y1": 1}
+    return {"type": kind, "xref": "x", "yref": "paper", "layer": "below", **places}
+
+
+def medians(chart: PointChart) -> list[Json]:
+    """A line at each median."""
+    return [
+        {
+            "type": "line",
+            "xref": "paper",
+            "yref": "y",
+            "x0": 0,
+            "x1": 1,
+            "y0": ns,
+            "y1": ns,
+            "line": {"color": color, "width": 1, "dash": "dash"},
+            "layer": "below",
+        }
+        for color, ns in chart.medians
+    ]
+
+
+def seconds(value: float) -> str:
+    """A time since the run's start: 12.345 s."""
+    return f"{value:,.3f} s"
+
+
+# Layout and axes
+
+
+def layout(height: int, *, bottom: int = 44) -> Json:
+    """The layout of a figure `height` pixels high; its legend stands above it on the page."""
+    return {
+        "height": height,
+        "autosize": True,
+        "font": {"family": FAMILY, "size": 13, "color": "ink"},
+        "paper_bgcolor": NOWHERE,
+        "plot_bgcolor": NOWHERE,
+        "margin": {"l": 8, "r": 12, "t": 10, "b": bottom, "pad": 0},
+        "hovermode": "closest",
+        "hoverlabel": {
+            "bgcolor": "raised",
+            "bordercolor": "line",
+            "align": "left",
+            "namelength": -1,
+            "font": {"family": FAMILY, "size": 13, "color": "ink"},
+        },
+        "showlegend": False,
+        "dragmode": "zoom",
+    }
+
+
+def axis(title: str = "", **more: object) -> Json:
+    """An axis with a title that is our own or `drawn`, and faint lines."""
+    return {
+        "title": {"text": title, "standoff": 8, "font": {"color": "faint", "size": 13}},
+        "automargin": True,
+        "color": "ink",
+        "gridcolor": "rule",
+        "linecolor": "line",
+        "zeroline": False,
+        "tickfont": {"color": "faint", "size": 12},
+        **more,
+    }
+
+
+def value_axis(found: Axis) -> Json:
+    """An axis of values, which is not zoomed."""
+    ends = (found.low, found.high)
+    return axis(
+        found.title,
+        fixedrange=True,
+        type="log" if found.log else "linear",
+        tickvals=[tick for tick, _ in found.ticks],
+        ticktext=[text for _, text in found.ticks],
+        range=[math.log10(end) for end in ends] if found.log else list(ends),
+    )
+
+
+def time_axis(found: RunTime, **more: object) -> Json:
+    """The axis of a run, as wide as the run."""
+    title = "time since the run began" if found.timed else "batch number"
+    suffix = {"ticksuffix": " s"} if found.timed else {}
+    look = {"showgrid": False, "ticks": "outside", "ticklen": 4, "tickcolor": "line"}
+    return axis(title, **look, **suffix, range=list(found.range), **more)
+
+
+def note(text: str, x: float, y: float, xanchor: str, yanchor: str) -> Json:
+    """`text`, our own or `drawn`, at a place of a figure."""
+    return {
+        "text": text,
+        "x": x,
+        "y": y,
+        "xanchor": xanchor,
+        "yanchor": yanchor,
+        "showarrow": False,
+        "font": {"color": "ink", "size": 13},
+    }
+
+
+# plotly.js
+
+
+@dataclass(frozen=True, slots=True)
+class PlotlyJs:
+    """plotly.js as the installed plotly package has it: its text and its version."""
+
+    text: str
+    version: str
+
+    @classmethod
+    def installed(cls) -> PlotlyJs:
+        """Raises UsageError where it cannot stand in a page."""
+        from plotly.offline import (  # type: ignore[import-untyped]  # noqa: PLC0415 - ships no types; heavy
+            get_plotlyjs,
+            get_plotlyjs_version,
+        )
+
+        text, version = str(get_plotlyjs()).replace("\r\n", "\n"), str(get_plotlyjs_version())
+        if "</script" in text.lower() or "<!--" in text:
+            raise UsageError(
+                f"plotly.js {version} of the installed plotly has text that ends a script element, "
+                "so no page can hold it; expected another release: pip install --upgrade plotly"
+            )
+        return cls(text, version)
+
+
+def policy(scripts: Sequence[str]) -> str:
+    """The Content-Security-Policy of a page that runs `scripts` and loads nothing.
+
+    plotly.js adds rules of style when it starts, so a style element may hold anything: with
+    nothing to load, it can only change how the page looks. Attributes hold no style.
+    """
+    return "; ".join(
+        (
+            "default-src 'none'",
+            f"script-src {' '.join(map(source_hash, scripts))}",
+            "script-src-attr 'none'",
+            "style-src 'unsafe-inline'",
+            "style-src-attr 'none'",
+            "worker-src 'none'",
+            "base-uri 'none'",
+            "form-action 'none'",
+        )
+    )
+
+
+def source_hash(text: str) -> str:
+    """`text`, which stands in a script element, as the policy names it."""
+    digest = hashlib.sha256(text.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
