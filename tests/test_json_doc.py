@@ -13,10 +13,10 @@ from typer.testing import CliRunner
 
 from loadeval import LoaderEvaluator, compare_backends, read_run
 from loadeval.analysis.findings.finding import Fact, Finding, Place
-from loadeval.analysis.growth import Growth
-from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.memory import Growth
+from loadeval.analysis.stats import Estimate
 from loadeval.analysis.outliers import Outlier
-from loadeval.analysis.readings import Level, Quantity
+from loadeval.analysis.metrics import Level, Quantity
 from loadeval.cli.main import app
 from loadeval.probes.gpu import Driver
 from loadeval.runlog.model import Event

@@ -7,27 +7,24 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.arms import paired
-from loadeval.analysis.backends import BATCHES, BackendReport, result_of, unit_of
-from loadeval.analysis.caution import same_unit
+from loadeval.analysis.arms import run_times, throughputs
+from loadeval.analysis.backends import BATCHES, BackendReport, MeasuredRun, names_of
 from loadeval.analysis.findings.case import Case
 from loadeval.analysis.findings.diagnosis import diagnosis_of
-from loadeval.analysis.gpu_idle import gpu_idle_ns
-from loadeval.analysis.growth import growths
-from loadeval.analysis.headroom import compare, headroom
-from loadeval.analysis.readings import missing, of_two_runs, quantities
-from loadeval.analysis.rounds import counted_of, throughput
-from loadeval.analysis.summary import Summary, summarise
+from loadeval.analysis.headroom import compare, same_unit
+from loadeval.analysis.memory import growths
+from loadeval.analysis.metrics import missing, of_two_runs, quantities
+from loadeval.analysis.summary import Summary, gpu_idle_ns, summarise
 from loadeval.runlog.model import ARMS, UNKNOWN, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from loadeval.analysis.findings.finding import Diagnosis
-    from loadeval.analysis.growth import Growth
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
-    from loadeval.analysis.readings import Quantity
+    from loadeval.analysis.memory import Growth
+    from loadeval.analysis.metrics import Quantity
+    from loadeval.analysis.stats import Estimate
     from loadeval.runlog.model import Arm
 
 PAIR = 2
@@ -113,16 +110,17 @@ class Report:
     def of(cls, runs: Sequence[Run]) -> Report:
         """Raises UsageError where two runs cannot be compared, or one of several replayed."""
         if are_backends(runs):
-            backends = BackendReport.of_runs(runs)
-            return cls(_each([one.name for one in backends.backends], runs), None, backends)
-        if len(runs) == 1 and runs[0].header.mode != "alternate":
-            return cls(_each([""], runs), None, None)
-        comparison = _comparison(*runs)
+            named = list(zip(names_of(runs), map(MeasuredRun.of, runs), strict=True))
+            backends = BackendReport.of_backends([(name, one, None) for name, one in named])
+            each = [_one_run(name, at, one)[0] for at, (name, one) in enumerate(named)]
+            return cls(tuple(each), None, backends)
         if len(runs) == 1:
-            return cls((_alternating("", 0, runs[0], comparison),), comparison, None)
-        named = zip(ARMS, runs, strict=True)
-        each = [_run_report(name, at, run) for at, (name, run) in enumerate(named)]
-        return cls(tuple(each), comparison, None)
+            only, comparison = _one_run("", 0, MeasuredRun.of(runs[0]))
+            return cls((only,), comparison, None)
+        real, ideal = (
+            _run_report(arm, ARMS.index(arm), run) for arm, run in zip(ARMS, runs, strict=True)
+        )
+        return cls((real, ideal), _two_runs(real, ideal), None)
 
     @property
     def sides(self) -> list[Side]:
@@ -152,46 +150,57 @@ def are_backends(runs: Sequence[Run]) -> bool:
     return len(runs) > PAIR
 
 
-def _each(names: Sequence[str], runs: Sequence[Run]) -> tuple[RunReport, ...]:
-    found = []
-    for at, (name, run) in enumerate(zip(names, runs, strict=True)):
-        if run.header.mode == "alternate":
-            found.append(_alternating(name, at, run, _comparison(run)))
-        else:
-            diagnosis = diagnosis_of(Case(run, None, None)) if run.header.mode == "log" else None
-            found.append(_run_report(name, at, run, diagnosis))
-    return tuple(found)
-
-
-def _alternating(name: str, number: int, run: Run, comparison: Comparison) -> RunReport:
-    return replace(
-        _run_report(name, number, run, comparison.diagnosis),
-        counted=_counted(run),
-        sides=comparison.sides,
+def _one_run(name: str, number: int, found: MeasuredRun) -> tuple[RunReport, Comparison | None]:
+    """A run by itself, and where it alternated the comparison of its arms."""
+    run, gain = found.run, found.headroom
+    report = _run_report(name, number, run)
+    if gain is None:
+        logged = run.header.mode == "log"
+        return replace(
+            report, diagnosis=diagnosis_of(Case(run, None, None)) if logged else None
+        ), None
+    pair = np.where(np.isin(run.steps.pair, found.times.pairs or ()), run.steps.pair, UNKNOWN)
+    counted = replace(run, steps=replace(run.steps, pair=pair))
+    sides = (_arm(counted, "real"), _arm(counted, "ideal"))
+    unit = gain.unit if gain.samples_per_batch is not None else BATCHES
+    comparison = Comparison(
+        run,
+        None,
+        gain,
+        unit,
+        throughputs(run, found.times, unit != BATCHES),
+        sides,
+        report.metrics,
+        diagnosis_of(Case(run, None, gain)),
     )
+    return replace(report, counted=counted, sides=sides, diagnosis=comparison.diagnosis), comparison
 
 
-def _run_report(name: str, number: int, run: Run, diagnosis: Diagnosis | None = None) -> RunReport:
+def _run_report(name: str, number: int, run: Run) -> RunReport:
     side = Side(run.header.mode, run, summarise(run))
-    return RunReport(name, number, run, run, (side,), _metrics(run), growths(run), diagnosis)
+    idle: dict[Arm, float | None] = {arm: gpu_idle_ns(run, arm) for arm in ARMS}
+    metrics = Metrics(quantities(run), missing(run), idle)
+    return RunReport(name, number, run, run, (side,), metrics, growths(run), None)
 
 
-def _comparison(real: Run, ideal: Run | None = None) -> Comparison:
-    if ideal is None:
-        found, sides = headroom(real), _arms(real)
-        unit = found.unit if found.samples_per_batch is not None else BATCHES
-        result = result_of("", real, unit_of([real]))
-        rates = (result.real, result.ideal, result.loader_only)
-    else:
-        found = compare(real, ideal)
-        sides = (
-            Side(ARMS[0], real, summarise(real)),
-            Side(ARMS[1], ideal, summarise(ideal)),
-        )
-        unit = _unit_of_two(sides)
-        rates = (_rate(real, unit), _rate(ideal, unit), None)
-    diagnosis = diagnosis_of(Case(real, ideal, found))
-    return Comparison(real, ideal, found, unit, rates, sides, _metrics(real, ideal), diagnosis)
+def _two_runs(real: RunReport, ideal: RunReport) -> Comparison:
+    times = run_times(real.run), run_times(ideal.run)
+    found = compare(real.run, ideal.run, times=times)
+    sides = replace(real.sides[0], name="real"), replace(ideal.sides[0], name="ideal")
+    unit = _unit_of_two(sides)
+    one, other = (
+        throughputs(side.run, found, unit != BATCHES)[0]
+        for side, found in zip(sides, times, strict=True)
+    )
+    metrics = Metrics(
+        of_two_runs(real.metrics.quantities, ideal.metrics.quantities),
+        tuple(dict.fromkeys([*real.metrics.missing, *ideal.metrics.missing])),
+        {arm: side.metrics.gpu_idle_ns[arm] for arm, side in zip(ARMS, (real, ideal), strict=True)},
+    )
+    diagnosis = diagnosis_of(Case(real.run, ideal.run, found))
+    return Comparison(
+        real.run, ideal.run, found, unit, (one, other, None), sides, metrics, diagnosis
+    )
 
 
 def _unit_of_two(sides: tuple[Side, Side]) -> str:
@@ -200,32 +209,6 @@ def _unit_of_two(sides: tuple[Side, Side]) -> str:
     known = all(summary.samples_per_s is not None for summary in measured)
     real, ideal = (side.run for side in sides)
     return real.header.unit if known and same_unit(real, ideal) else BATCHES
-
-
-def _rate(run: Run, unit: str) -> Estimate | None:
-    counted = counted_of(run)
-    return throughput(counted.real, counted.spread, unit != BATCHES)
-
-
-def _metrics(real: Run, ideal: Run | None = None) -> Metrics:
-    found = quantities(real) if ideal is None else of_two_runs(real, ideal)
-    runs = [real] if ideal is None else [real, ideal]
-    reasons = dict.fromkeys(one for run in runs for one in missing(run))
-    idle: dict[Arm, float | None] = {
-        arm: gpu_idle_ns(runs[-1] if arm == "ideal" else real, arm) for arm in ARMS
-    }
-    return Metrics(found, tuple(reasons), idle)
-
-
-def _arms(run: Run) -> tuple[Side, Side]:
-    run = _counted(run)
-    return _arm(run, "real"), _arm(run, "ideal")
-
-
-def _counted(run: Run) -> Run:
-    pairs, _, _ = paired(run)
-    pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
-    return replace(run, steps=replace(run.steps, pair=pair))
 
 
 def _arm(run: Run, arm: Arm) -> Side:

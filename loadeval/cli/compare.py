@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from loadeval.analysis.findings.diagnosis import diagnose
-from loadeval.analysis.gate import gate
+from loadeval.analysis.gate import Outcome, gate
 from loadeval.cli.console import (
     CANNOT_TELL,
     LOST_TOO_MUCH,
@@ -25,17 +25,18 @@ from loadeval.report.backends import BackendComparison
 from loadeval.report.comparison import Comparison, are_backends
 from loadeval.report.findings import diagnosis_as_dict, diagnosis_report
 from loadeval.report.formatting import printable
+from loadeval.report.json import headroom_as_dict
 from loadeval.report.plots import comparison_figure, figure_path, save_figure
 from loadeval.report.readings import readings_as_dict
 from loadeval.report.readings_table import readings_report
 from loadeval.report.screen import backends_screen, comparison_screen
 from loadeval.report.text import RunsReport, comparison_report
+from loadeval.report.wording import gate_sentence
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.analysis.gate import Outcome
     from loadeval.analysis.headroom import Headroom
     from loadeval.report.facts import Rows
     from loadeval.runlog.model import Run
@@ -56,7 +57,12 @@ NO_GATE = (
 )
 ALL = 100
 """Percent."""
-CODES: dict[Outcome, int] = {"above": LOST_TOO_MUCH, "cannot tell": CANNOT_TELL, "not above": 0}
+CODES = {
+    Outcome.ABOVE: LOST_TOO_MUCH,
+    Outcome.NOT_ABOVE: 0,
+    Outcome.SPANS: CANNOT_TELL,
+    Outcome.INCONCLUSIVE: CANNOT_TELL,
+}
 
 
 def compare(
@@ -113,7 +119,7 @@ def _check_bound(percent: float | None) -> None:
 def _exit_by(found: Headroom, percent: float) -> None:
     """Tell on stderr whether more is lost, and exit with the code for that."""
     result = gate(found, percent / ALL)
-    typer.echo(printable(result.reason), err=True)
+    typer.echo(printable(gate_sentence(result)), err=True)
     raise typer.Exit(CODES[result.outcome])
 
 
@@ -163,7 +169,7 @@ def _as_json(comparison: Comparison) -> dict[str, Any]:
     sides = dict(zip(ARMS, summaries, strict=True))
     readings = [readings_as_dict(run) for run in comparison.runs]
     return {
-        **dataclasses.asdict(comparison.headroom),
+        **headroom_as_dict(comparison.headroom),
         **sides,
         "readings": readings,
         "diagnosis": diagnosis_as_dict(diagnose(*comparison.runs)),

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from matplotlib.axes import Axes
 
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
 
 FARTHEST = 1.5
 """How far a whisker is drawn, in longest bars."""

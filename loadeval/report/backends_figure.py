@@ -30,7 +30,14 @@ from loadeval.report.style import (
     take_text_literally,
     without_scale,
 )
-from loadeval.report.wording import THRESHOLDS, described_loader
+from loadeval.report.wording import (
+    THRESHOLDS,
+    backend_cautions,
+    backend_not_measured,
+    backend_verdict,
+    described_loader,
+    difference_sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -104,11 +111,11 @@ def _rows(results: Sequence[BackendResult]) -> Iterator[Row]:
 
 def _footer(found: BackendComparison) -> list[str]:
     fastest = found.differences[0].one if found.differences else None
-    said = [str(one) for one in found.differences if one.one == fastest]
+    said = [difference_sentence(one) for one in found.differences if one.one == fastest]
     return [
         *([f"Real throughput: {'; '.join(said)}."] if said else []),
-        *found.cautions,
-        *found.not_measured,
+        *backend_cautions(found),
+        *backend_not_measured(found),
         *gpus_of_backends(found.backends),
         f"Verdicts: {THRESHOLDS}.",
     ]
@@ -189,11 +196,11 @@ def _write_lost(figure: Figure, row: Row, top: float) -> None:
         return
     lost = one.lost_share
     if lost is None:
-        told = small(one.verdict, room=LOST_WIDTH)
+        told = small(backend_verdict(one), room=LOST_WIDTH)
         write(figure, told, (LOST_LEFT, top), SMALL, FAINT)
         return
     value = [share(lost.value)]
     write(figure, value, (LOST_LEFT, top), LABEL, INK, bold=True)
     interval = "" if lost.low is None else f"[{share(lost.low)}, {share(lost.high)}]"
-    told = small(interval, one.verdict, room=LOST_WIDTH, lines=2)
+    told = small(interval, backend_verdict(one), room=LOST_WIDTH, lines=2)
     write(figure, told, (LOST_LEFT, top + high(value, LABEL)), SMALL, FAINT)

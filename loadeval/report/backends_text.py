@@ -18,6 +18,12 @@ from loadeval.report.formatting import (
 )
 from loadeval.report.ranks import ranks_headline
 from loadeval.report.readings import gpus_of_backends
+from loadeval.report.wording import (
+    backend_cautions,
+    backend_not_measured,
+    backend_verdict,
+    difference_sentence,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -38,13 +44,13 @@ def backends_text(found: BackendComparison) -> str:
     failures = [f"{one.name} failed: {one.error}" for one in found.backends if one.error]
     for title, said in (
         ("", failures),
-        ("Differences in real throughput", found.differences),
+        ("Differences in real throughput", map(difference_sentence, found.differences)),
         ("Readings", gpus_of_backends(found.backends)),
-        ("Not measured", found.not_measured),
-        ("Cautions", found.cautions),
+        ("Not measured", backend_not_measured(found)),
+        ("Cautions", backend_cautions(found)),
     ):
-        if said:
-            parts.append("\n".join([*filter(None, [title]), *(printable(line) for line in said)]))
+        if lines := [printable(line) for line in said]:
+            parts.append("\n".join([*filter(None, [title]), *lines]))
     return "\n\n".join(parts)
 
 
@@ -131,7 +137,7 @@ def _gains(found: BackendComparison) -> list[list[str]]:
             estimated(one.speedup, speedup),
             share(None if one.lost_share is None else one.lost_share.value),
             duration(one.epoch_start_ns),
-            one.verdict,
+            backend_verdict(one),
         ]
         for one in ranked(found.backends)
         if not one.error

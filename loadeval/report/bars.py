@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, cast
 
-from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.stats import Estimate
 from loadeval.report.fitting import POINTS_PER_INCH, clipped, drawable, width_of
 from loadeval.report.formatting import NOT_MEASURED, duration, number
 from loadeval.report.style import (

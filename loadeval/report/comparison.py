@@ -9,7 +9,7 @@ import numpy as np
 
 from loadeval.analysis import headroom as analysis
 from loadeval.analysis.arms import paired
-from loadeval.analysis.caution import same_unit
+from loadeval.analysis.headroom import same_unit
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.runlog.model import ARMS, UNKNOWN, Run, Steps
 

@@ -15,7 +15,14 @@ from loadeval.report.formatting import (
     share,
     speedup,
 )
-from loadeval.report.wording import THRESHOLDS
+from loadeval.report.wording import (
+    THRESHOLDS,
+    cautions,
+    not_measured,
+    reason,
+    verdict_advice,
+    verdict_name,
+)
 
 if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
@@ -38,14 +45,14 @@ def comparison_facts(headroom: Headroom) -> Rows:
         ("first batch of an epoch", duration(headroom.epoch_start_ns)),
         *_gpu_idle(headroom),
         ("measured", measured(headroom)),
-        ("verdict", f"{headroom.verdict}: {printable(headroom.reason)}"),
+        ("verdict", f"{verdict_name(headroom)}: {printable(reason(headroom))}"),
         ("thresholds", THRESHOLDS),
-        ("advice", printable(headroom.advice)),
+        ("advice", printable(verdict_advice(headroom))),
     ]
-    if headroom.caution:
-        facts.append(("caution", printable(headroom.caution)))
+    if headroom.cautions:
+        facts.append(("caution", printable(" ".join(cautions(headroom)))))
     if headroom.not_measured:
-        facts.append((NOT_MEASURED, printable(" ".join(headroom.not_measured))))
+        facts.append((NOT_MEASURED, printable(" ".join(not_measured(headroom)))))
     return facts
 
 

@@ -16,7 +16,15 @@ from loadeval.report.page import MARGIN, TEXT_WIDTH, WIDTH, high, small, write
 from loadeval.report.readings import gpus_in_words
 from loadeval.report.style import FAINT, INK, PAPER, SMALL, TITLE, panel, take_text_literally
 from loadeval.report.waits import draw_waits
-from loadeval.report.wording import THRESHOLDS, described_loader, headline
+from loadeval.report.wording import (
+    THRESHOLDS,
+    cautions,
+    described_loader,
+    headline,
+    not_measured,
+    reason,
+    verdict_advice,
+)
 from loadeval.runlog.model import ARMS
 from loadeval.runlog.reader import read_run
 
@@ -90,8 +98,8 @@ def comparison_figure(comparison: Comparison) -> Figure:
     title = wrapped(drawable(headline(headroom)), TITLE, TEXT_WIDTH, 2, bold=True)
     details = small(*_reasoned(headroom), *_described(comparison))
     footer = small(
-        headroom.caution,
-        " ".join(headroom.not_measured),
+        " ".join(cautions(headroom)),
+        " ".join(not_measured(headroom)),
         *(sentence for run in comparison.runs for sentence in gpus_in_words(run)),
         f"Verdicts: {THRESHOLDS}.",
         *_notes(comparison.runs),
@@ -123,12 +131,12 @@ def _draw_panels(figure: Figure, bottom: float, comparison: Comparison) -> None:
 
 
 def _reasoned(headroom: Headroom) -> list[str]:
-    reason = headroom.reason
-    if reason in headline(headroom):
-        return [headroom.advice]
+    why = reason(headroom)
+    if why in headline(headroom):
+        return [verdict_advice(headroom)]
     # The reason why nothing was measured begins with a path or a name, which stays as it is.
-    start = reason[:1] if headroom.speedup is None else reason[:1].upper()
-    return [f"{start}{reason[1:]}.", headroom.advice]
+    start = why[:1] if headroom.speedup is None else why[:1].upper()
+    return [f"{start}{why[1:]}.", verdict_advice(headroom)]
 
 
 def _described(comparison: Comparison) -> list[str]:

@@ -5,17 +5,19 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.gpu_idle import gpu_idle_ns
-from loadeval.analysis.growth import growths
-from loadeval.analysis.readings import missing, quantities
+from loadeval.analysis.memory import growths
+from loadeval.analysis.metrics import missing, quantities
+from loadeval.analysis.summary import gpu_idle_ns
 from loadeval.report.formatting import NOT_MEASURED, duration, number, printable, shortened, size
+from loadeval.report.json import growth_as_dict
+from loadeval.report.wording import growth_advice, growth_reason
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from loadeval.analysis.backends import BackendResult
-    from loadeval.analysis.readings import Quantity
+    from loadeval.analysis.metrics import Quantity
     from loadeval.report.facts import Rows
     from loadeval.runlog.model import Arm, Run
 
@@ -83,14 +85,14 @@ def readings_as_dict(run: Run) -> dict[str, Any]:
             {**asdict(found), "difference": found.difference} for found in quantities(run)
         ],
         "missing": [{"probe": probe, "reason": why} for probe, why in missing(run)],
-        "growth": [asdict(found) for found in growths(run)],
+        "growth": [growth_as_dict(found) for found in growths(run)],
     }
 
 
 def growth_in_words(run: Run) -> list[str]:
     """Of the process and the workers, that their memory grows, where it does."""
     return [
-        f"Memory of the {found.subject} grows: {found.reason}. {found.advice}"
+        f"Memory of the {found.subject} grows: {growth_reason(found)}. {growth_advice(found)}"
         for found in growths(run)
         if found.grows
     ]

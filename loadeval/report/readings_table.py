@@ -8,7 +8,7 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from loadeval.analysis.readings import missing, of_two_runs, quantities
+from loadeval.analysis.metrics import missing, of_two_runs, quantities
 from loadeval.report.folding import CellTable, Paragraph
 from loadeval.report.formatting import NOT_MEASURED, printable
 from loadeval.report.readings import MAIN, TOO_SHORT, name_in_words, value_of
@@ -17,7 +17,7 @@ from loadeval.runlog.model import ARMS
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from loadeval.analysis.readings import Level, Quantity
+    from loadeval.analysis.metrics import Level, Quantity
     from loadeval.runlog.model import Run
 
 SHOWN = (*MAIN, "pss_bytes", "rss_bytes", "memory_available_bytes")
@@ -26,7 +26,7 @@ GAP = 2
 
 def readings_report(real: Run, ideal: Run | None = None) -> RenderableType:
     """Means of each arm with p50 and p95, and the difference; and why there are none."""
-    found = quantities(real) if ideal is None else of_two_runs(real, ideal)
+    found = quantities(real) if ideal is None else of_two_runs(quantities(real), quantities(ideal))
     shown = [one for one in found if one.name in SHOWN]
     runs = [real] if ideal is None else [real, ideal]
     reasons = dict.fromkeys(one for run in runs for one in missing(run))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked
-from loadeval.analysis.verdict import INCONCLUSIVE
 from loadeval.report.backends_text import headline as backends_headline
 from loadeval.report.backends_text import measured_in_words
 from loadeval.report.changes import IN_SHORT, findings_in_short
@@ -22,7 +21,15 @@ from loadeval.report.formatting import (
     shortened,
     speedup,
 )
-from loadeval.report.wording import headline
+from loadeval.report.wording import (
+    backend_cautions,
+    backend_not_measured,
+    cautions,
+    difference_sentence,
+    headline,
+    not_measured,
+    verdict_advice,
+)
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
@@ -30,7 +37,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.findings.finding import Diagnosis
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
     from loadeval.report.backends import BackendComparison
     from loadeval.report.comparison import Comparison
     from loadeval.report.facts import Rows
@@ -67,8 +74,13 @@ def backends_screen(found: BackendComparison, more: Rows, width: int = 80) -> li
         table_lines(_backends(found), width),
     ]
     failures = [f"{one.name} failed: {one.error}" for one in found.backends if one.error]
-    cautions = [f"Caution: {caution}" for caution in found.cautions]
-    told = [*failures, *map(str, found.differences), *cautions, *found.not_measured]
+    minded = [f"Caution: {caution}" for caution in backend_cautions(found)]
+    told = [
+        *failures,
+        *map(difference_sentence, found.differences),
+        *minded,
+        *backend_not_measured(found),
+    ]
     details = [wrapped(printable(line), width, 2) for line in told]
     room = MOST_LINES - _height([*parts, [], _more(more)])
     return _joined([*parts, _fitting(details, room), _more(more)])
@@ -119,9 +131,9 @@ def _interval(found: Estimate | None, told: Callable[[float | None], str]) -> st
 
 def _to_mind(gain: Headroom, width: int) -> Part:
     """What would settle an inconclusive verdict, cautions, and what was not measured."""
-    said = printable(" ".join([gain.caution, *gain.not_measured]).strip())
-    open_ = gain.verdict == INCONCLUSIVE
-    advice = wrapped(printable(gain.advice), width, 2) if open_ else []
+    said = printable(" ".join([*cautions(gain), *not_measured(gain)]))
+    open_ = gain.verdict.objection is not None
+    advice = wrapped(printable(verdict_advice(gain)), width, 2) if open_ else []
     return advice + (wrapped(f"Caution: {said}", width, 1 if open_ else 2) if said else [])
 
 

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.epochs import numbers_in_run
-from loadeval.analysis.summary import steady
+from loadeval.analysis.summary import numbers_in_run, steady
 from loadeval.report.formatting import NOT_MEASURED, counted
 from loadeval.report.style import EPOCH_START, FAINT, IDEAL, INK, LABEL, OUTLIER, REAL, legend
 from loadeval.report.wait_axes import scale_batches, scale_waits

@@ -15,7 +15,7 @@ from loadeval.analysis.backends import (
     unmeasured,
     whole_epochs,
 )
-from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.stats import Estimate
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
 
 MS = 1_000_000
 IN_PROCESS = LoaderInfo("loader", workers=0, prefetch_depth=0)

@@ -8,23 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.backends import (
-    BATCHES,
-    NO_EPOCH_START,
-    NO_IDEAL,
-    NO_PACE,
-    BackendResult,
-    Difference,
-    comparison_of,
-    differences,
-    failed,
-    of_one_comparison,
-    ranked,
-    result_of,
-    unit_of,
-)
+from loadeval.analysis.backends import BATCHES, NO_EPOCH_START, NO_PACE, BackendResult, Difference, comparison_of, differences, failed, of_one_comparison, ranked, result_of, unit_of
+from loadeval.analysis.findings.case import NO_IDEAL
 from loadeval.analysis.headroom import headroom
-from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.stats import Estimate
 from loadeval.errors import UsageError
 from loadeval.runlog.model import (
     UNKNOWN,

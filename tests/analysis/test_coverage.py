@@ -11,10 +11,10 @@ import numpy.typing as npt
 import pytest
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
-from loadeval.analysis.arms import Side
-from loadeval.analysis.figures import figures
+from loadeval.analysis.report import Side
+from loadeval.report.text import figures
 from loadeval.analysis.headroom import headroom
-from loadeval.analysis.intervals import over_runs, speedup_of_pairs
+from loadeval.analysis.stats import over_runs, speedup_of_pairs
 from loadeval.runtime import registry
 from loadeval.testing import FakeClock, ScriptedLoader
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.caution import more_faults
+from loadeval.analysis.headroom import more_faults
 from loadeval.analysis.figures import Figures
 from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Readings, Run, Steps
 

@@ -7,15 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.growth import (
-    FORKED_WORKERS_GROW,
-    MOST_POINTS,
-    PROCESS_GROWS,
-    WORKERS_GROW,
-    Growth,
-    growth,
-    growths,
-)
+from loadeval.analysis.growth import FORKED_WORKERS_GROW, PROCESS_GROWS, WORKERS_GROW
+from loadeval.analysis.memory import MOST_POINTS, Growth, growth, growths
 from loadeval.runlog.model import Header, LoaderInfo, Readings, Run, Steps
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
     from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]

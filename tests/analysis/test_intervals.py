@@ -10,14 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
-from loadeval.analysis.intervals import (
-    over_pairs,
-    over_runs,
-    precision_of,
-    speedup_of_pairs,
-    student,
-    variance_of_mean,
-)
+from loadeval.analysis.stats import over_pairs, over_runs, precision_of, speedup_of_pairs, student, variance_of_mean
 
 TIMES = st.integers(1, 10**12)
 

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.analysis.gpu_idle import gpu_idle_ns, hidden_waits
-from loadeval.analysis.readings import Level, missing, quantities
+from loadeval.analysis.summary import gpu_idle_ns
+from loadeval.analysis.headroom import hidden_waits
+from loadeval.analysis.metrics import Level, missing, quantities
 from loadeval.runlog.model import Arm, Block, GpuIdle, Header, LoaderInfo, Readings, Run, Steps
 
 if TYPE_CHECKING:

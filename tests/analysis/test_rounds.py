@@ -9,20 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.intervals import student
-from loadeval.analysis.rounds import (
-    Counted,
-    counted_of,
-    loader_alone,
-    throughput,
-    throughput_ratio,
-)
+from loadeval.analysis.stats import student
+from loadeval.analysis.rounds import Counted, counted_of
+from loadeval.analysis.arms import loader_alone, throughput_ratio
+from loadeval.report.formatting import throughput
 from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo, Prefetch, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
     from loadeval.runlog.model import Arm
 
 MS = 1_000_000

@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
-from loadeval.analysis.intervals import Estimate
-from loadeval.analysis.slope import Stretch, slope
+from loadeval.analysis.stats import Estimate
+from loadeval.analysis.standing import Stretch
+from loadeval.analysis.stats import slope
 
 
 def points(*values: float) -> Stretch:

@@ -13,11 +13,11 @@ from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
 from loadeval.analysis.arms import side_of_run
 from loadeval.analysis.backends import whole_epochs
-from loadeval.analysis.epochs import epochs_of, numbers_in_run
-from loadeval.analysis.gpu_idle import gpu_idle_ns
+from loadeval.analysis.summary import epochs_of, numbers_in_run
+from loadeval.analysis.summary import gpu_idle_ns
 from loadeval.analysis.headroom import compare
-from loadeval.analysis.quantiles import quantiles
-from loadeval.analysis.readings import quantities
+from loadeval.analysis.stats import quantiles
+from loadeval.analysis.metrics import quantities
 from loadeval.analysis.rounds import counted_of
 from loadeval.analysis.summary import steady, summarise
 from loadeval.evaluator import LoaderEvaluator

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.arms import side_of
-from loadeval.analysis.checks import drift_ns, mean_ranks, spearman
+from loadeval.analysis.headroom import drift_ns
+from loadeval.analysis.stats import mean_ranks, spearman
 from loadeval.analysis.headroom import compare
 from loadeval.analysis.intervals import Pace
 from loadeval.runlog.model import UNKNOWN, EpochEnd

@@ -10,7 +10,7 @@ import pytest
 
 from loadeval.analysis.gate import gate
 from loadeval.analysis.headroom import Headroom, compare, headroom
-from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.stats import Estimate
 from loadeval.analysis.verdict import INCONCLUSIVE, TOO_RARE, TOO_WIDE
 from loadeval.runlog.reader import read_run
 from tests.cli.commands import record, runner

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from rich.console import Console
 
-from loadeval.analysis.readings import Level, Quantity
+from loadeval.analysis.metrics import Level, Quantity
 from loadeval.report.readings_table import difference_in_words, level_in_words, readings_report
 from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Readings, Run, Steps
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval.analysis.headroom import compare, headroom
-from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.stats import Estimate
 from loadeval.analysis.summary import summarise
 from loadeval.report.formatting import (
     counted,

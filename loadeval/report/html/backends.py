@@ -8,6 +8,7 @@ from loadeval.analysis.backends import are_ranks, ranked
 from loadeval.report.formatting import LONGEST_NAME, duration, estimated, share, shortened, speedup
 from loadeval.report.html.blocks import Heading, Section, Table, Text
 from loadeval.report.readings import gpus_of_backends
+from loadeval.report.wording import backend_not_measured, backend_verdict, difference_sentence
 
 if TYPE_CHECKING:
     from loadeval.report.html.blocks import Block
@@ -27,7 +28,7 @@ def side_by_side(subject: Subject) -> tuple[Section, ...]:
             estimated(one.speedup, speedup),
             estimated(one.lost_share, share),
             duration(one.epoch_start_ns),
-            one.verdict,
+            backend_verdict(one),
         )
         for one in ranked(found.backends)
     )
@@ -36,10 +37,10 @@ def side_by_side(subject: Subject) -> tuple[Section, ...]:
     ]
     failures = [f"{one.name} failed: {one.error}" for one in found.backends if one.error]
     for title, said in (
-        ("Differences in real throughput", map(str, found.differences)),
+        ("Differences in real throughput", map(difference_sentence, found.differences)),
         ("Failed", failures),
         ("Readings", gpus_of_backends(found.backends)),
-        ("Not measured", found.not_measured),
+        ("Not measured", backend_not_measured(found)),
     ):
         lines = tuple(said)
         if lines:

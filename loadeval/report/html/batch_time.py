@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.gpu_idle import gpu_idle_ns
 from loadeval.analysis.headroom import headroom
-from loadeval.analysis.summary import summarise
+from loadeval.analysis.summary import gpu_idle_ns, summarise
 from loadeval.report.formatting import NOT_MEASURED, duration, estimated
 from loadeval.report.html.blocks import Figure, Section
 from loadeval.report.html.drawing import bare_axis, beside, layout, names_axis, room_beside, whisker
@@ -18,7 +17,7 @@ from loadeval.report.readings import NO_DEVICE
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
     from loadeval.report.comparison import Comparison
     from loadeval.report.html.blocks import Json
     from loadeval.report.html.subject import Subject

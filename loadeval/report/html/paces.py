@@ -5,10 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.backends import BATCHES, ranked, result_of, unit_of
-from loadeval.analysis.rounds import counted_of, throughput
+from loadeval.analysis.arms import run_times, throughputs
+from loadeval.analysis.backends import BATCHES, MeasuredRun, ranked, result_of, unit_of
 from loadeval.report.facts import comparison_facts
-from loadeval.report.formatting import LONGEST_NAME, NOT_MEASURED, estimated, number, shortened
+from loadeval.report.formatting import (
+    LONGEST_NAME,
+    NOT_MEASURED,
+    estimated,
+    number,
+    shortened,
+)
 from loadeval.report.html.blocks import Figure, Section
 from loadeval.report.html.drawing import bare_axis, beside, layout, names_axis, room_beside, whisker
 from loadeval.report.html.escaping import drawn
@@ -19,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.backends import BackendResult
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
     from loadeval.report.comparison import Comparison
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.html.subject import Subject
@@ -86,14 +92,14 @@ def _bars(subject: Subject) -> tuple[str, list[Bar]]:
     if subject.comparison is not None:
         return subject.comparison.unit, _of_comparison(subject.comparison)
     (run,) = subject.runs
-    unit = run.header.unit if counted_of(run).has_samples else BATCHES
+    unit = run.header.unit if run_times(run).has_samples else BATCHES
     pace = "ideal" if run.header.mode == "replay" else "real"
     return unit, [Bar("", pace, _throughput(run, unit))]
 
 
 def _of_comparison(comparison: Comparison) -> list[Bar]:
     if comparison.ideal is None:
-        return _three(result_of("", comparison.real, unit_of([comparison.real])))
+        return _three(result_of("", run := MeasuredRun.of(comparison.real), unit_of([run])))
     real, ideal = (_throughput(run, comparison.unit) for run in comparison.runs)
     return [
         Bar("", "real", real),
@@ -110,8 +116,7 @@ def _three(one: BackendResult) -> list[Bar]:
 
 
 def _throughput(run: Run, unit: str) -> Estimate | None:
-    counted = counted_of(run)
-    return throughput(counted.real, counted.spread, unit != BATCHES)
+    return throughputs(run, run_times(run), unit != BATCHES)[0]
 
 
 def _drawn(bars: Sequence[Bar], unit: str) -> tuple[list[Json], Json]:

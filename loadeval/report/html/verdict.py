@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.backends import ranked, result_of, unit_of
-from loadeval.analysis.verdict import INCONCLUSIVE
+from loadeval.analysis.backends import MeasuredRun, ranked, result_of, unit_of
 from loadeval.report.backends_text import headline as backends_headline
 from loadeval.report.backends_text import measured_in_words
 from loadeval.report.changes import IN_SHORT, findings_in_short
@@ -23,14 +22,23 @@ from loadeval.report.formatting import (
     throughput,
 )
 from loadeval.report.html.blocks import Keys, Table, Text
-from loadeval.report.wording import THRESHOLDS, described_loader, headline
+from loadeval.report.wording import (
+    THRESHOLDS,
+    backend_cautions,
+    cautions,
+    described_loader,
+    difference_sentence,
+    headline,
+    not_measured,
+    verdict_advice,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.backends import BackendResult
     from loadeval.analysis.findings.finding import Diagnosis
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
     from loadeval.report.backends import BackendComparison
     from loadeval.report.comparison import Comparison
     from loadeval.report.html.blocks import Block
@@ -74,8 +82,9 @@ def _alone(run: Run, subject: Subject) -> str:
 
 
 def _rate(run: Run) -> str:
-    unit = unit_of([run])
-    found = result_of(run.header.name, run, unit).real
+    measured_run = MeasuredRun.of(run)
+    unit = unit_of([measured_run])
+    found = result_of(run.header.name, measured_run, unit).real
     if found is None:
         return ""
     name = shortened(unit, LONGEST_NAME)
@@ -117,13 +126,13 @@ def _of_comparison(comparison: Comparison, diagnosis: Diagnosis) -> list[Block]:
     lost = [] if found.lost_ns is None else [lost_in_words(found)]
     rows = tuple(findings_in_short(diagnosis, comparison))
     # With findings, these say what to change.
-    advice = [found.advice] if found.verdict == INCONCLUSIVE or not rows else []
+    advice = [verdict_advice(found)] if found.verdict.objection is not None or not rows else []
     lines = tuple(filter(None, [*lost, *advice]))
     short = [Table("Findings in short", IN_SHORT, rows)] if rows else []
-    cautions = tuple(filter(None, [found.caution, " ".join(found.not_measured)]))
+    minded = tuple(filter(None, [" ".join(cautions(found)), " ".join(not_measured(found))]))
     loader = described_loader(comparison.real)
     details = f"{loader}; {measured(found)}. Verdicts: {THRESHOLDS}."
-    return [keys, Text(lines), *short, Text(cautions, "caution"), Text((details,), "small")]
+    return [keys, Text(lines), *short, Text(minded, "caution"), Text((details,), "small")]
 
 
 def _of_backends(found: BackendComparison) -> list[Block]:
@@ -132,11 +141,11 @@ def _of_backends(found: BackendComparison) -> list[Block]:
     keys = Keys(tuple((shortened(one.name, LONGEST_NAME), *_real(one, unit)) for one in shown))
     details = f"{measured_in_words(found)} Brackets are 95% intervals."
     # A headline that tells of no difference leaves its size out.
-    first = [str(one) for one in found.differences[:1] if not one.shown]
+    first = [difference_sentence(one) for one in found.differences[:1] if not one.shown]
     return [
         keys,
         Text(tuple(f"{line[:1].upper()}{line[1:]}." for line in first)),
-        Text(found.cautions, "caution"),
+        Text(tuple(backend_cautions(found)), "caution"),
         Text((details,), "small"),
     ]
 

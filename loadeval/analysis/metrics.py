@@ -11,6 +11,8 @@ from loadeval.analysis.summary import steady, steady_aggregates
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loadeval.runlog.model import Arm, Column, Readings, Run, Values
 
 MOSTLY = 0.9
@@ -63,10 +65,10 @@ def quantities(run: Run) -> tuple[Quantity, ...]:
     )
 
 
-def of_two_runs(real: Run, ideal: Run) -> tuple[Quantity, ...]:
-    """The real arm's levels from one run, the ideal one's from another."""
-    found = {_key(one): one for one in quantities(real)}
-    others = {_key(one): one for one in quantities(ideal)}
+def of_two_runs(real: Sequence[Quantity], ideal: Sequence[Quantity]) -> tuple[Quantity, ...]:
+    """The real arm's levels from the quantities of one run, the ideal one's from another's."""
+    found = {_key(one): one for one in real}
+    others = {_key(one): one for one in ideal}
     keys = dict.fromkeys([*found, *others])
     return tuple(
         Quantity(
