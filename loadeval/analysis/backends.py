@@ -276,9 +276,9 @@ class BackendReport:
         unit = unit_of([found for _, found, error in measured if found and error is None])
         results = []
         for name, found, error in measured:
-            if error is not None or found is None:
-                results.append(failed(name, error or "", None if found is None else found.run))
-            else:
+            if error is not None:
+                results.append(failed(name, error, None if found is None else found.run))
+            elif found is not None:
                 results.append(result_of(name, found, unit))
         times = {name: found.times for name, found, _ in measured if found is not None}
         return cls(

@@ -48,7 +48,7 @@ class GrowthReason(Enum):
     NO_READINGS = "no readings"
     PROBE_FAILED = "probe failed"
     NO_LIMIT = "memory of the machine not known"
-    FEW_READINGS = "too few readings"
+    FEW_READINGS = "few readings"
 
 
 class GrowthAdvice(Enum):

@@ -13,6 +13,7 @@ from loadeval.analysis import headroom
 from loadeval.analysis.findings.diagnosis import diagnose
 from loadeval.analysis.summary import summarise
 from loadeval.report.findings import diagnosis_as_dict
+from loadeval.report.json import headroom_as_dict
 from loadeval.report.readings import readings_as_dict
 from loadeval.runlog.reader import read_run
 from tests.cli.commands import COMMAND, record, runner
@@ -84,7 +85,7 @@ def test_json_has_the_fields_of_the_dataclasses(logs: Logs) -> None:
     """One object: Headroom's fields, the summaries of real and ideal, readings, diagnosis."""
     code, out, err = run(*logs, "--json")
     real, ideal = map(read_run, logs)
-    expected = dataclasses.asdict(headroom.compare(real, ideal))
+    expected = headroom_as_dict(headroom.compare(real, ideal))
     expected |= {"real": dataclasses.asdict(summarise(real))}
     expected |= {"ideal": dataclasses.asdict(summarise(ideal))}
     expected |= {"readings": [readings_as_dict(real), readings_as_dict(ideal)]}
@@ -143,7 +144,7 @@ def test_json_of_one_alternating_run(alternated: Path) -> None:
     """Headroom's fields, and the summaries of its arms as real and ideal."""
     code, out, err = run(alternated, "--json")
     found, measured = json.loads(out), read_run(alternated)
-    expected = dataclasses.asdict(headroom.headroom(measured))
+    expected = headroom_as_dict(headroom.headroom(measured))
     assert (code, err) == (0, "")
     assert {name: found[name] for name in expected} == json.loads(json.dumps(expected))
     assert found["pairs"] >= 3

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import BackendComparison, UsageError
+from loadeval.report.wording import backend_cautions, difference_sentence
 from loadeval.runtime.backends import Measured
 
 if TYPE_CHECKING:
@@ -60,7 +61,9 @@ def test_a_backend_that_failed_at_once_has_no_run(measured: list[Measured]) -> N
 def test_unlike_work_is_a_caution(measured: list[Measured]) -> None:
     """It was compared because the user meant it."""
     found = BackendComparison.of_measured(measured, ["dali: batch 0 is other"])
-    assert found.cautions[0].startswith("The backends do not do equal work: dali: batch 0 is")
+    assert backend_cautions(found)[0].startswith(
+        "The backends do not do equal work: dali: batch 0 is"
+    )
 
 
 def test_a_result_is_had_by_its_name(measured: list[Measured]) -> None:
@@ -75,13 +78,20 @@ def test_as_dict_is_json(measured: list[Measured]) -> None:
     """All fields but the runs; differences with their words."""
     found = BackendComparison.of_measured(measured)
     told = json.loads(json.dumps(found.as_dict()))
-    assert set(told) == {"backends", "differences", "unit", "cautions", "not_measured"}
+    assert set(told) == {
+        "backends",
+        "differences",
+        "unit",
+        "cautions",
+        "caution_codes",
+        "not_measured",
+    }
     assert "run" not in told["backends"][0]
     assert told["backends"][0]["real"]["value"] == pytest.approx(
         found["torch"].real and found["torch"].real.value
     )
     assert told["differences"][0]["shown"] is True
-    assert told["differences"][0]["words"] == str(found.differences[0])
+    assert told["differences"][0]["words"] == difference_sentence(found.differences[0])
 
 
 def test_separate_runs_are_named_as_they_are(record: Record, alternating: Record) -> None:
@@ -103,7 +113,7 @@ def test_runs_of_one_name_are_told_apart(record: Record) -> None:
 
 def test_a_run_that_replayed_is_an_error(record: Record) -> None:
     """It has no real pace."""
-    with pytest.raises(UsageError, match="tells nothing of its loader's pace"):
+    with pytest.raises(UsageError, match="tells nothing of its loader's throughput"):
         BackendComparison.of_runs([record(name="torch"), record("replay")])
 
 

@@ -120,7 +120,7 @@ def test_separate_runs_are_said_to_be_such(record: Record, alternating: Record) 
     text = str(BackendComparison.of_runs([record(name="torch"), alternating(name="dali")]))
     assert "2 backends under one training step, in separate runs; 29-" in text
     assert "torch     100 [100, 100]  not measured" in " ".join(text.split(" "))
-    assert "torch: The ideal pace and the loader alone were not measured" in text
+    assert "torch: No ideal throughput and no loader alone" in text
 
 
 def test_names_from_a_log_cannot_steer_the_terminal(alternating: Record) -> None:

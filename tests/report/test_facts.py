@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.headroom import compare
 from loadeval.analysis.headroom import headroom as alternating_headroom
 from loadeval.report.facts import comparison_facts
+from loadeval.report.wording import not_measured, reason
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -29,7 +30,7 @@ def test_comparison_facts(record: Callable[..., Run]) -> None:
     assert found["  waiting"] == "30.0 ms [30.0 ms, 30.0 ms]"
     assert found["  contention"] == "2.00 ms [2.00 ms, 2.00 ms]"
     assert found["measured"] == "29 real and 29 ideal batches in two separate runs"
-    assert found["verdict"] == f"highly input-bound: {headroom.reason}"
+    assert found["verdict"] == f"highly input-bound: {reason(headroom)}"
 
 
 def test_facts_of_an_alternating_run(alternating: Callable[..., Run]) -> None:
@@ -54,7 +55,7 @@ def test_what_was_not_measured_is_told_with_its_reason(alternating: Callable[...
     """Each sentence about it stands at the end."""
     headroom = alternating_headroom(alternating(prefetches=False))
     facts = comparison_facts(headroom)
-    assert facts[-1] == ("not measured", " ".join(headroom.not_measured))
+    assert facts[-1] == ("not measured", " ".join(not_measured(headroom)))
     assert dict(facts)["loader alone"] == "not measured"
 
 

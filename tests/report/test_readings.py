@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.backends import result_of
+from loadeval.analysis.backends import MeasuredRun, result_of
 from loadeval.report.readings import (
     gpus_in_words,
     gpus_of_backends,
@@ -84,7 +84,7 @@ def test_the_gpu_is_told_in_a_sentence() -> None:
 
 def test_backends_have_their_names_before_it() -> None:
     """A backend that has no run has no sentence."""
-    result = result_of("torch", run_of(GPU), "batches")
+    result = result_of("torch", MeasuredRun.of(run_of(GPU)), "batches")
     assert gpus_of_backends([result])[0].startswith("torch: GPU 0")
 
 

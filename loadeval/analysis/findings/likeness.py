@@ -24,7 +24,10 @@ def varying(case: Case) -> Answer:
     return Finding(
         rule="varying batches",
         severity="moderate",
-        sentence="A step's time depends on its batch: kept batches may not represent the epoch.",
+        sentence=(
+            f"A step's time depends on {' and '.join(what.value for what in found)}: the kept "
+            "batches may not represent the epoch."
+        ),
         evidence=tuple(
             Fact(f"rank correlation with {name.value}", rho, "rank correlation")
             for name, rho in found.items()
