@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.quantiles import quantiles
+from loadeval.analysis.stats import quantiles
 from loadeval.analysis.summary import steady
 from loadeval.runlog.histogram import BINS, counted
 from loadeval.runlog.model import ARMS

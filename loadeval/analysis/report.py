@@ -7,14 +7,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.arms import paired
-from loadeval.analysis.backends import BATCHES, BackendReport, result_of, unit_of
-from loadeval.analysis.caution import same_unit
+from loadeval.analysis.arms import run_times, throughputs
+from loadeval.analysis.backends import BATCHES, BackendReport, MeasuredRun, names_of, unit_of
 from loadeval.analysis.findings.case import Case
 from loadeval.analysis.findings.diagnosis import diagnosis_of
-from loadeval.analysis.headroom import compare, headroom
-from loadeval.analysis.readings import metrics_of
-from loadeval.analysis.rounds import counted_of, throughput
+from loadeval.analysis.headroom import compare, same_unit
+from loadeval.analysis.metrics import metrics_of, metrics_of_two
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, UNKNOWN, Run, Steps
@@ -24,8 +22,8 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.findings.finding import Diagnosis
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
-    from loadeval.analysis.readings import Metrics
+    from loadeval.analysis.metrics import Metrics
+    from loadeval.analysis.stats import Estimate
     from loadeval.runlog.model import Arm
 
 PAIR = 2
@@ -86,26 +84,7 @@ class Comparison:
     @classmethod
     def of(cls, real: Run, ideal: Run | None = None) -> Comparison:
         """Raises UsageError where they cannot be compared, or one alone does not alternate."""
-        _check_replay(real if ideal is None else ideal, alone=ideal is None)
-        counted = real
-        if ideal is None:
-            found = headroom(real)
-            counted = _counted(real)
-            sides = _arm(counted, "real"), _arm(counted, "ideal")
-            unit = found.unit if found.samples_per_batch is not None else BATCHES
-            result = result_of("", real, unit_of([real]))
-            rates = (result.real, result.ideal, result.loader_only)
-        else:
-            found = compare(real, ideal)
-            sides = (
-                Side("real", "real", real, summarise(real)),
-                Side("ideal", "ideal", ideal, summarise(ideal)),
-            )
-            unit = _unit_of_two(sides)
-            rates = (_rate(real, unit), _rate(ideal, unit), None)
-        diagnosis = diagnosis_of(Case(real, ideal, found))
-        metrics = metrics_of(real, ideal)
-        return cls(real, ideal, counted, found, unit, rates, sides, metrics, diagnosis)
+        return _compared([real] if ideal is None else [real, ideal])[1]
 
     @property
     def runs(self) -> list[Run]:
@@ -132,16 +111,15 @@ class Report:
         Raises UsageError where two runs cannot be compared, or one of several replayed.
         """
         if not compared and are_backends(runs):
-            backends = BackendReport.of_runs(runs)
-            return cls(_each([one.name for one in backends.backends], runs), None, backends)
-        if len(runs) == 1 and runs[0].header.mode != "alternate" and not compared:
-            return cls(_each([""], runs), None, None)
-        comparison = Comparison.of(*runs)
-        if len(runs) == 1:
-            return cls((_alternating("", 0, runs[0], comparison),), comparison, None)
-        named = zip(ARMS, runs, strict=True)
-        each = [_run_report(name, at, run) for at, (name, run) in enumerate(named)]
-        return cls(tuple(each), comparison, None)
+            named = list(zip(names_of(runs), map(MeasuredRun.of, runs), strict=True))
+            backends = BackendReport.of_backends([(name, one, None) for name, one in named])
+            each = [_one_run(name, at, one) for at, (name, one) in enumerate(named)]
+            return cls(tuple(each), None, backends)
+        if len(runs) == 1 and not compared:
+            one = _one_run("", 0, MeasuredRun.of(runs[0]))
+            return cls((one,), one.comparison, None)
+        two, comparison = _compared(runs)
+        return cls(two, comparison, None)
 
     @property
     def sides(self) -> list[Side]:
@@ -171,56 +149,102 @@ def are_backends(runs: Sequence[Run]) -> bool:
     return len(runs) > PAIR
 
 
-def _each(names: Sequence[str], runs: Sequence[Run]) -> tuple[RunReport, ...]:
-    found = []
-    for at, (name, run) in enumerate(zip(names, runs, strict=True)):
-        if run.header.mode == "alternate":
-            found.append(_alternating(name, at, run, Comparison.of(run)))
-        else:
-            diagnosis = diagnosis_of(Case(run, None, None)) if run.header.mode == "log" else None
-            found.append(_run_report(name, at, run, diagnosis))
-    return tuple(found)
-
-
-def _alternating(name: str, number: int, run: Run, comparison: Comparison) -> RunReport:
-    return RunReport(
-        name,
-        number,
+def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
+    """A run by itself, and where it alternated the comparison of its arms."""
+    run, gain = found.run, found.headroom
+    report = _run_report(name, number, found)
+    if gain is None:
+        logged = run.header.mode == "log"
+        return replace(report, diagnosis=diagnosis_of(Case(run, None, None)) if logged else None)
+    pair = np.where(np.isin(run.steps.pair, found.times.pairs or ()), run.steps.pair, UNKNOWN)
+    counted = replace(run, steps=replace(run.steps, pair=pair))
+    sides = (_arm(counted, "real"), _arm(counted, "ideal"))
+    unit = gain.unit if gain.samples_per_batch is not None else BATCHES
+    comparison = Comparison(
         run,
-        comparison.counted,
-        comparison.unit,
-        comparison.rates[0],
-        comparison.sides,
-        comparison.metrics,
-        comparison.diagnosis,
-        comparison,
+        None,
+        counted,
+        gain,
+        unit,
+        throughputs(run, found.times, unit != BATCHES),
+        sides,
+        report.metrics,
+        diagnosis_of(Case(run, None, gain)),
+    )
+    return replace(
+        report,
+        counted=counted,
+        sides=sides,
+        diagnosis=comparison.diagnosis,
+        comparison=comparison,
     )
 
 
-def _run_report(name: str, number: int, run: Run, diagnosis: Diagnosis | None = None) -> RunReport:
+def _run_report(name: str, number: int, found: MeasuredRun) -> RunReport:
+    run, unit = found.run, unit_of([found])
     arm: Arm = "ideal" if run.header.mode == "replay" else "real"
     side = Side(run.header.mode, arm, run, summarise(run))
-    unit = unit_of([run])
-    rate, metrics = _rate(run, unit), metrics_of(run)
-    return RunReport(name, number, run, run, unit, rate, (side,), metrics, diagnosis)
+    rate, *_ = throughputs(run, found.times, unit != BATCHES)
+    return RunReport(name, number, run, run, unit, rate, (side,), metrics_of(run), None)
 
 
-def _check_replay(run: Run, *, alone: bool) -> None:
-    """Raises UsageError for a run that replayed and is `alone`, or whose replay did not begin."""
-    if run.header.mode != "replay":
-        return
-    name, first = run.path or run.header.name, run.header.settings.get("replay_after")
-    if not alone and first and len(run.steps) and not run.steps.arm.any():
+def _two_runs(real: RunReport, ideal: RunReport) -> Comparison:
+    times = run_times(real.run), run_times(ideal.run)
+    found = compare(real.run, ideal.run, times=times)
+    sides = replace(real.sides[0], name="real"), replace(ideal.sides[0], name="ideal")
+    unit = _unit_of_two(sides)
+    one, other = (
+        throughputs(side.run, found, unit != BATCHES)[0]
+        for side, found in zip(sides, times, strict=True)
+    )
+    return Comparison(
+        real.run,
+        ideal.run,
+        real.run,
+        found,
+        unit,
+        (one, other, None),
+        sides,
+        metrics_of_two(real.metrics, ideal.metrics),
+        diagnosis_of(Case(real.run, ideal.run, found)),
+    )
+
+
+def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:
+    """One run that alternated, or a real and an ideal one."""
+    if len(runs) == 1:
+        one = _one_run("", 0, MeasuredRun.of(runs[0]))
+        if one.comparison is None:
+            raise UsageError(_why_not_compared(runs[0]))
+        return (one,), one.comparison
+    ideal = runs[-1]
+    first = ideal.header.settings.get("replay_after")
+    if ideal.header.mode == "replay" and first and len(ideal.steps) and not ideal.steps.arm.any():
         raise UsageError(
-            f"{name} ended in the real batches that replay_after={first} serves first, so nothing "
-            "was replayed; expected a run that goes on after them"
+            f"{ideal.path or ideal.header.name} ended in the real batches that "
+            f"replay_after={first} serves first, so nothing was replayed; expected a run that goes "
+            "on after them"
         )
-    if alone:
+    one, other = (
+        _run_report(arm, at, MeasuredRun.of(run))
+        for at, (arm, run) in enumerate(zip(ARMS, runs, strict=True))
+    )
+    return (one, other), _two_runs(one, other)
+
+
+def _why_not_compared(run: Run) -> str:
+    name, first = run.path or run.header.name, run.header.settings.get("replay_after")
+    if run.header.mode == "replay":
         also = f" (the real batches of replay_after={first} are left out)" if first else ""
-        raise UsageError(
+        return (
             f"{name} was recorded with mode='replay', so it has no real arm to compare{also}; give "
             "the run with mode='log' too: loadeval compare REAL IDEAL"
         )
+    return (
+        f"{name} was recorded with mode={run.header.mode!r}, so it has no ideal arm to compare; "
+        "give a run with mode='alternate', or the run with mode='replay' too: loadeval compare "
+        "REAL IDEAL"
+    )
 
 
 def _unit_of_two(sides: tuple[Side, Side]) -> str:
@@ -229,17 +253,6 @@ def _unit_of_two(sides: tuple[Side, Side]) -> str:
     known = all(summary.samples_per_s is not None for summary in measured)
     real, ideal = (side.run for side in sides)
     return real.header.unit if known and same_unit(real, ideal) else BATCHES
-
-
-def _rate(run: Run, unit: str) -> Estimate | None:
-    counted = counted_of(run)
-    return throughput(counted.real, counted.spread, unit != BATCHES)
-
-
-def _counted(run: Run) -> Run:
-    pairs, _, _ = paired(run)
-    pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
-    return replace(run, steps=replace(run.steps, pair=pair))
 
 
 def _arm(run: Run, arm: Arm) -> Side:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadeval.analysis.gate import gate
+from loadeval.analysis.gate import Outcome, gate
 from loadeval.analysis.report import Report
 from loadeval.cli.console import (
     CANNOT_TELL,
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
-    from loadeval.analysis.gate import Outcome
     from loadeval.report.tables import Rows
 
 RUNS = (
@@ -56,7 +55,12 @@ NO_GATE = (
 )
 ALL = 100
 """Percent."""
-CODES: dict[Outcome, int] = {"above": LOST_TOO_MUCH, "cannot tell": CANNOT_TELL, "not above": 0}
+CODES = {
+    Outcome.ABOVE: LOST_TOO_MUCH,
+    Outcome.NOT_ABOVE: 0,
+    Outcome.SPANS: CANNOT_TELL,
+    Outcome.INCONCLUSIVE: CANNOT_TELL,
+}
 
 
 def compare(

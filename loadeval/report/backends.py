@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from loadeval.analysis.backends import BackendReport, failed, result_of, unit_of
+from loadeval.analysis.backends import BackendReport, MeasuredRun
 from loadeval.report.figure import backends_figure, figure_path, save_figure
 from loadeval.report.json import backends_as_dict
 from loadeval.report.text import backends_text
@@ -29,14 +29,17 @@ class BackendComparison(BackendReport):
         cls, measured: Sequence[Measured], unlike: Sequence[str] = ()
     ) -> BackendComparison:
         """Of backends that took turns; `unlike` tells in what their work differs."""
-        unit = unit_of([one.run for one in measured if one.run is not None and one.error is None])
-        results = []
-        for name, run, error in measured:
-            if error is not None:
-                results.append(failed(name, in_words(error), run))
-            elif run is not None:
-                results.append(result_of(name, run, unit))
-        return cls.of_results(results, unit, unlike)
+        return cls.of_backends(
+            [
+                (
+                    name,
+                    None if run is None else MeasuredRun.of(run),
+                    None if error is None else in_words(error),
+                )
+                for name, run, error in measured
+            ],
+            unlike,
+        )
 
     def __str__(self) -> str:
         return backends_text(self)

@@ -10,7 +10,6 @@ import numpy as np
 
 from loadeval.analysis.backends import ranked
 from loadeval.analysis.report import Comparison
-from loadeval.analysis.verdict import INCONCLUSIVE
 from loadeval.errors import UsageError
 from loadeval.report.charts import (
     OUTLIERS,
@@ -42,9 +41,13 @@ from loadeval.report.metrics import gpus_in_words, gpus_of_backends
 from loadeval.report.palette import LIGHT, NAMES
 from loadeval.report.wording import (
     THRESHOLDS,
+    backend_cautions,
+    backend_not_measured,
+    backend_verdict,
     backends_headline,
     cautions,
     described_loader,
+    difference_sentence,
     headline,
     lost_in_words,
     measured,
@@ -198,7 +201,7 @@ def _reasoned(headroom: Headroom) -> list[str]:
     why, advice = reason(headroom), verdict_advice(headroom)
     if headroom.speedup is None and headroom.pairs is None:
         return [f"{why}.", advice]  # it begins with a path or a name, which stays as it is
-    if headroom.speedup is None or headroom.verdict == INCONCLUSIVE:
+    if headroom.speedup is None or headroom.verdict.objection is not None:
         return [advice]  # the title says why
     return [f"{why[:1].upper()}{why[1:]}.", advice]
 
@@ -286,11 +289,11 @@ def _place(row: Row, tops: Mapping[str, float]) -> Place:
 
 def _footer(found: BackendReport) -> list[str]:
     fastest = found.differences[0].one if found.differences else None
-    said = [str(one) for one in found.differences if one.one == fastest]
+    said = [difference_sentence(one) for one in found.differences if one.one == fastest]
     return [
         *([f"Real throughput: {'; '.join(said)}."] if said else []),
-        *found.cautions,
-        *found.not_measured,
+        *backend_cautions(found),
+        *backend_not_measured(found),
         *gpus_of_backends(found.backends),
         f"Verdicts: {THRESHOLDS}.",
     ]
@@ -316,7 +319,7 @@ def _write_lost(figure: Figure, one: BackendResult, top: float) -> None:
         top += _high(value, LABEL)
     known = lost is not None and lost.low is not None
     interval = [f"[{share(lost.low)}, {share(lost.high)}]"] if lost and known else []
-    told = _small([*interval, one.verdict], LOST_WIDTH, 2)
+    told = _small([*interval, backend_verdict(one)], LOST_WIDTH, 2)
     _write(figure, told, (LOST_LEFT, top), SMALL, FAINT)
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
     from loadeval.analysis.summary import Summary
 
 
@@ -71,7 +71,8 @@ def share(part: float | None) -> str:
     """`part`, 0 to 1, in percent; "not measured" for None."""
     if part is None:
         return NOT_MEASURED
-    return "under 0.1%" if 0 < part < LEAST_SHARE else f"{part:.1%}"
+    # Plus 0.0, since -0.0% is 0.0%.
+    return "under 0.1%" if 0 < part < LEAST_SHARE else f"{round(part, 3) + 0.0:.1%}"
 
 
 def speedup(ratio: float | None) -> str:

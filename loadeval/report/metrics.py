@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
 
     from loadeval.analysis.backends import BackendResult
-    from loadeval.analysis.readings import Level, Metrics, Quantity
+    from loadeval.analysis.metrics import Level, Metrics, Quantity
     from loadeval.report.tables import Rows
     from loadeval.runlog.model import Arm
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked
-from loadeval.analysis.verdict import INCONCLUSIVE
 from loadeval.report.changes import IN_SHORT, findings_in_short
 from loadeval.report.formatting import (
     NOT_MEASURED,
@@ -41,8 +40,8 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.backends import BackendReport, BackendResult
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.report import Comparison, Report
+    from loadeval.analysis.stats import Estimate
     from loadeval.report.tables import Rows
 
 MOST_LINES = 25
@@ -130,7 +129,7 @@ def _lost(gain: Headroom) -> list[list[str]]:
 def _to_mind(gain: Headroom, width: int) -> Part:
     """What would settle an inconclusive verdict, cautions, and what was not measured."""
     said = printable(" ".join([*cautions(gain), *not_measured(gain)]))
-    unsettled = gain.verdict == INCONCLUSIVE
+    unsettled = gain.verdict.objection is not None
     advice = wrapped(printable(verdict_advice(gain)), width, 2) if unsettled else []
     return advice + (wrapped(f"Caution: {said}", width, 1 if unsettled else 2) if said else [])
 

@@ -62,8 +62,8 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from loadeval.analysis.backends import BackendReport
-    from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.report import Comparison, Report, RunReport, Side
+    from loadeval.analysis.stats import Estimate
     from loadeval.report.tables import Rows
     from loadeval.runlog.model import Run
 

@@ -77,7 +77,7 @@ def test_two_logs_that_did_not_replay_are_backends(tmp_path: Path) -> None:
     assert (code, err) == (0, "")
     assert out.startswith("dali trains fastest: 2.00x")
     assert "in separate runs" in out
-    assert "Separate runs are compared: a drift" in out
+    assert "The runs are separate: machine drift" in out
 
 
 def test_a_run_that_replayed_is_no_backend(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pytest
 from loadeval import Backend, IterableAdapter, LoaderInfo, RunLogError, read_run
 from loadeval.runlog.model import ARMS, UNKNOWN
 from loadeval.runtime import registry
-from loadeval.runtime.backends import FAILURE, BackendRun, Source, in_words, split_into_blocks
+from loadeval.runtime.backends import BackendRun, Source, in_words, split_into_blocks
 from loadeval.runtime.settings import Settings
 from loadeval.testing import FakeClock, ScriptedLoader
 
@@ -199,7 +199,9 @@ def test_an_error_of_the_loader_ends_the_turn() -> None:
     assert stand.train(0) == list(range(5))
     assert isinstance(stand.turns.error, OSError)
     run = stand.turns.run()
-    assert [event.message for event in run.events] == [FAILURE + "OSError: the disk went away"]
+    assert [(event.kind, event.message) for event in run.events] == [
+        ("failed backend", "OSError: the disk went away")
+    ]
     assert [end.cause for end in run.ends] == ["failed"]
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from loadeval import BackendComparison, UsageError
 from loadeval.analysis.backends import are_ranks
+from loadeval.report.wording import difference_sentence
 from loadeval.runtime.backends import Measured
 
 if TYPE_CHECKING:
@@ -88,7 +89,8 @@ def test_as_dict_is_json(measured: list[Measured]) -> None:
     """All fields but the runs; metrics, and differences with their words."""
     found = BackendComparison.of_measured(measured)
     told = json.loads(json.dumps(found.as_dict()))
-    assert set(told) == {"backends", "differences", "unit", "cautions", "not_measured"}
+    keys = {"backends", "differences", "unit", "cautions", "caution_codes", "not_measured"}
+    assert set(told) == keys
     torch = told["backends"][0]
     assert not {"run", "metrics"} & set(torch)
     assert set(torch["readings"]) == {"gpu_idle_ns", "quantities", "missing", "growth"}
@@ -96,7 +98,7 @@ def test_as_dict_is_json(measured: list[Measured]) -> None:
     assert torch["real"]["value"] == pytest.approx(found["torch"].real.value)
     (difference,) = told["differences"]
     assert difference["shown"] is True
-    assert difference["words"] == str(found.differences[0])
+    assert difference["words"] == difference_sentence(found.differences[0])
 
 
 def test_separate_runs_have_their_own_names(record: Record, alternating: Record) -> None:
@@ -110,7 +112,7 @@ def test_separate_runs_have_their_own_names(record: Record, alternating: Record)
     assert [one.name for one in BackendComparison.of_runs(files).backends] == ["a.jsonl", "b.jsonl"]
     both = BackendComparison.of_runs([run, run]).backends
     assert [one.name for one in both] == ["torch (1)", "torch (2)"]
-    with pytest.raises(UsageError, match="tells nothing of its loader's pace"):
+    with pytest.raises(UsageError, match="tells nothing of its loader's throughput"):
         BackendComparison.of_runs([run, record("replay")])
 
 
@@ -180,7 +182,7 @@ def test_separate_runs_are_said_to_be_such(record: Record, alternating: Record) 
     text = str(BackendComparison.of_runs([record(name="torch"), alternating(name="dali")]))
     assert "2 backends under one training step, in separate runs; 29-" in text
     assert "torch     100 [100, 100]  not measured" in text
-    assert "torch: The ideal pace and the loader alone were not measured" in text
+    assert "torch: No ideal throughput and no loader alone" in text
 
 
 def test_names_from_a_log_cannot_steer_the_terminal(turns: Record) -> None:

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from loadeval.analysis.backends import BackendReport
-from loadeval.analysis.readings import Level, Metrics, Quantity, metrics_of
+from loadeval.analysis.metrics import Level, Metrics, Quantity, metrics_of, metrics_of_two
 from loadeval.report.json import metrics_as_dict
 from loadeval.report.metrics import (
     difference_in_words,
@@ -110,13 +110,13 @@ def test_the_table_has_both_arms() -> None:
 def test_the_table_of_two_runs() -> None:
     """The real levels come from one, the ideal ones from the other; one may have read nothing."""
     level, nothing = "41% (41%, 41%)", "gpu: not measured: no NVIDIA driver found"
-    both = printed(metrics_of(run_of(HALF), run_of(GPU)))
+    both = printed(metrics_of_two(metrics_of(run_of(HALF)), KNOWN))
     assert both[2:] == [
         f"GPU 1 kernel busy {level} not measured not measured",
         "GPU 1 power 2.00 (2.00, 2.00) W not measured not measured",
         "GPU 0 (H100) kernel busy not measured 93% (93%, 93%) not measured",
     ]
-    assert printed(metrics_of(run_of(GPU), run_of(NO_GPU)))[2:] == [
+    assert printed(metrics_of_two(KNOWN, UNKNOWN))[2:] == [
         f"GPU 0 (H100) kernel busy {level} not measured not measured",
         nothing,
     ]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.analysis.backends import BackendReport, failed, result_of
+from loadeval.analysis.backends import BackendReport, MeasuredRun, failed, result_of
 from loadeval.analysis.findings.diagnosis import RULES, diagnose
 from loadeval.analysis.findings.finding import Diagnosis, Finding
 from loadeval.analysis.report import Comparison, Report
@@ -104,7 +104,7 @@ def test_an_inconclusive_run_says_what_would_settle_it(alternating: Record) -> N
     """Its advice stands on the screen, for the findings are about something else."""
     lines = screen(alternating(pairs=2))
     assert lines[0].startswith("Inconclusive: ")
-    assert "More pairs would settle it" in " ".join(lines)
+    assert "Measure more pairs" in " ".join(lines)
 
 
 def test_everything_at_once_fits(alternating: Record) -> None:
@@ -201,16 +201,16 @@ def test_a_few_backends_leave_room_for_cautions(record: Record, alternating: Rec
     runs = [record(name="torch"), alternating(name="dali", noise=0)]
     lines = backends_screen(BackendReport.of_runs(runs), MORE, WIDTH)
     assert any(line.startswith("dali 8.00x") for line in lines)
-    assert any(line.startswith("Caution: Separate runs") for line in lines)
+    assert any(line.startswith("Caution: The runs are separate") for line in lines)
     (row, _) = (line.split() for line in lines if line.startswith("torch "))
     assert row[-1] == "-"
 
 
 def test_a_backend_that_failed_is_said(alternating: Record) -> None:
     """With its error."""
-    measured = result_of("torch", alternating(), "images")
+    measured = result_of("torch", MeasuredRun.of(alternating()), "images")
     results = (measured, failed("dali", "OSError: gone"))
-    found = BackendReport(results, (), "images", (), ())
+    found = BackendReport(results, (), "images", ())
     lines = backends_screen(found, MORE, WIDTH)
     assert "dali failed: OSError: gone" in lines
     assert any(line.split()[:2] == ["dali", "failed"] for line in lines)

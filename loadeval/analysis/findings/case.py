@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.epochs import epochs_of
 from loadeval.analysis.findings.finding import Fact, Place
 from loadeval.analysis.headroom import Headroom, compare, headroom
-from loadeval.analysis.readings import Quantity, quantities
-from loadeval.analysis.summary import Summary, steady, summarise
+from loadeval.analysis.metrics import Quantity, quantities
+from loadeval.analysis.summary import Summary, epochs_of, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.analysis.epochs import Epochs
     from loadeval.analysis.findings.finding import Finding, Severity
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
+    from loadeval.analysis.summary import Epochs
     from loadeval.runlog.model import Column, LoaderInfo, Run
 
 THRESHOLDS_OF = "the bounds of TensorFlow's input-pipeline analyser, 5% and 20% of the time"
@@ -142,7 +141,7 @@ class Case:
         found = self.headroom
         if found is None or found.lost_share is not None:
             return None
-        return NotMeasured(found.reason)
+        return NotMeasured(str(found.verdict))
 
     @property
     def in_turn(self) -> bool:

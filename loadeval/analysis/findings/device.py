@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.findings.case import NO_IDEAL, NotMeasured
 from loadeval.analysis.findings.finding import Fact, Finding
-from loadeval.analysis.gpu_idle import gpu_idle_ns, hidden_waits
+from loadeval.analysis.headroom import hidden_waits
+from loadeval.analysis.summary import gpu_idle_ns
 from loadeval.analysis.verdict import MODERATE_SHARE, percent
 from loadeval.runlog.model import UNKNOWN
 
@@ -57,7 +58,7 @@ def waits_unfelt(case: Case) -> Answer:
     return Finding(
         rule="hidden wait",
         severity="low",
-        sentence=told,
+        sentence="Waits are hidden by GPU work: waiting while the GPU has work costs nothing.",
         evidence=(
             Fact("wait, mean", case.summary.wait_ns or 0.0, "ns"),
             Fact("GPU idle while waiting", starved, "ns"),

@@ -22,7 +22,7 @@ from loadeval.analysis.findings import (
 from loadeval.analysis.findings.case import Case, NotMeasured
 from loadeval.analysis.findings.costs import OF_WAITING, without_overlap
 from loadeval.analysis.findings.finding import Check, Diagnosis, Finding
-from loadeval.analysis.intervals import FEWEST_PAIRS
+from loadeval.analysis.stats import FEWEST_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.checks import dependences, unrepresentative
 from loadeval.analysis.findings.case import NotMeasured
 from loadeval.analysis.findings.finding import Fact, Finding
+from loadeval.analysis.headroom import dependences
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case
@@ -18,16 +18,19 @@ def varying(case: Case) -> Answer:
         return None  # it serves every batch once
     if case.ideal is None:
         return NotMeasured("nothing was replayed")
-    told = unrepresentative(case.real, case.ideal)
-    if not told:
+    found = dependences(case.real, case.ideal)
+    if not found:
         return None
     return Finding(
         rule="varying batches",
         severity="moderate",
-        sentence=told,
+        sentence=(
+            f"A step's time depends on {' and '.join(what.value for what in found)}: the kept "
+            "batches may not represent the epoch."
+        ),
         evidence=tuple(
-            Fact(f"rank correlation with {name}", rho, "rank correlation")
-            for name, rho in dependences(case.real, case.ideal).items()
+            Fact(f"rank correlation with {name.value}", rho, "rank correlation")
+            for name, rho in found.items()
         ),
         advice="Measure with mode='alternate', which serves every batch of the loader once.",
         confidence="measured",

@@ -6,16 +6,15 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.checks import drift_ns
 from loadeval.analysis.findings.case import NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
-from loadeval.analysis.intervals import Pace
-from loadeval.analysis.slope import slope
+from loadeval.analysis.headroom import drift_ns
+from loadeval.analysis.stats import MeanTime, slope
 from loadeval.analysis.verdict import MODERATE_SHARE, percent
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case
-    from loadeval.analysis.intervals import Estimate, Series
+    from loadeval.analysis.stats import Estimate, Series
 
 FEWEST = 40
 """Steady batches, under which nothing is said of a change."""
@@ -67,7 +66,7 @@ def drift(case: Case) -> Answer:
     if len(case.rows) < FEWEST:
         return _too_few(case)
     iteration_ns = case.iteration_ns.astype(np.float64)
-    change_ns = drift_ns(Pace(iteration_ns, np.ones(len(iteration_ns))))
+    change_ns = drift_ns(MeanTime(iteration_ns, np.ones(len(iteration_ns))))
     share = change_ns / float(iteration_ns.mean()) if change_ns else 0.0
     if share < MODERATE_SHARE or isinstance(falling(case), Finding):
         return None

@@ -10,7 +10,7 @@ from loadeval.analysis.verdict import MODERATE_SHARE, percent
 
 if TYPE_CHECKING:
     from loadeval.analysis.findings.case import Answer, Case
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
 
 ALTERNATE = "Measure with mode='alternate', which times the loader alone and tells why"
 

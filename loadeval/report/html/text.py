@@ -8,7 +8,6 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.backends import are_ranks, ranked
-from loadeval.analysis.verdict import INCONCLUSIVE
 from loadeval.report.changes import IN_SHORT, findings_in_short
 from loadeval.report.formatting import (
     LONGEST_NAME,
@@ -49,8 +48,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.analysis.backends import BackendReport, BackendResult
-    from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.report import Comparison, Report, RunReport
+    from loadeval.analysis.stats import Estimate
     from loadeval.report.html.blocks import Block
     from loadeval.report.tables import Rows
 
@@ -171,7 +170,7 @@ def _top_of_comparison(comparison: Comparison) -> list[Block]:
     lines = [] if found.lost_ns is None else [lost_in_words(found)]
     rows = tuple(findings_in_short(comparison.diagnosis, comparison))
     # With findings, these say what to change.
-    if found.verdict == INCONCLUSIVE or not rows:
+    if found.verdict.objection is not None or not rows:
         lines.append(verdict_advice(found))
     short = [Table("Findings in short", IN_SHORT, rows)] if rows else []
     details = f"{described_loader(comparison.real)}; {measured(found)}. Verdicts: {THRESHOLDS}."

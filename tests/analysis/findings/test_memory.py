@@ -69,5 +69,5 @@ def test_memory_that_was_not_read(
     """The reason is told once, without saying twice that it was not measured."""
     assert outcome("memory of the process", make_run([0] * 40)) == (
         "not measured",
-        "there are no readings of the process",
+        "memory: no readings",
     )

@@ -19,7 +19,6 @@ from loadeval.report.html.plotly import PlotlyJs
 from loadeval.report.wording import report_headline
 from loadeval.runlog.model import Event
 from loadeval.runlog.reader import read_run
-from loadeval.runtime.backends import FAILURE
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -156,7 +155,7 @@ def test_one_run_that_logged(record: Record) -> None:
 
 def test_a_backend_that_failed(alternating: Record, write: Write) -> None:
     """It is told as failed, with the error, and has no bar."""
-    broken = replace(alternating(name="a"), events=(Event(3, f"{FAILURE}OSError: gone"),))
+    broken = replace(alternating(name="a"), events=(Event(3, "OSError: gone", "failed backend"),))
     found = outlined(write([broken, alternating(name="b")]))
     assert "a failed: OSError: gone" in found.text
     (_, figures) = (text for kind, text in found.scripts if kind)

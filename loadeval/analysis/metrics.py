@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.gpu_idle import gpu_idle_ns
-from loadeval.analysis.growth import growths
-from loadeval.analysis.summary import steady, steady_aggregates
+from loadeval.analysis.memory import growths
+from loadeval.analysis.summary import gpu_idle_ns, steady, steady_aggregates
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from loadeval.analysis.growth import Growth
+    from loadeval.analysis.memory import Growth
     from loadeval.runlog.model import Arm, Column, Readings, Run, Values
 
 MOSTLY = 0.9
@@ -67,14 +66,19 @@ class Metrics:
     growths: tuple[Growth, ...]
 
 
-def metrics_of(real: Run, ideal: Run | None = None) -> Metrics:
-    """Those of one run; or the real arm's from one run, the ideal one's from another."""
-    runs = [real] if ideal is None else [real, ideal]
+def metrics_of(run: Run) -> Metrics:
+    """Those of one run."""
+    idle_ns: dict[Arm, float | None] = {arm: gpu_idle_ns(run, arm) for arm in ARMS}
+    return Metrics(quantities(run), missing(run), idle_ns, growths(run))
+
+
+def metrics_of_two(real: Metrics, ideal: Metrics) -> Metrics:
+    """The real arm's from one run, the ideal one's from another."""
     return Metrics(
-        quantities(real) if ideal is None else of_two_runs(real, ideal),
-        tuple(dict.fromkeys(one for run in runs for one in missing(run))),
-        {arm: gpu_idle_ns(runs[-1] if arm == "ideal" else real, arm) for arm in ARMS},
-        tuple(found for run in runs for found in growths(run)),
+        of_two_runs(real.quantities, ideal.quantities),
+        tuple(dict.fromkeys([*real.missing, *ideal.missing])),
+        {"real": real.gpu_idle_ns["real"], "ideal": ideal.gpu_idle_ns["ideal"]},
+        (*real.growths, *ideal.growths),
     )
 
 
@@ -93,10 +97,10 @@ def quantities(run: Run) -> tuple[Quantity, ...]:
     )
 
 
-def of_two_runs(real: Run, ideal: Run) -> tuple[Quantity, ...]:
-    """The real arm's levels from one run, the ideal one's from another."""
-    found = {_key(one): one for one in quantities(real)}
-    others = {_key(one): one for one in quantities(ideal)}
+def of_two_runs(real: Sequence[Quantity], ideal: Sequence[Quantity]) -> tuple[Quantity, ...]:
+    """The real arm's levels from the quantities of one run, the ideal one's from another's."""
+    found = {_key(one): one for one in real}
+    others = {_key(one): one for one in ideal}
     keys = dict.fromkeys([*found, *others])
     return tuple(
         Quantity(
