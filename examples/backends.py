@@ -1,8 +1,8 @@
-"""Which loader would train this network fastest, and how far is each from free loading?
+"""Which loader trains this network fastest, and how far is each from free loading?
 
 Reads one folder of JPEGs with torch (Pillow, in processes), DALI (on the CPU, and on the GPU where
 there is one) and SPDL (Pillow, in threads). Needs torch, nvidia-dali-cuda120 and spdl-core. Writes
-the photographs, a run log of each backend and backends.png into the folder given.
+the photographs, a run log of each backend and backends.png to the given folder.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def torch_loader(photographs: Photographs) -> DataLoader[tuple[torch.Tensor, int
 
 
 def spdl_maker(photographs: Photographs) -> Callable[[], Pipeline[Batch]]:
-    """A pipeline serves one epoch: what is compared is a function that makes one."""
+    """A pipeline serves one epoch, so the backend is a function that creates one."""
 
     def make_pipeline() -> Pipeline[Batch]:
         order = random.sample(range(len(photographs)), len(photographs))
@@ -83,13 +83,13 @@ def dali_iterator(photographs: Photographs, decoder: str) -> DALIGenericIterator
 
 
 def from_dali(batch: list[dict[str, torch.Tensor]]) -> Batch:
-    """DALI's batches have a dictionary for each GPU, and labels of shape (16, 1) in int32."""
+    """Converts DALI's batches: a dictionary per GPU, with int32 labels of shape (16, 1)."""
     (outputs,) = batch
     return outputs["images"], outputs["labels"].squeeze(1).long()
 
 
 def make_step() -> Callable[[Batch], object]:
-    """A training step, which is the same for all backends."""
+    """The training step, the same for all backends."""
     torch.manual_seed(0)
     model = small_network(classes=4).to(DEVICE)
     criterion = nn.CrossEntropyLoss()
@@ -106,13 +106,13 @@ def make_step() -> Callable[[Batch], object]:
 
 
 def main() -> None:
-    """Make the photographs, and compare."""
+    """Make the photographs and compare."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--batches", type=int, default=200, help="real batches of each backend")
     parser.add_argument("--output", type=Path, default=Path("backends"), help="a folder")
     options = parser.parse_args()
 
-    torch.set_num_threads(1)  # more would wait for the cores that the loaders hold
+    torch.set_num_threads(1)  # more would compete with the loaders for cores
     photographs = Photographs(make_photographs(options.output / "photographs", 512))
     backends: dict[str, Any] = {
         "torch": torch_loader(photographs),

@@ -1,13 +1,12 @@
 """The loader is a generator function: does it keep up with training?
 
-This one reads a file of documents, splits them into tokens, and packs those into batches. A
-generator has one epoch, so the function is wrapped and not what it returns: each epoch calls it
-anew. What is to be counted are tokens: `samples=` says how many there are in a batch, and `unit=`
-what they are called.
+It reads a file of documents, splits them into tokens, and packs these into batches. A generator has
+one epoch, so wrap the function, not what it returns: each epoch calls it anew. `samples=` counts
+the tokens of a batch, and `unit=` names them.
 
     python examples/generator.py FOLDER
 
-leaves documents.txt, run.jsonl and comparison.png in FOLDER. Takes some ten seconds. Needs torch.
+writes documents.txt, run.jsonl and comparison.png to FOLDER. Takes about ten seconds. Needs torch.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ ROWS, TOKENS = 16, 64
 
 
 def write_documents(file: Path, count: int) -> Path:
-    """A made-up document a line, their lengths as unequal as those of real ones."""
+    """One made-up document per line; lengths vary as in real ones."""
     random = np.random.default_rng(0)
     pieces, lengths = list(VOCABULARY), random.lognormal(mean=5, sigma=1, size=count).astype(int)
     lines = ("".join(random.choice(pieces, length)) for length in lengths)
@@ -43,7 +42,7 @@ def write_documents(file: Path, count: int) -> Path:
 
 
 def tokens_of(document: str) -> Iterator[int]:
-    """The longest pieces of VOCABULARY, from left to right."""
+    """Split into the longest pieces of VOCABULARY, from left to right."""
     place = 0
     while place < len(document):
         length = 2 if document[place : place + 2] in VOCABULARY else 1
@@ -52,7 +51,7 @@ def tokens_of(document: str) -> Iterator[int]:
 
 
 def token_batches(file: Path) -> Iterator[torch.Tensor]:
-    """One epoch: batches of ROWS x (TOKENS + 1). What is left over at the end is dropped."""
+    """One epoch: batches of ROWS x (TOKENS + 1). The remainder is dropped."""
     tokens: list[int] = []
     with file.open(encoding="utf-8") as documents:
         for document in documents:
@@ -64,7 +63,7 @@ def token_batches(file: Path) -> Iterator[torch.Tensor]:
 
 
 def predicted(batch: torch.Tensor) -> int:
-    """How many tokens of a batch are trained on: of each row all but the first."""
+    """The number of tokens trained on: all but the first of each row."""
     return batch.numel() - len(batch)
 
 
@@ -80,16 +79,16 @@ def train_one_epoch(loader: LoaderEvaluator, model: nn.Module) -> None:
 
 
 def main() -> None:
-    """Train on a generator's batches, and compare."""
+    """Train on a generator's batches and compare."""
     parser = argparse.ArgumentParser(description="Measure a loader that is a generator function.")
-    parser.add_argument("folder", type=Path, help="where the results go")
+    parser.add_argument("folder", type=Path, help="folder for the results")
     parser.add_argument("--documents", type=int, default=1000)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     file = write_documents(options.folder / "documents.txt", options.documents)
     log_file = options.folder / "run.jsonl"
 
-    torch.set_num_threads(1)  # steadier times where other programs take CPU too
+    torch.set_num_threads(1)  # steadier times if other programs use the CPU
     model = nn.Sequential(nn.Embedding(len(VOCABULARY), 128), nn.Linear(128, len(VOCABULARY)))
     with LoaderEvaluator(
         partial(token_batches, file),  # not token_batches(file), which has one epoch

@@ -1,12 +1,11 @@
 """Inside Lightning's Trainer: how much faster would `fit` be if data loading were free?
 
-The evaluator takes the place of the training dataloader, and nothing else changes; validation has
-its own loader, which is not measured. That is for one device: with several, where Lightning gives
-each process its part of the data, see docs/frameworks.md.
+The evaluator replaces the training dataloader, and nothing else changes. Validation has its own
+loader, which is not measured. This is for one device: for several, see docs/frameworks.md.
 
     python examples/lightning_fit.py FOLDER
 
-leaves run.jsonl and comparison.png in FOLDER. Takes some ten seconds. Needs lightning.
+writes run.jsonl and comparison.png to FOLDER. Takes about ten seconds. Needs lightning.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ Batch = list[torch.Tensor]
 
 
 class SmoothedNoise(Dataset[tuple[torch.Tensor, int]]):
-    """Generated images; smoothing them, again and again, is the costly transform."""
+    """Generated images; repeated smoothing is the costly transform."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -42,7 +41,7 @@ class SmoothedNoise(Dataset[tuple[torch.Tensor, int]]):
 
 
 class Classifier(LightningModule):
-    """An ordinary module, which need not know what serves its batches."""
+    """An ordinary module, unaware of loadeval."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,12 +50,12 @@ class Classifier(LightningModule):
         )
 
     def training_step(self, batch: Batch, _: int) -> torch.Tensor:
-        """The loss, which Lightning goes on with."""
+        """The loss."""
         images, labels = batch
         return nn.functional.cross_entropy(self.model(images), labels)
 
     def validation_step(self, batch: Batch, _: int) -> None:
-        """The share classified right."""
+        """The accuracy."""
         images, labels = batch
         right = self.model(images).argmax(dim=1) == labels
         self.log("right", right.float().mean())
@@ -67,16 +66,16 @@ class Classifier(LightningModule):
 
 
 def main() -> None:
-    """Fit, and compare."""
+    """Fit and compare."""
     parser = argparse.ArgumentParser(description="Measure a loader inside Lightning's fit.")
-    parser.add_argument("folder", type=Path, help="where the run log and the figure go")
+    parser.add_argument("folder", type=Path, help="folder for the run log and the figure")
     parser.add_argument("--images", type=int, default=1600)
     parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
     log_file = options.folder / "run.jsonl"
 
-    torch.set_num_threads(1)  # steadier times where other programs take CPU too
+    torch.set_num_threads(1)  # steadier times if other programs use the CPU
     images, others = random_split(SmoothedNoise(options.images + 64), [options.images, 64])
     dataloader = DataLoader(images, batch_size=8, shuffle=True)
     trainer = Trainer(

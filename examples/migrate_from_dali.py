@@ -2,14 +2,14 @@
 
     from nvidia.dali.plugin.pytorch.loader_evaluator import LoaderEvaluator
 
-becomes the import below. `log_and_replay` is written for DALI's class and works with either: a
-run that logs, a run that replays, get_metrics() and save_metrics(). What ours adds comes after:
-the two files as a figure, and one alternating run, which says how sure the result is.
+becomes the import below. `log_and_replay` is written for DALI's class and works with either: a log
+run, a replay run, get_metrics() and save_metrics(). What loadeval adds comes after: a figure of the
+two files, and one alternating run, whose result has a confidence interval.
 
     python examples/migrate_from_dali.py FOLDER
 
-leaves in FOLDER the photographs, real.json, ideal.json, two-runs.png and alternate.jsonl. Takes
-some twenty seconds on two cores. Needs torch, Pillow and nvidia-dali-cuda120; the pipeline runs
+writes the photographs, real.json, ideal.json, two-runs.png and alternate.jsonl to FOLDER. Takes
+about twenty seconds on two cores. Needs torch, Pillow and nvidia-dali-cuda120; the pipeline runs
 on the CPU.
 """
 
@@ -38,7 +38,7 @@ BATCH_SIZE, SIDE = 16, 224
 
 
 def dali_iterator(photographs: Path) -> DALIClassificationIterator:
-    """Reads, decodes and shrinks on the CPU; a subfolder is a class."""
+    """Reads, decodes and shrinks on the CPU; each subfolder is a class."""
 
     @pipeline_def(batch_size=BATCH_SIZE, num_threads=1)
     def read_and_resize() -> tuple[Any, Any]:
@@ -72,7 +72,7 @@ def training() -> Train:
 def log_and_replay(
     iterator: DALIClassificationIterator, train_one_epoch: Train, folder: Path
 ) -> None:
-    """As before. Nothing in here knows whose LoaderEvaluator it is."""
+    """Unchanged: works with DALI's LoaderEvaluator and with loadeval's."""
     seconds = {}
     for mode, file in (("log", "real.json"), ("replay", "ideal.json")):
         loader = LoaderEvaluator(iterator, mode=mode, num_cached_batches=10)
@@ -88,11 +88,11 @@ def log_and_replay(
 
 
 def main() -> None:
-    """What there was, and what there is now."""
+    """Run the unchanged code, then what loadeval adds."""
     parser = argparse.ArgumentParser(description="From DALI's LoaderEvaluator to loadeval's.")
-    parser.add_argument("folder", type=Path, help="where photographs and results go")
-    parser.add_argument("--photographs", type=int, default=640, help="how many to make")
-    parser.add_argument("--epochs", type=int, default=8, help="of the alternating run")
+    parser.add_argument("folder", type=Path, help="folder for photographs and results")
+    parser.add_argument("--photographs", type=int, default=640, help="number of photographs")
+    parser.add_argument("--epochs", type=int, default=8, help="epochs of the alternating run")
     options = parser.parse_args()
 
     torch.set_num_threads(1)  # the other core is for DALI's thread
@@ -105,7 +105,7 @@ def main() -> None:
     files = (options.folder / "real.json", options.folder / "ideal.json")
     print(f"Figure written to {plot_comparison(*files, output=options.folder / 'two-runs.png')}")
     with LoaderEvaluator(
-        dali_iterator(photographs),  # a new one: replay has left the other amid an epoch
+        dali_iterator(photographs),  # a new one: replay left the other within an epoch
         mode="alternate",
         unit="images",
         log_file=options.folder / "alternate.jsonl",

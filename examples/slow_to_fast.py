@@ -1,13 +1,13 @@
 """Six ways to read one folder of photographs, from slow to fast: what is each change worth?
 
-At first the JPEGs are read without a thought: in the training process, in double precision, at
-full size, copied at every turn. Then one thing is changed at a time. Each way is measured in one
-alternating run: how fast training is, and which share of its time is lost to loading.
+The first way is naive: in the training process, in double precision, at full size, with a copy at
+every operation. Then one thing changes at a time. Each way is measured in one alternating run: how
+fast training is, and which share of its time is lost to loading.
 
     python examples/slow_to_fast.py FOLDER
 
-FOLDER gets the photographs, a run log of each way, and slow-to-fast.png, which shows the table
-that is printed at the end. It takes some three minutes on two cores. Needs torch and Pillow.
+writes the photographs, a run log of each way, and slow-to-fast.png, a plot of the table printed at
+the end, to FOLDER. Takes about three minutes on two cores. Needs torch and Pillow.
 """
 
 from __future__ import annotations
@@ -42,11 +42,11 @@ SIDE = (128, 128)
 MEAN, DEVIATION, NOISE = 0.4, 0.25, 0.02
 MOST_EPOCHS = 100
 
-# ---- Reading: a photograph is shrunk, its tones are shifted by chance, and it gets noise.
+# ---- Reading: shrink a photograph, shift its tones at random, and add noise.
 
 
 def read_as_found(path: Path) -> torch.Tensor:
-    """All of it at full size, in double precision, with a copy at every turn."""
+    """Everything at full size, in double precision, with a copy at every operation."""
     with Image.open(path) as file:
         pixels = np.array(file.convert("RGB"), dtype=np.float64)
     image = torch.tensor(altered(pixels)).permute(2, 0, 1).unsqueeze(0)
@@ -54,7 +54,7 @@ def read_as_found(path: Path) -> torch.Tensor:
 
 
 def read_small(path: Path, *, draft: bool = False) -> torch.Tensor:
-    """Shrinks first: what follows has a 29th of the pixels to deal with."""
+    """Shrinks first, so the rest handles 1/29 of the pixels."""
     return torch.from_numpy(altered(shrunk(path, draft=draft))).permute(2, 0, 1).float()
 
 
@@ -64,7 +64,7 @@ def read_bytes(path: Path) -> torch.Tensor:
 
 
 def shrunk(path: Path, *, draft: bool) -> Array:
-    """As bytes. With `draft` the decoder leaves out detail that would be shrunk away anyway."""
+    """As bytes. With `draft` the decoder skips detail that shrinking would remove."""
     with Image.open(path) as file:
         if draft:
             file.draft("RGB", SIDE)
@@ -102,7 +102,7 @@ WAYS: dict[str, tuple[Read, dict[str, Any]]] = {
 
 
 class Photographs(Dataset["Sample"]):
-    """Which of them stand on their heads? That is what the network learns."""
+    """Photographs, upright or upside down, which the network learns to tell apart."""
 
     def __init__(self, paths: list[Path], read: Read) -> None:
         self.paths, self.read = paths, read
@@ -115,7 +115,7 @@ class Photographs(Dataset["Sample"]):
 
 
 def make_photographs(folder: Path, count: int, width: int) -> list[Path]:
-    """JPEGs, 4 by 3, parts of the photograph that matplotlib ships."""
+    """Writes 4:3 JPEGs, cropped from the photograph that matplotlib ships."""
     folder.mkdir(parents=True, exist_ok=True)
     source: Any = get_sample_data("grace_hopper.jpg", asfileobj=False)
     with Image.open(source) as file:
@@ -133,7 +133,7 @@ def make_photographs(folder: Path, count: int, width: int) -> list[Path]:
 
 @dataclass
 class Row:
-    """What one way came to. Shares are from 0 to 1, and None where they were not measured."""
+    """The result of one way. Shares are from 0 to 1, and None if not measured."""
 
     way: str
     rate: float
@@ -145,7 +145,7 @@ class Row:
 
 
 def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path) -> Row:
-    """Train until so many pairs of blocks, of real and of free loading, have been measured."""
+    """Train until that many pairs of real and ideal blocks have been measured."""
     torch.manual_seed(0)
     sizes = ((3, 32), (32, 64), (64, 64))
     layers = [nn.Sequential(nn.Conv2d(*size, 3, stride=2), nn.ReLU()) for size in sizes]
@@ -173,7 +173,7 @@ def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path
 
 
 def idle(run: Run) -> tuple[float | None, float | None]:
-    """Which share of the machine's CPUs, and of the GPUs, did nothing while loading was real."""
+    """The idle share of the machine's CPUs and of the GPUs in the real arm."""
     means = {(one.subject, one.name): one.real.mean for one in quantities(run) if one.real}
     cores = means.get(("machine", "cpu_cores"))
     gpus = [mean / 100 for (_, name), mean in means.items() if name == "kernel_busy_percent"]
@@ -181,11 +181,11 @@ def idle(run: Run) -> tuple[float | None, float | None]:
     return cpu_idle, 1 - sum(gpus) / len(gpus) if gpus else None
 
 
-# ---- Telling: a row for each way, as a line and as bars.
+# ---- Reporting: a row for each way, as a line and as bars.
 
 
 def percent(share: Estimate | float | None) -> str:
-    """With its 95% interval, where it has one. What is not known is not 0%."""
+    """With its 95% CI, if it has one. An unknown share is not 0%."""
     if share is None or isinstance(share, float):
         return "not measured" if share is None else f"{share:.0%}"
     ends = "" if share.low is None else f" [{share.low:.0%}, {share.high:.0%}]"
@@ -193,7 +193,7 @@ def percent(share: Estimate | float | None) -> str:
 
 
 def table(rows: list[Row]) -> str:
-    """A line for each way."""
+    """One line per way."""
     lines = [" " * 26 + "images/s  if free  lost to loading  epoch start      CPU idle  GPU idle"]
     lines += [
         f"{row.way:25}{row.rate:9.0f}{row.free_rate:9.0f}  {percent(row.lost):15}"
@@ -233,22 +233,22 @@ def draw(rows: list[Row], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure each way, and tell."""
+    """Measure each way, then print and draw the results."""
     parser = argparse.ArgumentParser(description="Six ways to read photographs, from slow to fast.")
-    parser.add_argument("folder", type=Path, help="where photographs and results go")
-    parser.add_argument("--photographs", type=int, default=384, help="how many to make")
-    parser.add_argument("--width", type=int, default=800, help="of a photograph, in pixels")
-    parser.add_argument("--pairs", type=int, default=6, help="how long each way is measured")
+    parser.add_argument("folder", type=Path, help="folder for photographs and results")
+    parser.add_argument("--photographs", type=int, default=384, help="number of photographs")
+    parser.add_argument("--width", type=int, default=800, help="width of a photograph, in pixels")
+    parser.add_argument("--pairs", type=int, default=6, help="pairs of blocks for each way")
     options = parser.parse_args()
 
-    torch.set_num_threads(1)  # the other core is for workers, once there are some
+    torch.set_num_threads(1)  # leaves the other core to the workers
     paths = make_photographs(options.folder / "photographs", options.photographs, options.width)
     rows: list[Row] = []
     for number, (way, (read, settings)) in enumerate(WAYS.items(), start=1):
         photographs = Photographs(paths, read)
         dataloader = DataLoader(photographs, batch_size=8, shuffle=True, drop_last=True, **settings)
         log_file = options.folder / f"{number}-{way.replace(',', '').replace(' ', '-')}.jsonl"
-        # With workers, blocks are shorter, and differ more.
+        # With workers, blocks are shorter and vary more.
         pairs = 4 * options.pairs if "num_workers" in settings else options.pairs
         rows.append(measure(way, dataloader, pairs, log_file))
     draw(rows, options.folder / "slow-to-fast.png")

@@ -1,11 +1,11 @@
 """Inside Hugging Face's Trainer: how much faster would training be if data loading were free?
 
-The Trainer builds its DataLoader itself, when training begins. So it is measured in place, where
-the Trainer gets it: `get_train_dataloader`. The Trainer goes on with the loader it has made.
+The Trainer builds its DataLoader when training begins, so it is measured in place, in
+`get_train_dataloader`.
 
     python examples/trainer.py FOLDER
 
-leaves run.jsonl and comparison.png in FOLDER. Takes some ten seconds. Needs transformers and
+writes run.jsonl and comparison.png to FOLDER. Takes about ten seconds. Needs transformers and
 accelerate; no model is downloaded.
 """
 
@@ -26,7 +26,7 @@ LETTERS = 26
 
 
 class Ciphers(Dataset[dict[str, torch.Tensor]]):
-    """Texts, each shifted by a number of letters, which the model is to find out."""
+    """Texts, each shifted by a number of letters, which the model learns to predict."""
 
     def __init__(self, count: int, length: int = 256) -> None:
         self.count, self.length = count, length
@@ -45,7 +45,7 @@ class Ciphers(Dataset[dict[str, torch.Tensor]]):
 
 
 class Decipherer(nn.Module):
-    """A small network that returns its loss, as the Trainer asks for."""
+    """A small network that returns its loss, as the Trainer requires."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,13 +53,13 @@ class Decipherer(nn.Module):
         self.layers = nn.Sequential(nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, LETTERS))
 
     def forward(self, letters: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        """Of a batch of texts, and by how much each is shifted."""
+        """The loss for a batch of texts and their shifts."""
         scores = self.layers(self.embed(letters)).mean(dim=1)
         return {"loss": nn.functional.cross_entropy(scores, labels), "scores": scores}
 
 
 class MeasuredTrainer(Trainer):
-    """The Trainer, whose training loader is measured; `evaluator` is there once it trains."""
+    """Measures its training loader; `evaluator` exists once training begins."""
 
     log_file: Path
     evaluator: LoaderEvaluator
@@ -67,8 +67,8 @@ class MeasuredTrainer(Trainer):
     def get_train_dataloader(self) -> DataLoader[Any]:
         """The Trainer's own, which is measured from now on.
 
-        Called again by a second `train()`, and by each try of `auto_find_batch_size`: the log is
-        of the last.
+        A second `train()`, and each attempt of `auto_find_batch_size`, calls this again: the log
+        is that of the last.
         """
         if hasattr(self, "evaluator"):
             self.evaluator.close()
@@ -80,15 +80,15 @@ class MeasuredTrainer(Trainer):
 
 
 def main() -> None:
-    """Train, and compare."""
+    """Train and compare."""
     parser = argparse.ArgumentParser(description="Measure the loader that a Trainer builds.")
-    parser.add_argument("folder", type=Path, help="where the run log and the figure go")
+    parser.add_argument("folder", type=Path, help="folder for the run log and the figure")
     parser.add_argument("--texts", type=int, default=2400)
     parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     options.folder.mkdir(parents=True, exist_ok=True)
 
-    torch.set_num_threads(1)  # steadier times where other programs take CPU too
+    torch.set_num_threads(1)  # steadier times if other programs use the CPU
     trainer = MeasuredTrainer(
         model=Decipherer(),
         args=TrainingArguments(

@@ -1,12 +1,12 @@
-"""Clips of videos: how many videos a second, and what would they be if loading were free?
+"""Video clips: how many videos per second, and how many if loading were free?
 
-A batch is five-dimensional, and what a reader wants to know is videos/s: `unit="videos"`. Each
-video is a folder of JPEGs, as many data sets of videos are laid out; a clip is sixteen frames of
-it, from a random place on, every second one.
+A batch is five-dimensional, and the rate of interest is videos/s: `unit="videos"`. Each video is a
+folder of JPEGs, as in many video data sets. A clip is sixteen frames, every second one from a
+random start.
 
     python examples/video.py FOLDER
 
-leaves the frames, run.jsonl and comparison.png in FOLDER. Takes half a minute on two cores. Needs
+writes the frames, run.jsonl and comparison.png to FOLDER. Takes half a minute on two cores. Needs
 torch and Pillow.
 """
 
@@ -30,7 +30,7 @@ BATCH_SIZE = 4
 
 
 class Clips(Dataset[tuple[torch.Tensor, int]]):
-    """From each video a clip of 3 x CLIP x SIDE x SIDE bytes; its label is which way things go."""
+    """One clip of 3 x CLIP x SIDE x SIDE bytes per video; the label is the direction of motion."""
 
     def __init__(self, videos: list[Path]) -> None:
         self.videos = videos
@@ -48,7 +48,7 @@ class Clips(Dataset[tuple[torch.Tensor, int]]):
 
 
 def make_videos(folder: Path, count: int) -> list[Path]:
-    """Folders of frames, in which a bright disc moves to the right, or to the left."""
+    """Writes folders of frames, in which a bright disc moves right or left."""
     videos = [folder / f"{number:03d}" for number in range(count)]
     y, x = np.mgrid[:SIDE, :SIDE]
     for number, video in enumerate(videos):
@@ -75,14 +75,14 @@ def train_one_epoch(loader: LoaderEvaluator, model: nn.Module) -> None:
 
 
 def main() -> None:
-    """Make the videos, train on their clips, and compare."""
+    """Make the videos, train on their clips and compare."""
     parser = argparse.ArgumentParser(description="Measure a loader of clips, in videos/s.")
-    parser.add_argument("folder", type=Path, help="where frames, run log and figure go")
-    parser.add_argument("--videos", type=int, default=160, help="how many to make")
+    parser.add_argument("folder", type=Path, help="folder for frames, run log and figure")
+    parser.add_argument("--videos", type=int, default=160, help="number of videos")
     parser.add_argument("--epochs", type=int, default=12)
     options = parser.parse_args()
 
-    torch.set_num_threads(1)  # the other core is for the worker
+    torch.set_num_threads(1)  # leaves the other core to the worker
     clips = Clips(make_videos(options.folder / "videos", options.videos))
     dataloader = DataLoader(clips, BATCH_SIZE, shuffle=True, num_workers=1, drop_last=True)
     model = nn.Sequential(

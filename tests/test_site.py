@@ -89,21 +89,6 @@ def test_the_exit_codes_are_those_of_the_help() -> None:
     assert rows <= told | {"130"}
 
 
-@pytest.mark.parametrize(
-    ("first", "elsewhere"),
-    [("S1", "docs/how-it-measures.md")],
-)
-def test_tables_that_stand_twice_are_the_same(first: str, elsewhere: str) -> None:
-    """Figures that are renewed are renewed in both places."""
-    tables = []
-    for page in ("docs/benchmarks.md", elsewhere):
-        text = (ROOT / page).read_text(encoding="utf-8")
-        found = re.search(rf"^\| {first} \|.*?(?=\n\n)", text, re.MULTILINE | re.DOTALL)
-        assert found, page
-        tables.append(found[0])
-    assert tables[0] == tables[1]
-
-
 def test_the_overhead_in_the_readme_is_of_the_benchmarks() -> None:
     """A row for each kind of batch, with the figures that it has there."""
     readme, page = (

@@ -16,8 +16,8 @@ from loadeval.analysis.stats import (
     over_runs,
     ratio,
 )
-from loadeval.analysis.summary import SECOND_NS, steady, steady_aggregates
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.analysis.summary import steady, steady_aggregates
+from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt

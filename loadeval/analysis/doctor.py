@@ -1,33 +1,321 @@
-"""What of a machine is in order for loading data, and what is to be changed."""
+"""Whether a machine is in order for loading data, and what to change: codes and numbers."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass
+from enum import Enum
+from typing import TYPE_CHECKING, TypeAlias
 
-from loadeval.analysis import doctor_gpu as gpu
-from loadeval.analysis import doctor_host as host
+from loadeval.analysis.remark import Remark
+from loadeval.probes.machine import DALI, NVML, WITHOUT_LIMIT
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
-    from loadeval.analysis.doctor_check import Check, Plan
-    from loadeval.probes.machine import Machine
+    from loadeval.analysis.remark import Value
+    from loadeval.probes.machine import DataSize, Machine
 
-CHECKS: tuple[Callable[[Machine, Plan], Check], ...] = (
-    host.cpus,
-    host.threads,
-    host.workers,
-    host.shared_memory,
-    host.open_files,
-    host.start_method,
-    gpu.driver,
-    gpu.nvml,
-    gpu.gpm,
-    gpu.dali,
-    host.page_cache,
-)
+DEFAULT_PREFETCH = 2
+DEFAULT_BATCH_BYTES = 32_000_000
+TENSORS = 8
+"""In a batch; each takes a file descriptor from when a worker sends it until the step is over."""
+OTHER_FILES = 128
+"""What a training process has open besides: libraries, logs, sockets."""
 
 
-def checkup(machine: Machine, plan: Plan) -> tuple[Check, ...]:
-    """Every check, in the order in which they are told."""
-    return tuple(check(machine, plan) for check in CHECKS)
+class CheckStatus(Enum):
+    """What a check came to."""
+
+    OK = "ok"
+    CHANGE = "change"
+    NOT_MEASURED = "not measured"
+
+
+class DoctorCode(Enum):
+    """What a check found."""
+
+    CPUS = "cpus"
+    CPUS_UNDER_QUOTA = "cpus under quota"
+    ONE_CPU_OF_MANY = "one cpu of many"
+    THREADS = "threads"
+    MORE_THREADS_THAN_CPUS = "more threads than cpus"
+    THREADS_AND_WORKERS = "threads and workers compete"
+    WORKERS = "workers"
+    WORKERS_ASSUMED = "workers assumed"
+    MORE_WORKERS_THAN_CPUS = "more workers than cpus"
+    NO_SHARED_MEMORY = "no shared memory"
+    SHARED_MEMORY_UNUSED = "shared memory unused"
+    SHARED_MEMORY = "shared memory"
+    SHARED_MEMORY_TOO_SMALL = "shared memory too small"
+    OPEN_FILES_NOT_KNOWN = "open files not known"
+    OPEN_FILES_UNLIMITED = "open files unlimited"
+    OPEN_FILES = "open files"
+    OPEN_FILES_TOO_FEW = "open files too few"
+    START_METHOD = "start method"
+    DRIVER = "driver"
+    NO_DRIVER = "no driver"
+    BROKEN_DRIVER = "broken driver"
+    NVML = "nvml"
+    NVML_WITHOUT_DRIVER = "nvml without driver"
+    NO_GPU = "no gpu"
+    GPM = "gpm"
+    GPM_NOT_ON_ALL = "gpm not on all"
+    GPM_NOT_KNOWN = "gpm not known"
+    NO_DALI = "no dali"
+    DALI = "dali"
+    DALI_FOR_NEWER_CUDA = "dali for newer cuda"
+    DATA_NOT_GIVEN = "data not given"
+    DATA_COUNTED_IN_PART = "data counted in part"
+    DATA_FITS = "data fits"
+    DATA_TOO_LARGE = "data too large"
+
+
+@dataclass(frozen=True, slots=True)
+class MachineCheck:
+    """One thing that was looked at; `found` is a DoctorCode and its numbers."""
+
+    name: str
+    status: CheckStatus
+    found: Remark
+
+
+@dataclass(frozen=True, slots=True)
+class LoaderPlan:
+    """The loader that the machine is judged for.
+
+    `workers` is None where as many as there are CPUs are assumed, and `data` where the size of
+    the data set was not given.
+    """
+
+    workers: int | None = None
+    prefetch: int = DEFAULT_PREFETCH
+    batch_bytes: int = DEFAULT_BATCH_BYTES
+    data: DataSize | None = None
+
+
+Result: TypeAlias = tuple[CheckStatus, Remark]
+
+
+def checkup(machine: Machine, plan: LoaderPlan) -> tuple[MachineCheck, ...]:
+    """Every check, in the order in which they are shown."""
+    return tuple(MachineCheck(name, *check(machine, plan)) for name, check in CHECKS.items())
+
+
+def _cpus(machine: Machine, _: LoaderPlan) -> Result:
+    cores, cpus = _cores(machine), machine.cpus or machine.cpus_usable
+    if cores <= 1 < cpus:
+        return _change(DoctorCode.ONE_CPU_OF_MANY, cores=cores, cpus=cpus)
+    if machine.quota_cores is None:
+        return _ok(DoctorCode.CPUS, cpus_usable=machine.cpus_usable, cpus=cpus)
+    return _ok(
+        DoctorCode.CPUS_UNDER_QUOTA,
+        cpus_usable=machine.cpus_usable,
+        cpus=cpus,
+        quota_cores=machine.quota_cores,
+    )
+
+
+def _threads(machine: Machine, plan: LoaderPlan) -> Result:
+    """Whether torch's threads have CPUs to run on."""
+    cores, workers = _cores(machine), _workers_of(machine, plan)
+    threads = machine.threads or machine.cpus_usable
+    found: dict[str, Value] = {"threads": threads, "threads_from": machine.threads_from}
+    if threads > cores:
+        return _change(
+            DoctorCode.MORE_THREADS_THAN_CPUS, **found, cores=cores, most_threads=_whole(cores)
+        )
+    # Without a GPU the step computes on the CPUs that the workers need.
+    left = _whole(cores - workers)
+    if plan.workers and not machine.driver.gpus and threads > left:
+        return _change(
+            DoctorCode.THREADS_AND_WORKERS, **found, workers=workers, cores=cores, most_threads=left
+        )
+    return _ok(DoctorCode.THREADS, **found)
+
+
+def _workers(machine: Machine, plan: LoaderPlan) -> Result:
+    cores, workers = _cores(machine), _workers_of(machine, plan)
+    if workers > cores and workers > 1:
+        return _change(
+            DoctorCode.MORE_WORKERS_THAN_CPUS,
+            workers=workers,
+            cores=cores,
+            most_workers=_whole(cores),
+        )
+    if plan.workers is None:
+        return _ok(DoctorCode.WORKERS_ASSUMED, workers=workers)
+    return _ok(DoctorCode.WORKERS, workers=workers, cores=cores)
+
+
+def _shared_memory(machine: Machine, plan: LoaderPlan) -> Result:
+    """Whether there is room for the batches that workers have made."""
+    free_bytes, batches = machine.shm_free_bytes, _batches(machine, plan)
+    if free_bytes is None:
+        return _not_measured(DoctorCode.NO_SHARED_MEMORY)
+    room: dict[str, Value] = {
+        "free_bytes": free_bytes,
+        "total_bytes": machine.shm_bytes or free_bytes,
+    }
+    if not batches:
+        return _ok(DoctorCode.SHARED_MEMORY_UNUSED, **room)
+    needed_bytes = batches["batches"] * plan.batch_bytes
+    found = room | batches | {"batch_bytes": plan.batch_bytes, "needed_bytes": needed_bytes}
+    if needed_bytes > free_bytes:
+        return _change(DoctorCode.SHARED_MEMORY_TOO_SMALL, **found)
+    return _ok(DoctorCode.SHARED_MEMORY, **found)
+
+
+def _open_files(machine: Machine, plan: LoaderPlan) -> Result:
+    """Whether the tensors of the same batches have file descriptors."""
+    limit, batches = machine.open_files, _batches(machine, plan)
+    if limit is None:
+        return _not_measured(DoctorCode.OPEN_FILES_NOT_KNOWN)
+    if limit == WITHOUT_LIMIT:
+        return _ok(DoctorCode.OPEN_FILES_UNLIMITED)
+    needed = OTHER_FILES + batches.get("batches", 0) * TENSORS
+    if needed <= limit:
+        return _ok(DoctorCode.OPEN_FILES, limit=limit)
+    most = machine.open_files_at_most
+    return _change(
+        DoctorCode.OPEN_FILES_TOO_FEW,
+        limit=limit,
+        most=None if most == WITHOUT_LIMIT else most,
+        **batches,
+        tensors=TENSORS,
+        needed=needed,
+        suggested=2 * needed,
+    )
+
+
+def _start_method(machine: Machine, _: LoaderPlan) -> Result:
+    """How workers begin, unless the loader is told otherwise."""
+    return _ok(DoctorCode.START_METHOD, start_method=machine.start_method)
+
+
+def _driver(machine: Machine, _: LoaderPlan) -> Result:
+    found = machine.driver
+    if found.missing is not None:
+        if found.broken:
+            return _change(DoctorCode.BROKEN_DRIVER, missing=found.missing)
+        return _not_measured(DoctorCode.NO_DRIVER, missing=found.missing)
+    major, minor = found.cuda or (None, None)
+    kinds = [f"{found.gpus.count(name)} x {name}" for name in dict.fromkeys(found.gpus)]
+    return _ok(
+        DoctorCode.DRIVER,
+        version=found.version,
+        cuda_major=major,
+        cuda_minor=minor,
+        gpus=", ".join(kinds) or None,
+    )
+
+
+def _nvml(machine: Machine, _: LoaderPlan) -> Result:
+    """The package that asks the driver."""
+    found: dict[str, Value] = {"package": NVML, "version": machine.packages.get(NVML)}
+    if machine.driver.missing is not None:
+        return _not_measured(DoctorCode.NVML_WITHOUT_DRIVER, **found)
+    return _ok(DoctorCode.NVML, **found)
+
+
+def _gpm(machine: Machine, _: LoaderPlan) -> Result:
+    """The GPUs' performance counters."""
+    support = machine.driver.gpm
+    if not support:
+        missing = machine.driver.missing
+        if missing is not None:
+            return _not_measured(DoctorCode.NO_DRIVER, missing=missing)
+        return _not_measured(DoctorCode.NO_GPU)
+    if None in support:
+        return _not_measured(DoctorCode.GPM_NOT_KNOWN)
+    return _ok(DoctorCode.GPM if all(support) else DoctorCode.GPM_NOT_ON_ALL)
+
+
+def _dali(machine: Machine, _: LoaderPlan) -> Result:
+    """DALI, and whether the driver runs the CUDA that it was built for."""
+    found = {name: version for name, version in machine.packages.items() if name.startswith(DALI)}
+    if not found:
+        return _ok(DoctorCode.NO_DALI)
+    packages = ", ".join(f"{name} {version}" for name, version in found.items())
+    needed = min(int(name.removeprefix(DALI)) // 10 for name in found)
+    cuda = machine.driver.cuda
+    if cuda is None or needed <= cuda[0]:
+        return _ok(DoctorCode.DALI, packages=packages)
+    return _change(
+        DoctorCode.DALI_FOR_NEWER_CUDA,
+        packages=packages,
+        needed_cuda_major=needed,
+        cuda_major=cuda[0],
+        cuda_minor=cuda[1],
+        package=f"{DALI}{cuda[0]}0",
+    )
+
+
+def _page_cache(machine: Machine, plan: LoaderPlan) -> Result:
+    """Whether the data set can stay in memory from epoch to epoch."""
+    room: dict[str, Value] = {
+        "available_bytes": machine.memory_available_bytes,
+        "memory_bytes": machine.memory_bytes,
+    }
+    if plan.data is None:
+        return _not_measured(DoctorCode.DATA_NOT_GIVEN, **room)
+    found = room | {"data_bytes": plan.data.nbytes, "counted_whole": plan.data.whole}
+    if plan.data.nbytes > machine.memory_available_bytes:
+        return _change(DoctorCode.DATA_TOO_LARGE, **found)
+    if not plan.data.whole:
+        return _not_measured(DoctorCode.DATA_COUNTED_IN_PART, **found)
+    return _ok(DoctorCode.DATA_FITS, **found)
+
+
+CHECKS: Mapping[str, Callable[[Machine, LoaderPlan], Result]] = {
+    "CPUs": _cpus,
+    "threads": _threads,
+    "workers": _workers,
+    "shared memory": _shared_memory,
+    "open files": _open_files,
+    "start method": _start_method,
+    "NVIDIA driver": _driver,
+    "NVML": _nvml,
+    "GPM": _gpm,
+    "DALI": _dali,
+    "page cache": _page_cache,
+}
+
+
+def _cores(machine: Machine) -> float:
+    """How many CPUs' worth of time there is."""
+    quota = math.inf if machine.quota_cores is None else machine.quota_cores
+    return min(machine.cpus_usable, quota)
+
+
+def _whole(cores: float) -> int:
+    """The whole CPUs among `cores`, 1 at least."""
+    return max(1, math.floor(cores))
+
+
+def _workers_of(machine: Machine, plan: LoaderPlan) -> int:
+    return _whole(_cores(machine)) if plan.workers is None else plan.workers
+
+
+def _batches(machine: Machine, plan: LoaderPlan) -> dict[str, int]:
+    """The batches that exist at once: those that workers prefetch, and the one in the step.
+
+    Empty without workers, whose batches never leave the training process.
+    """
+    workers = _workers_of(machine, plan)
+    if not workers:
+        return {}
+    count = workers * plan.prefetch + 1
+    return {"batches": count, "workers": workers, "prefetch": plan.prefetch}
+
+
+def _ok(code: DoctorCode, **values: Value) -> Result:
+    return CheckStatus.OK, Remark(code, values)
+
+
+def _change(code: DoctorCode, **values: Value) -> Result:
+    return CheckStatus.CHANGE, Remark(code, values)
+
+
+def _not_measured(code: DoctorCode, **values: Value) -> Result:
+    return CheckStatus.NOT_MEASURED, Remark(code, values)

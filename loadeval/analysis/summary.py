@@ -9,15 +9,18 @@ import numpy as np
 
 from loadeval.analysis.stats import quantiles
 from loadeval.runlog.histogram import dense
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.runlog.model import Aggregate, Arm, Column, Run
 
-SECOND_NS = 1_000_000_000
 QUANTILES = (0.5, 0.95, 0.99)
+OUTLIER_TIMES_MEDIAN = 2
+"""An iteration (wait + step) that counts is an outlier over so many times its arm's median."""
+FEWEST_FOR_OUTLIERS = 20
+"""Iterations before which that median is not trusted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,3 +279,27 @@ def _waits(wait_ns: Column) -> Waits | None:
 
 def _mean(values: list[int]) -> float | None:
     return sum(values) / len(values) if values else None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ArmIterations:
+    """The iterations of one arm that count, as rows of the run's steps, and which are outliers."""
+
+    arm: Arm
+    rows: npt.NDArray[np.intp]
+    outliers: npt.NDArray[np.intp]
+    median_ns: float
+
+
+def iterations_of(run: Run) -> list[ArmIterations]:
+    """Of each arm of `run` that has any. With fewer than FEWEST_FOR_OUTLIERS, none is called an outlier."""
+    found = []
+    iteration_ns = run.steps.wait_ns + run.steps.step_ns
+    for code, arm in enumerate(ARMS):
+        rows = np.flatnonzero(steady(run, arm) & (run.steps.arm == code))
+        if len(rows):
+            median_ns = float(np.median(iteration_ns[rows]))
+            slow = iteration_ns[rows] > OUTLIER_TIMES_MEDIAN * median_ns
+            trusted = len(rows) >= FEWEST_FOR_OUTLIERS and median_ns > 0
+            found.append(ArmIterations(arm, rows, rows[slow] if trusted else rows[:0], median_ns))
+    return found

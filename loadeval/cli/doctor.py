@@ -5,25 +5,34 @@ from __future__ import annotations
 import dataclasses
 import re
 from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from loadeval.analysis.doctor import checkup
-from loadeval.analysis.doctor_check import BATCH_BYTES, PREFETCH, Plan
+from loadeval.analysis.doctor import (
+    DEFAULT_BATCH_BYTES,
+    DEFAULT_PREFETCH,
+    CheckStatus,
+    LoaderPlan,
+    checkup,
+)
 from loadeval.cli.console import FAILED, print_json, print_report
 from loadeval.errors import UsageError
 from loadeval.probes.machine import DataSize, read_machine, size_of
 from loadeval.report.formatting import printable
+from loadeval.report.wording_doctor import check_text
 
 if TYPE_CHECKING:
-    from loadeval.analysis.doctor_check import Check
+    from loadeval.analysis.doctor import MachineCheck
 
-Row = tuple[str, ...]
-STYLES = {"ok": "green", "change": "bold red", "not measured": "dim"}
+STYLES = {
+    CheckStatus.OK: "green",
+    CheckStatus.CHANGE: "bold red",
+    CheckStatus.NOT_MEASURED: "dim",
+}
 GAP = 2
 """Columns of characters between two columns of the table."""
 FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
@@ -38,10 +47,10 @@ def doctor(
     ] = None,
     prefetch: Annotated[
         int, typer.Option(min=1, help="Batches that each worker prefetches.")
-    ] = PREFETCH,
+    ] = DEFAULT_PREFETCH,
     batch_bytes: Annotated[
         str, typer.Option(metavar="SIZE", help="Size of a batch: 32MB, 1.5GiB.")
-    ] = f"{BATCH_BYTES // 10**6}MB",
+    ] = f"{DEFAULT_BATCH_BYTES // 10**6}MB",
     data: Annotated[
         Path | None, typer.Option(metavar="PATH", help="File or folder of the data set.")
     ] = None,
@@ -55,17 +64,19 @@ def doctor(
     CPUs, threads, shared memory, limits, the NVIDIA driver, room in the page cache. Exits with 1
     when something is to be changed.
     """
-    plan = Plan(workers, prefetch, _bytes(batch_bytes, "--batch-bytes"), _data(data, data_bytes))
+    plan = LoaderPlan(
+        workers, prefetch, _bytes(batch_bytes, "--batch-bytes"), _data(data, data_bytes)
+    )
     machine = read_machine()
     checks = checkup(machine, plan)
-    in_order = all(check.status != "change" for check in checks)
+    in_order = all(check.status is not CheckStatus.CHANGE for check in checks)
     if as_json:
-        told = [dataclasses.asdict(check) for check in checks]
-        print_json({"ok": in_order, "checks": told, "machine": dataclasses.asdict(machine)})
+        found = list(map(_as_dict, checks))
+        print_json({"ok": in_order, "checks": found, "machine": dataclasses.asdict(machine)})
     elif Console().is_terminal:
         print_report(_table(checks))
     else:
-        typer.echo("\n".join(_lines(list(map(_row, checks)))))
+        typer.echo("\n".join(_lines(checks)))
     if not in_order:
         raise typer.Exit(FAILED)
 
@@ -91,20 +102,31 @@ def _bytes(text: str, option: str) -> int:
     return round(float(found[1]) * factor)
 
 
-def _row(check: Check) -> Row:
-    return tuple(map(printable, (check.status, check.name, check.text)))
+def _as_dict(check: MachineCheck) -> dict[str, Any]:
+    return {
+        "name": check.name,
+        "status": check.status.value,
+        "text": check_text(check),
+        "code": check.found.code.value,
+        "values": dict(check.found.values),
+    }
 
 
-def _table(checks: tuple[Check, ...]) -> Table:
-    """For a terminal: as wide as it is, what is too long folded."""
+def _row(check: MachineCheck) -> tuple[str, str, str]:
+    return check.status.value, check.name, printable(check_text(check))
+
+
+def _table(checks: tuple[MachineCheck, ...]) -> Table:
+    """For a terminal: folded to its width."""
     table = Table.grid(padding=(0, GAP, 0, 0))
     for check in checks:
         status, name, text = _row(check)
-        table.add_row(Text(status, STYLES[status]), Text(name), Text(text))
+        table.add_row(Text(status, STYLES[check.status]), Text(name), Text(text))
     return table
 
 
-def _lines(rows: list[Row]) -> list[str]:
+def _lines(checks: tuple[MachineCheck, ...]) -> list[str]:
     """For a file or another program: a line for each check, however long."""
+    rows = list(map(_row, checks))
     widths = [max(map(len, column)) + GAP for column in zip(*rows, strict=True)]
     return ["".join(map(str.ljust, row, widths)).rstrip() for row in rows]

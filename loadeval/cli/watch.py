@@ -1,4 +1,4 @@
-"""`loadeval watch`: how a run stands while it goes on."""
+"""`loadeval watch`: follow a run while it goes on."""
 
 from __future__ import annotations
 
@@ -12,43 +12,43 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from loadeval.analysis.watched import Watched
+from loadeval.analysis.live import LiveRun
 from loadeval.cli.console import errors_told, print_json
 from loadeval.errors import RunLogError
-from loadeval.report.watching import waiting_for, watch_line, watch_screen
+from loadeval.report.live import live_line, live_screen, waiting_for
+from loadeval.runlog.model import SECOND_NS
 from loadeval.runlog.reader import Follower
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from loadeval.analysis.standing import Watch
+    from loadeval.analysis.live import LiveState
 
 RUN = "The run log that the training writes; one that is not there yet is waited for."
-INTERVAL = "Seconds between two looks."
+INTERVAL = "Seconds between two updates."
 SHORTEST_S = 0.1
 LONGEST_S = 86_400
-SECOND_NS = 1_000_000_000
 
 
 def watch(
     run: Annotated[Path, typer.Argument(metavar="RUN", help=RUN)],
     interval: Annotated[float, typer.Option(metavar="SECONDS", help=INTERVAL)] = 2.0,
-    once: Annotated[bool, typer.Option("--once", help="Tell how it stands, and exit.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Print its state now, and exit.")] = False,
     as_json: Annotated[
         bool, typer.Option("--json", help="With --once: print one JSON object instead.")
     ] = False,
 ) -> None:
     """Follow the run log of a training that goes on.
 
-    Throughput and share waited, now and over all, epoch start, and the last batches that took over
-    twice the median. Ends when the run does, and with Ctrl-C.
+    Throughput and time waiting, over the last minute and the whole run, epoch start, and the last
+    iterations over twice the median. Ends when the run does, and with Ctrl-C.
     """
     if not SHORTEST_S <= interval <= LONGEST_S:
         raise typer.BadParameter(
             f"--interval is {interval:g}; expected seconds from {SHORTEST_S:g} to {LONGEST_S:,}"
         )
     if as_json and not once:
-        raise typer.BadParameter("--json tells one state: give it with --once")
+        raise typer.BadParameter("--json prints one state: give it with --once")
     with errors_told():
         try:
             _show_once(run, as_json) if once else _follow(run, interval)
@@ -61,22 +61,22 @@ def states(
     interval_s: float,
     now_s: Callable[[], float] = time.time,
     sleep: Callable[[float], None] = time.sleep,
-) -> Iterator[Watch | None]:
-    """How the run at `path` stands, every `interval_s`, until it has ended.
+) -> Iterator[LiveState | None]:
+    """The state of the run at `path`, every `interval_s`, until it has ended.
 
     None where there is no log yet, or not even its first line.
     """
-    follower, watched = Follower(path), Watched()
+    follower, run = Follower(path), LiveRun()
     while True:
         appended = follower.read()
         if appended is not None and appended.anew:
-            watched = Watched()
+            run = LiveRun()
         for line in () if appended is None else appended.lines:
-            watched.take(line)
+            run.take(line)
         if appended is not None and appended.more:
             continue
         quiet_s = 0.0 if appended is None else max(now_s() - appended.written_s, 0.0)
-        state = None if appended is None else watched.state(round(quiet_s * SECOND_NS))
+        state = None if appended is None else run.state(round(quiet_s * SECOND_NS))
         yield state
         if state is not None and state.ended:
             return
@@ -95,9 +95,9 @@ def _show_once(path: Path, as_json: bool) -> None:
         return
     console = Console(highlight=False, markup=False, emoji=False)
     if console.is_terminal:
-        console.print(watch_screen(state))
+        console.print(live_screen(state))
     else:
-        typer.echo(watch_line(state))
+        typer.echo(live_line(state))
 
 
 def _follow(path: Path, interval_s: float) -> None:
@@ -107,7 +107,7 @@ def _follow(path: Path, interval_s: float) -> None:
         return
     with Live(console=console, auto_refresh=False) as live:
         for state in states(path, interval_s):
-            shown = Text(waiting_for(path)) if state is None else watch_screen(state)
+            shown = Text(waiting_for(path)) if state is None else live_screen(state)
             live.update(shown, refresh=True)
 
 
@@ -115,7 +115,7 @@ def _print_lines(path: Path, interval_s: float) -> None:
     told = False
     for state in states(path, interval_s):
         if state is not None:
-            typer.echo(watch_line(state))
+            typer.echo(live_line(state))
         elif not told:
             typer.echo(waiting_for(path))
         told = state is None

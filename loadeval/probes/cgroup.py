@@ -12,7 +12,7 @@ V1, V2 = "cgroup", "cgroup2"
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class Cgroup:
     """One control group; None is "no limit", or not known."""
 
     folder: Path
@@ -57,7 +57,7 @@ class Group:
         return None
 
 
-def tightest_cpu(proc: Path = PROC) -> Group | None:
+def tightest_cpu(proc: Path = PROC) -> Cgroup | None:
     """The group that limits this process' CPU time most; None where none does."""
     found = [
         (cores, number, group)
@@ -67,7 +67,7 @@ def tightest_cpu(proc: Path = PROC) -> Group | None:
     return min(found)[2] if found else None
 
 
-def tightest_memory(proc: Path = PROC) -> Group | None:
+def tightest_memory(proc: Path = PROC) -> Cgroup | None:
     """The group that limits this process' memory most; None where none does."""
     found = [
         (limit, number, group)
@@ -77,7 +77,7 @@ def tightest_memory(proc: Path = PROC) -> Group | None:
     return min(found)[2] if found else None
 
 
-def groups(controller: str, proc: Path = PROC) -> list[Group]:
+def groups(controller: str, proc: Path = PROC) -> list[Cgroup]:
     """The groups that this process is in for `controller`, from the innermost outwards."""
     paths = _paths(proc)
     for kind, name in ((V1, controller), (V2, "")):
@@ -106,11 +106,11 @@ def _mounts(proc: Path) -> list[tuple[str, str, str, list[str]]]:
     return found
 
 
-def _upwards(path: str, root: str, point: Path) -> list[Group]:
+def _upwards(path: str, root: str, point: Path) -> list[Cgroup]:
     # A container may have its own group mounted as the root of all, yet be told its full path.
     inside = path == root or path.startswith(f"{root.rstrip('/')}/")
     names = [name for name in path[len(root) :].split("/") if name] if inside else []
-    return [Group(point.joinpath(*names[:count])) for count in range(len(names), -1, -1)]
+    return [Cgroup(point.joinpath(*names[:count])) for count in range(len(names), -1, -1)]
 
 
 def _table(path: Path) -> dict[str, int]:

@@ -75,14 +75,14 @@ class HostProbe:
         self._family.look()
         self._rates = {"process": UsageRates(), "workers": UsageRates()}
         self._machine = MachineLoad()
-        self._family_pace = Paced(0.0)
-        self._memory_pace = Paced(self._memory_every_s)
-        self._machine_pace = Paced(0.0)
+        self._family_limiter = CostLimiter(0.0)
+        self._memory_limiter = CostLimiter(self._memory_every_s)
+        self._machine_limiter = CostLimiter(0.0)
         self._started: set[tuple[int, float]] = set()
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The quantities of each subject now."""
-        self._family_pace.of(self._family.look)
+        self._family_limiter.run(self._family.look)
         own = usage_of(self._pid)
         processes = {
             "process": {} if own is None else {self._pid: own},
@@ -90,10 +90,10 @@ class HostProbe:
         }
         found = {name: self._rates[name].since(usages) for name, usages in processes.items()}
         found["workers"] |= self._count(processes["workers"])
-        memory = self._memory_pace.of(partial(_memory_by_subject, processes)) or {}
+        memory = self._memory_limiter.run(partial(_memory_by_subject, processes)) or {}
         for name, quantities in memory.items():
             found[name] |= quantities
-        machine = self._machine_pace.of(self._machine.read)
+        machine = self._machine_limiter.run(self._machine.read)
         told: dict[str, Quantities] = {name: found[name] for name in found if processes[name]}
         return told if machine is None else told | {"machine": machine}
 
@@ -157,14 +157,14 @@ def _known_sum(parts: tuple[int | None, ...]) -> int | None:
     return sum(known) if len(known) == len(parts) else None
 
 
-class Paced:
+class CostLimiter:
     """Does what is costly no more often than it can afford."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._due_s = 0.0
 
-    def of(self, work: Callable[[], T]) -> T | None:
+    def run(self, work: Callable[[], T]) -> T | None:
         """What `work` returns, or None before it is due again."""
         now_s = time.perf_counter()
         if now_s < self._due_s:

@@ -9,8 +9,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.backends import ranked
-from loadeval.analysis.outliers import TIMES_MEDIAN, iterations_of
-from loadeval.analysis.summary import epoch_starts, numbers_in_run, steady
+from loadeval.analysis.summary import (
+    OUTLIER_TIMES_MEDIAN,
+    epoch_starts,
+    iterations_of,
+    numbers_in_run,
+    steady,
+)
 from loadeval.report.formatting import (
     NOT_MEASURED,
     TIME_UNITS,
@@ -46,7 +51,7 @@ LOG_FROM = 20
 MOST_DECADES = 5
 """Labelled on a logarithmic axis."""
 FEWEST_TICKS = 3
-OUTLIERS = f"over {TIMES_MEDIAN}x median"
+OUTLIERS = f"over {OUTLIER_TIMES_MEDIAN}x median"
 
 
 # Bars

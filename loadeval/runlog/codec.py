@@ -430,8 +430,8 @@ class LineValidator:
         first, request_ns = self._tallied.get(aggregate.epoch, (0, 0))
         if aggregate.first != first:
             raise RunLogError(
-                f"begins with batch {aggregate.first} of its epoch, where number {first} was expected: "
-                "lines were lost or added"
+                f"begins with batch {aggregate.first} of its epoch, where number {first} was "
+                "expected: lines were lost or added"
             )
         if aggregate.request_ns < request_ns:
             raise RunLogError(BACKWARDS)

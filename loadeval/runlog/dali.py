@@ -10,6 +10,7 @@ from loadeval.errors import RunLogError
 from loadeval.runlog.codec import unexpected
 from loadeval.runlog.model import (
     NOT_RECORDED,
+    SECOND_NS,
     UNKNOWN,
     Arm,
     Block,
@@ -26,7 +27,6 @@ from loadeval.runlog.model import (
 if TYPE_CHECKING:
     from pathlib import Path
 
-SECOND_NS = 1_000_000_000
 LONGEST_S = 1e9
 """32 years: more is no time that a batch took."""
 STEPS_ARE_MEANS = (

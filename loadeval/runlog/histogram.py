@@ -39,7 +39,7 @@ def greatest_of(bins: Column) -> Column:
     return greatest
 
 
-def counted(values: Column) -> Column:
+def bin_counts(values: Column) -> Column:
     """How many of `values` are in each bin, for all BINS."""
     return np.bincount(bin_of(values), minlength=BINS)
 

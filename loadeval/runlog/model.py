@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+SECOND_NS = 1_000_000_000
 Column = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 Mode = Literal["log", "replay", "alternate"]
@@ -206,7 +207,7 @@ class Steps:
         return [self._block(rows).numbered(self.batch[rows]) for rows in self._spans()]
 
     def gpu_idle(self) -> Iterator[GpuIdle]:
-        """What is known of the device's starving, as a line for each epoch."""
+        """What is known of how long the device had no work in waits, a line for each epoch."""
         for epoch in np.unique(self.epoch).tolist():
             gpu_idle_ns = self.gpu_idle_ns[self.epoch == epoch]
             if (gpu_idle_ns != UNKNOWN).any():
@@ -284,6 +285,16 @@ class Aggregate:
         return self.request_ns + self.wait_ns + (self.step_ns or 0)
 
 
+def longest_aggregate_ns(now_ns: int) -> int:
+    """For how long an aggregate goes on, `now_ns` after the beginning of its run.
+
+    A tenth of the run so far, 1 s at least and 1 min at most, and later a thousandth. So there are
+    some fifty in the first ten minutes, then one a minute for seventeen hours, and after three
+    months six thousand in all.
+    """
+    return max(SECOND_NS, min(now_ns // 10, 60 * SECOND_NS), now_ns // 1000)
+
+
 @dataclass(frozen=True, slots=True)
 class EpochEnd:
     """How an epoch ended.
@@ -322,7 +333,7 @@ class Prefetch:
 class Window:
     """The counted part of one arm in one pair, or what of it fell into one epoch.
 
-    `workers_cpu_ns` is the CPU time of the process's children meanwhile, in ticks of some
+    `workers_cpu_ns` is the CPU time of the process's children in that time, in ticks of some
     10 ms; None where it could not be read.
     """
 
@@ -385,8 +396,8 @@ class Run:
 
     `closed` tells whether the run said that it ended; `notes` is what reading it brought up.
     `path` is the file it was read from, None for a run that is held in memory. Where the header
-    says that every N-th batch was kept, `steps` has those alone, and `aggregates` the totals of all;
-    else there are none.
+    says that every N-th batch was kept, `steps` has those alone, and `aggregates` the totals of
+    all; else there are none.
     """
 
     header: Header

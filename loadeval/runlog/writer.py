@@ -8,12 +8,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.codec import Line, RunEnd, encode, to_text
-from loadeval.runlog.model import UNKNOWN, Header, Run
+from loadeval.runlog.model import SECOND_NS, UNKNOWN, Header, Run
 
 if TYPE_CHECKING:
     import os
-
-SECOND_NS = 1_000_000_000
 
 
 class RunLog:

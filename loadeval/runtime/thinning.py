@@ -9,27 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.runlog.histogram import BINS, counted
-from loadeval.runlog.model import UNKNOWN, Aggregate, GpuIdle
+from loadeval.runlog.histogram import BINS, bin_counts
+from loadeval.runlog.model import UNKNOWN, Aggregate, GpuIdle, longest_aggregate_ns
 
 if TYPE_CHECKING:
     from loadeval.runlog.model import Block, Column, Excerpt
-
-SECOND_NS = 1_000_000_000
-SHORTEST_NS = SECOND_NS
-USUAL_NS = 60 * SECOND_NS
-EARLY_PART = 10
-LATE_PART = 1000
-"""An aggregate covers a tenth of the run so far, 1 s at least and 1 min at most, and later a thousandth.
-
-So there are some fifty in the first ten minutes, then one a minute for seventeen hours, and after
-three months six thousand in all.
-"""
-
-
-def longest_ns(now_ns: int) -> int:
-    """For how long an aggregate goes on, `now_ns` after the beginning of its run."""
-    return max(SHORTEST_NS, min(now_ns // EARLY_PART, USUAL_NS), now_ns // LATE_PART)
 
 
 class Thinning:
@@ -80,7 +64,7 @@ class Thinning:
         for start, stop in pairwise((0, settled, len(rows))):
             if start < stop:
                 self._totals.add(rows.part(slice(start, stop)))
-                due = self._totals.elapsed_ns >= longest_ns(self._totals.end_ns)
+                due = self._totals.elapsed_ns >= longest_aggregate_ns(self._totals.end_ns)
                 if due or first + stop == self._warmup:
                     lines += self._cut()
         return lines
@@ -149,8 +133,8 @@ class Totals:
         self._step_ns = _added(self._step_ns, rows.step_ns)
         self._samples = _added(self._samples, rows.samples)
         self._nbytes = _added(self._nbytes, rows.nbytes)
-        self._waits += counted(rows.wait_ns)
-        self._steps += counted(rows.step_ns[rows.step_ns != UNKNOWN])
+        self._waits += bin_counts(rows.wait_ns)
+        self._steps += bin_counts(rows.step_ns[rows.step_ns != UNKNOWN])
         self.batches += len(rows)
         last = rows.request_ns[-1] + rows.wait_ns[-1] + max(rows.step_ns[-1], 0)
         self.end_ns = int(last)

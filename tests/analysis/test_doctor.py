@@ -7,13 +7,15 @@ from typing import Any
 
 import pytest
 
-from loadeval.analysis.doctor import CHECKS, checkup
-from loadeval.analysis.doctor_check import Plan, size
+from loadeval.analysis.doctor import CHECKS, CheckStatus, DoctorCode, LoaderPlan, checkup
 from loadeval.probes.gpu import Driver
 from loadeval.probes.machine import WITHOUT_LIMIT, DataSize, Machine
 
 GB = 10**9
+OK, CHANGE, NOT_MEASURED = CheckStatus
+Code = DoctorCode
 H100 = Driver("550.54.15", (12, 4), ("NVIDIA H100",) * 2, (True, True))
+NO_GPU = Driver(missing="no NVIDIA driver found")
 FINE = Machine(
     cpus=64,
     cpus_usable=64,
@@ -32,180 +34,180 @@ FINE = Machine(
 )
 
 
-def told(name: str, plan: Plan | None = None, **facts: Any) -> tuple[str, str]:
-    """Status and text of the check of that name, of a machine that is fine but for `facts`."""
-    found = checkup(replace(FINE, **facts), plan or Plan())
-    return next((one.status, one.text) for one in found if one.name == name)
+PLAN = LoaderPlan()
+NO_DRIVER = {"driver": NO_GPU}
+SMALL = {"cpus_usable": 8, "driver": NO_GPU}
+FOR_CUDA_13 = {"packages": {"nvidia-dali-cuda130": "2.4.0"}}
+
+
+def openmp(threads: int) -> dict[str, Any]:
+    return {"threads": threads, "threads_from": "OMP_NUM_THREADS"}
+
+
+def shm(free_bytes: int | None) -> dict[str, Any]:
+    return {"shm_free_bytes": free_bytes}
+
+
+def files(limit: int | None, most: int | None = 4096) -> dict[str, Any]:
+    return {"open_files": limit, "open_files_at_most": most}
+
+
+def gpm(*support: bool | None) -> dict[str, Any]:
+    return {"driver": replace(H100, gpm=support)}
+
+
+def workers(count: int) -> LoaderPlan:
+    return LoaderPlan(workers=count)
+
+
+def data(gigabytes: int, *, whole: bool = True) -> LoaderPlan:
+    return LoaderPlan(data=DataSize(gigabytes * GB, whole))
 
 
 def test_a_machine_in_order() -> None:
     """Nothing is to be changed, and only what was not asked is not measured."""
-    found = checkup(FINE, Plan())
-    assert len(found) == len(CHECKS)
-    assert {one.status for one in found if one.name != "page cache"} == {"ok"}
-    assert found[-1].status == "not measured"
+    found = checkup(FINE, PLAN)
+    assert [one.name for one in found] == list(CHECKS)
+    assert {one.status for one in found if one.name != "page cache"} == {OK}
+    assert found[-1].status is NOT_MEASURED
 
 
-def test_cpus() -> None:
-    """Those that may be used, of all."""
-    assert told("CPUs", cpus_usable=8) == ("ok", "8 of 64 may be used")
-    assert told("CPUs", cpus=None) == ("ok", "64 of 64 may be used")
-
-
-def test_one_cpu_of_many() -> None:
-    """As when a batch system was not asked for more."""
-    status, text = told("CPUs", cpus_usable=1)
-    assert status == "change"
-    assert "--cpus-per-task" in text
-    assert told("CPUs", cpus=1, cpus_usable=1)[0] == "ok"
-    assert told("CPUs", quota_cores=0.5)[0] == "change"
-
-
-def test_a_quota_is_told() -> None:
-    """It is not wrong by itself."""
-    assert told("CPUs", quota_cores=2.5) == (
-        "ok",
-        "64 of 64 may be used, and 2.5 of them at a time (quota of a control group)",
-    )
-
-
-def test_more_threads_than_a_quota_allows() -> None:
-    """OpenMP counts CPUs, and knows nothing of quotas."""
-    status, text = told("threads", quota_cores=2.5)
-    assert status == "change"
-    assert text.endswith("where 2.5 can run at a time: set OMP_NUM_THREADS=2")
-    assert told("threads", quota_cores=2.5, threads=2, threads_from="OMP_NUM_THREADS")[0] == "ok"
-
-
-def test_more_threads_than_cpus() -> None:
-    """The variable that says so is named."""
-    status, text = told("threads", threads=128, threads_from="MKL_NUM_THREADS")
-    assert status == "change"
-    assert "128 threads in the training process (MKL_NUM_THREADS=128)" in text
-
-
-def test_one_thread() -> None:
-    """There is nothing to say of other libraries then."""
-    assert told("threads", threads=1, threads_from="OMP_NUM_THREADS") == (
-        "ok",
-        "torch takes up to 1 thread in the training process (OMP_NUM_THREADS=1)",
-    )
-
-
-def test_threads_beside_workers_without_a_gpu() -> None:
-    """Training computes on the CPUs that the workers need too."""
-    none = Driver(missing="no NVIDIA driver found")
-    facts: dict[str, Any] = {"cpus": 8, "cpus_usable": 8, "driver": none}
-    status, text = told("threads", Plan(workers=2), **facts)
-    assert status == "change"
-    assert text.endswith("and 2 workers 1 each, on 8 CPUs without a GPU: set OMP_NUM_THREADS=6")
-    few = {"threads": 6, "threads_from": "OMP_NUM_THREADS"}
-    assert told("threads", Plan(workers=2), **facts, **few)[0] == "ok"
-    assert told("threads", Plan(workers=2), **facts | {"driver": H100})[0] == "ok"
-    assert told("threads", Plan(), **facts)[0] == "ok"
-
-
-def test_one_thread_cannot_be_fewer() -> None:
-    """However many workers there are: that is said of the workers."""
-    facts: dict[str, Any] = {"cpus_usable": 2, "driver": Driver(missing="none")}
-    one = {"threads": 1, "threads_from": "OMP_NUM_THREADS"}
-    assert told("threads", Plan(workers=2), **facts, **one)[0] == "ok"
-
-
-def test_workers() -> None:
-    """As many as there are CPUs are meant where that was not said."""
-    assert told("workers") == ("ok", "up to 64, one for each CPU (--workers)")
-    assert told("workers", Plan(workers=8)) == ("ok", "8 on 64 CPUs")
-    assert told("workers", quota_cores=0.5)[0] == "ok"
-
-
-def test_more_workers_than_cpus() -> None:
-    """The most that fit are told."""
-    status, text = told("workers", Plan(workers=16), cpus_usable=8, quota_cores=4.5)
-    assert status == "change"
-    assert text.startswith("16 on 4.5 CPUs")
-    assert text.endswith("use 4 or fewer")
-
-
-def test_shared_memory_of_a_container() -> None:
-    """Docker gives 64 MB unasked."""
-    facts = {"shm_bytes": 64_000_000, "shm_free_bytes": 64_000_000}
-    status, text = told("shared memory", Plan(workers=8), **facts)
-    assert status == "change"
-    assert "8 workers x 2 batches of 32 MB ahead take 544 MB" in text
-    assert "--shm-size" in text
-
-
-def test_shared_memory_that_is_enough() -> None:
-    """The batches of all workers, and one that the step holds."""
-    plan = Plan(workers=1, prefetch=4, batch_bytes=10_000)
-    assert told("shared memory", plan, shm_free_bytes=50_000)[0] == "ok"
-    assert told("shared memory", plan, shm_free_bytes=49_999)[0] == "change"
-    assert told("shared memory", Plan(workers=0), shm_free_bytes=0)[0] == "ok"
-
-
-def test_no_shared_memory() -> None:
-    """On another system."""
-    assert told("shared memory", shm_free_bytes=None) == ("not measured", "there is none")
-
-
-def test_file_descriptors() -> None:
-    """Each tensor that waits in a queue takes one."""
-    status, text = told("open files", Plan(workers=64), open_files=1024)
-    assert status == "change"
-    assert "may take 1,152: ulimit -n 2304 (up to 65,536 is allowed)" in text
-    assert told("open files", Plan(workers=8), open_files=1024) == ("ok", "1,024 at most")
-
-
-@pytest.mark.parametrize("highest", [None, WITHOUT_LIMIT])
-def test_file_descriptors_without_a_highest_limit(highest: int | None) -> None:
-    """Nothing is said of what is not known or not limited."""
-    status, text = told("open files", open_files=64, open_files_at_most=highest)
-    assert status == "change"
-    assert "is allowed" not in text
-
-
-def test_file_descriptors_that_are_not_limited() -> None:
-    """Or of which the system tells nothing."""
-    assert told("open files", open_files=WITHOUT_LIMIT) == ("ok", "no limit")
-    assert told("open files", open_files=None)[0] == "not measured"
-
-
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_start_methods(method: str) -> None:
-    """Each has its price, and none is wrong."""
-    status, text = told("start method", start_method=method)
-    assert status == "ok"
-    assert text.startswith(f"{method}: workers ")
-
-
-def test_data_that_fits_into_memory() -> None:
-    """It may be read from the disk once."""
-    plan = Plan(data=DataSize(140 * GB))
-    assert told("page cache", plan) == (
-        "ok",
-        "room for 200 GB of files in 256 GB of memory, and 140 GB of data, which may stay there",
-    )
-
-
-def test_data_that_does_not_fit() -> None:
-    """It is read from the disk in each epoch, as much as was counted or more."""
-    assert told("page cache", Plan(data=DataSize(201 * GB)))[0] == "change"
-    status, text = told("page cache", Plan(data=DataSize(201 * GB, whole=False)))
-    assert status == "change"
-    assert "at least 201 GB of data" in text
-
-
-def test_data_that_was_counted_in_part() -> None:
-    """Nothing follows from a part that fits."""
-    status, text = told("page cache", Plan(data=DataSize(3 * GB, whole=False)))
-    assert status == "not measured"
-    assert text.endswith("--data-bytes")
+# Machines that are FINE but for some facts: what a check finds, and some of its numbers.
+CASES: dict[str, list[tuple[dict[str, Any], LoaderPlan, CheckStatus, Code, dict[str, Any]]]] = {
+    # One CPU of many is what a batch system gives unasked; a quota is not wrong by itself.
+    "CPUs": [
+        ({"cpus_usable": 8}, PLAN, OK, Code.CPUS, {"cpus_usable": 8, "cpus": 64}),
+        ({"cpus": None}, PLAN, OK, Code.CPUS, {"cpus_usable": 64, "cpus": 64}),
+        ({"cpus": 1, "cpus_usable": 1}, PLAN, OK, Code.CPUS, {"cpus": 1}),
+        ({"quota_cores": 2.5}, PLAN, OK, Code.CPUS_UNDER_QUOTA, {"quota_cores": 2.5}),
+        ({"cpus_usable": 1}, PLAN, CHANGE, Code.ONE_CPU_OF_MANY, {"cores": 1, "cpus": 64}),
+        ({"quota_cores": 0.5}, PLAN, CHANGE, Code.ONE_CPU_OF_MANY, {"cores": 0.5}),
+    ],
+    # OpenMP counts CPUs, knows nothing of quotas, and is told by a variable. Without a GPU
+    # training computes on the CPUs that workers need; one thread cannot be fewer.
+    "threads": [
+        ({}, PLAN, OK, Code.THREADS, {"threads": 64, "threads_from": None}),
+        ({"quota_cores": 2.5}, PLAN, CHANGE, Code.MORE_THREADS_THAN_CPUS, {"most_threads": 2}),
+        ({"quota_cores": 2.5, **openmp(2)}, PLAN, OK, Code.THREADS, {"threads": 2}),
+        (openmp(128), PLAN, CHANGE, Code.MORE_THREADS_THAN_CPUS, openmp(128)),
+        (SMALL, workers(2), CHANGE, Code.THREADS_AND_WORKERS, {"most_threads": 6}),
+        (SMALL | openmp(6), workers(2), OK, Code.THREADS, {}),
+        (SMALL | {"driver": H100}, workers(2), OK, Code.THREADS, {}),
+        (SMALL, PLAN, OK, Code.THREADS, {}),
+        (SMALL | {"cpus_usable": 2} | openmp(1), workers(2), OK, Code.THREADS, {}),
+    ],
+    # As many as there are CPUs are meant where that was not said.
+    "workers": [
+        ({}, PLAN, OK, Code.WORKERS_ASSUMED, {"workers": 64}),
+        ({"quota_cores": 0.5}, PLAN, OK, Code.WORKERS_ASSUMED, {"workers": 1}),
+        ({}, workers(8), OK, Code.WORKERS, {"workers": 8, "cores": 64}),
+        (
+            {"cpus_usable": 8, "quota_cores": 4.5},
+            workers(16),
+            CHANGE,
+            Code.MORE_WORKERS_THAN_CPUS,
+            {"cores": 4.5, "most_workers": 4},
+        ),
+    ],
+    # Room for the batches that workers prefetch and the one in the step; Docker gives 64 MB.
+    "shared memory": [
+        (
+            shm(64_000_000),
+            workers(8),
+            CHANGE,
+            Code.SHARED_MEMORY_TOO_SMALL,
+            {"batches": 17, "needed_bytes": 544_000_000},
+        ),
+        (shm(50_000), LoaderPlan(1, 4, 10_000), OK, Code.SHARED_MEMORY, {"batches": 5}),
+        (shm(49_999), LoaderPlan(1, 4, 10_000), CHANGE, Code.SHARED_MEMORY_TOO_SMALL, {}),
+        (shm(0), workers(0), OK, Code.SHARED_MEMORY_UNUSED, {}),
+        (shm(None), PLAN, NOT_MEASURED, Code.NO_SHARED_MEMORY, {}),
+        ({"shm_bytes": None}, PLAN, OK, Code.SHARED_MEMORY, {"total_bytes": 60 * GB}),
+    ],
+    # Each tensor of the same batches takes a file descriptor: 129 x 8, and 128 others.
+    "open files": [
+        (files(1160), workers(64), OK, Code.OPEN_FILES, {"limit": 1160}),
+        (
+            files(1159),
+            workers(64),
+            CHANGE,
+            Code.OPEN_FILES_TOO_FEW,
+            {"batches": 129, "needed": 1160, "suggested": 2320, "most": 4096},
+        ),
+        (files(64, None), PLAN, CHANGE, Code.OPEN_FILES_TOO_FEW, {"most": None}),
+        (files(64, WITHOUT_LIMIT), PLAN, CHANGE, Code.OPEN_FILES_TOO_FEW, {"most": None}),
+        (files(128), workers(0), OK, Code.OPEN_FILES, {}),
+        (files(WITHOUT_LIMIT), PLAN, OK, Code.OPEN_FILES_UNLIMITED, {}),
+        (files(None), PLAN, NOT_MEASURED, Code.OPEN_FILES_NOT_KNOWN, {}),
+    ],
+    # Each has its price, and none is wrong.
+    "start method": [
+        ({"start_method": "spawn"}, PLAN, OK, Code.START_METHOD, {"start_method": "spawn"}),
+    ],
+    # A machine without a GPU is in order; a broken driver is to be mended.
+    "NVIDIA driver": [
+        ({}, PLAN, OK, Code.DRIVER, {"cuda_major": 12, "gpus": "2 x NVIDIA H100"}),
+        ({"driver": Driver("5")}, PLAN, OK, Code.DRIVER, {"cuda_major": None, "gpus": None}),
+        (NO_DRIVER, PLAN, NOT_MEASURED, Code.NO_DRIVER, {"missing": NO_GPU.missing}),
+        (
+            {"driver": Driver(missing="restart it", broken=True)},
+            PLAN,
+            CHANGE,
+            Code.BROKEN_DRIVER,
+            {"missing": "restart it"},
+        ),
+    ],
+    "NVML": [
+        ({}, PLAN, OK, Code.NVML, {"package": "nvidia-ml-py", "version": "13.0"}),
+        ({"packages": {}}, PLAN, OK, Code.NVML, {"version": None}),
+        (NO_DRIVER, PLAN, NOT_MEASURED, Code.NVML_WITHOUT_DRIVER, {"version": "13.0"}),
+    ],
+    # A matter of the GPU, and never to be changed.
+    "GPM": [
+        (gpm(True, True), PLAN, OK, Code.GPM, {}),
+        (gpm(True, False), PLAN, OK, Code.GPM_NOT_ON_ALL, {}),
+        (gpm(True, None), PLAN, NOT_MEASURED, Code.GPM_NOT_KNOWN, {}),
+        (gpm(), PLAN, NOT_MEASURED, Code.NO_GPU, {}),
+        (NO_DRIVER, PLAN, NOT_MEASURED, Code.NO_DRIVER, {"missing": NO_GPU.missing}),
+    ],
+    # Only its own pipelines need it; the driver has to run the CUDA that it was built for.
+    "DALI": [
+        ({}, PLAN, OK, Code.DALI, {"packages": "nvidia-dali-cuda120 1.51.2"}),
+        ({"packages": {}}, PLAN, OK, Code.NO_DALI, {}),
+        (
+            FOR_CUDA_13,
+            PLAN,
+            CHANGE,
+            Code.DALI_FOR_NEWER_CUDA,
+            {"needed_cuda_major": 13, "cuda_major": 12, "package": "nvidia-dali-cuda120"},
+        ),
+        (FOR_CUDA_13 | NO_DRIVER, PLAN, OK, Code.DALI, {}),
+    ],
+    # Data that fits is read from disk once; nothing follows from a part of it that fits.
+    "page cache": [
+        ({}, PLAN, NOT_MEASURED, Code.DATA_NOT_GIVEN, {"available_bytes": 200 * GB}),
+        ({}, data(140), OK, Code.DATA_FITS, {"data_bytes": 140 * GB}),
+        ({}, data(201), CHANGE, Code.DATA_TOO_LARGE, {"counted_whole": True}),
+        ({}, data(201, whole=False), CHANGE, Code.DATA_TOO_LARGE, {"counted_whole": False}),
+        ({}, data(3, whole=False), NOT_MEASURED, Code.DATA_COUNTED_IN_PART, {}),
+    ],
+}
 
 
 @pytest.mark.parametrize(
-    ("nbytes", "text"), [(999, "999 bytes"), (64_000, "64 kB"), (1_500_000_000, "1.5 GB")]
+    ("name", "facts", "plan", "status", "code", "values"),
+    [(name, *case) for name, cases in CASES.items() for case in cases],
 )
-def test_sizes(nbytes: int, text: str) -> None:
-    """To three digits."""
-    assert size(nbytes) == text
+def test_a_check(
+    name: str,
+    facts: dict[str, Any],
+    plan: LoaderPlan,
+    status: CheckStatus,
+    code: Code,
+    values: dict[str, Any],
+) -> None:
+    """What it finds on a machine, as a code and numbers."""
+    checks = checkup(replace(FINE, **facts), plan)
+    (check,) = (one for one in checks if one.name == name)
+    assert (check.status, check.found.code) == (status, code)
+    assert check.found.values.items() >= values.items()

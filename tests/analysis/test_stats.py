@@ -25,7 +25,7 @@ from loadeval.analysis.stats import (
     student,
     variance_of_mean,
 )
-from loadeval.runlog.histogram import counted
+from loadeval.runlog.histogram import bin_counts
 from tests.analysis.numbers import bounds
 
 TIMES = st.integers(1, 10**12)
@@ -180,14 +180,14 @@ SHARES = (0.0, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
 def test_quantiles_of_a_histogram(values: list[int]) -> None:
     """They are where those of the values are, within the width of a bin."""
     expected = np.quantile(values, SHARES)
-    assert quantiles(counted(np.array(values)), SHARES) == pytest.approx(expected, rel=1 / 16)
+    assert quantiles(bin_counts(np.array(values)), SHARES) == pytest.approx(expected, rel=1 / 16)
 
 
 @given(st.lists(st.integers(0, 31), min_size=1))
 def test_quantiles_of_small_values_are_exact(values: list[int]) -> None:
     """Up to 31 each value has its own bin."""
     expected = stats.mstats.mquantiles(values, SHARES, alphap=1, betap=1)
-    assert quantiles(counted(np.array(values)), SHARES) == pytest.approx(expected)
+    assert quantiles(bin_counts(np.array(values)), SHARES) == pytest.approx(expected)
 
 
 def test_rank_correlation() -> None:

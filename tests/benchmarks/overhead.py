@@ -98,8 +98,8 @@ class NoEvent:
         return 0.0
 
 
-def starving(loader: Batches) -> Iterator[Any]:
-    """The loader, watched for the device's starving: two events for each batch."""
+def gpu_idle_timed(loader: Batches) -> Iterator[Any]:
+    """The loader, with the GPU idle time in its waits measured: two events for each batch."""
     event = partial(torch.cuda.Event, enable_timing=True) if CUDA else NoEvent
     found = GpuIdleTimer(0, event, deque())
     batches = found.watched(iter(loader))
@@ -232,7 +232,9 @@ def subjects() -> list[Subject]:
         Subject("loadeval log, to a file", of_two, logged_to_file),
         Subject('loadeval log, annotate="torch"', of_two, annotated),
         Subject(
-            f"starving alone, {'events on the device' if CUDA else 'no CUDA'}", of_one, starving
+            f"GPU idle time alone, {'events on the device' if CUDA else 'no CUDA'}",
+            of_one,
+            gpu_idle_timed,
         ),
     ]
     if dali is not None:

@@ -1,7 +1,7 @@
 """What all probes together cost the demo's training, as a share of throughput with its interval.
 
 One training run with real loading, in pairs of blocks, one with probes and one without, in random
-order, so that drift of the machine hits both alike. What is to be shown is less than the noise of
+order, so that drift of the machine hits both equally. What is to be shown is less than the noise of
 an hour of training, so everything is read DOSE times as often as by default, and the loss divided
 by DOSE. The CPU time of the readings is told too: if all of it were taken from the training, the
 loss would be no more than that.
@@ -21,8 +21,7 @@ from rich.console import Console
 from rich.progress import track
 
 from loadeval import LoaderEvaluator
-from loadeval.analysis.stats import MeanTime
-from loadeval.analysis.stats import over_pairs, ratio
+from loadeval.analysis.stats import MeanTime, over_pairs, ratio
 from loadeval.demo.photographs import make_photographs
 from loadeval.demo.training import Training
 from loadeval.probes import host
@@ -38,7 +37,7 @@ if TYPE_CHECKING:
 PHOTOGRAPHS = 1024
 BLOCK = 16
 """Batches: half an epoch. A pair is an epoch."""
-WASHOUT = 6
+WARMUP = 6
 PAIRS = 100
 DOSE = 10
 
@@ -99,7 +98,7 @@ def trained(probes: list[Timed], on: list[bool]) -> Steps:
 def pace(steps: Steps, on: list[bool], wanted: bool) -> MeanTime:
     """The iterations of the blocks with probes, or without, an entry for each pair."""
     row = np.arange(len(steps))
-    counts = (row % BLOCK >= WASHOUT) & (steps.step_ns != UNKNOWN)
+    counts = (row % BLOCK >= WARMUP) & (steps.step_ns != UNKNOWN)
     counts &= np.array(on)[row // BLOCK] == wanted
     pair, iteration_ns = row[counts] // (2 * BLOCK), (steps.wait_ns + steps.step_ns)[counts]
     total_ns, batches = np.bincount(pair, iteration_ns), np.bincount(pair)

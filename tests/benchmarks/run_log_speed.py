@@ -2,7 +2,7 @@
 
     python tests/benchmarks/run_log_speed.py [BATCHES]
 
-Rows in a block depend on the pace of the run: a line is written each half second, or for each
+Rows in a block depend on the throughput of the run: a line is written each half second, or for each
 1,024 batches. One row in a block is a run of two batches a second or slower.
 """
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         Reusing,
         Sleep,
         Step,
+        changing_in_place,
         converting,
         every,
         growing_with_content,
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
         numbered,
         photographs,
         rounds_per_ms,
-        spoiling,
     )
 else:  # a script finds its siblings by their plain names
     from truth_loaders import (
@@ -38,6 +38,7 @@ else:  # a script finds its siblings by their plain names
         Items,
         Reusing,
         Sleep,
+        changing_in_place,
         converting,
         every,
         growing_with_content,
@@ -46,7 +47,6 @@ else:  # a script finds its siblings by their plain names
         numbered,
         photographs,
         rounds_per_ms,
-        spoiling,
     )
 
 
@@ -119,7 +119,7 @@ def cases() -> list[Case]:
             "in place",
             "10 ms, step pops and scales",
             lambda n: InProcess(n, labelled, Sleep(10)),
-            spoiling,
+            changing_in_place,
             labelled,
         ),
         Case(

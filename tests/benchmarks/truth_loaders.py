@@ -167,7 +167,7 @@ def converting(_batches: int) -> Step:
     return step
 
 
-def spoiling(_batches: int) -> Step:
+def changing_in_place(_batches: int) -> Step:
     """Takes the labels out, and scales in place."""
 
     def step(batch: dict[str, torch.Tensor]) -> None:

@@ -72,7 +72,7 @@ def emptied(kept: list[Any]) -> Iterator[Any]:
 
 
 def bare(case: Case, batches: Iterable[Any]) -> tuple[float, float]:
-    """Seconds to the first batch, and per batch once the loader has found its pace."""
+    """Seconds to the first batch, and per batch in steady state."""
     step, asked = case.step(case.truth_batches), time.perf_counter()
     delivered, ended = [], []
     for batch in islice(batches, case.truth_batches):

@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loadeval.analysis.live import LiveState
 from loadeval.cli import watch as command
 from loadeval.cli.watch import states
 from loadeval.runlog.reader import read_run
 from tests.cli.commands import COMMAND, MS, record, runner
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SECOND = 1_000 * MS
@@ -49,30 +50,22 @@ def _log(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return record(tmp_path / "run.jsonl", every=request.param)
 
 
-def test_once_tells_one_state(log: Path) -> None:
-    """In one line where there is no terminal."""
-    code, out, err = run(log, "--once")
+@pytest.mark.parametrize("options", [(), ("--once",)])
+def test_a_run_that_has_ended_is_told_once(log: Path, options: tuple[str, ...]) -> None:
+    """In one line where there is no terminal, with nothing more to follow."""
+    code, out, err = run(log, *options)
     assert (code, err, out.count("\n")) == (0, "", 1)
-    assert out.startswith("ended after 1 s; epoch 0, batch 29 of 30; 30 batches in all; now 100 ")
-    assert "over all 100 images/s, waited 75.0%; epoch start 30.0 ms in the first epoch" in out
+    assert out.startswith("ended after 1 s; epoch 0, batch 29 of 30; 30 batches in total; now 100 ")
+    assert "whole run 100 images/s, waiting 75.0%; epoch start 30.0 ms in the first epoch" in out
 
 
 def test_json_has_the_fields_of_the_state(log: Path) -> None:
     """One object, the path first."""
     code, out, err = run(log, "--once", "--json")
     found = json.loads(out)
-    state = next(states(log, 1))
-    assert state is not None
     assert (code, err, found["path"]) == (0, "", str(log))
     assert found["overall"]["samples_per_s"] == pytest.approx(100)
-    assert set(found) == {"path", *state.__slots__}
-
-
-def test_a_run_that_has_ended_is_told_once(log: Path) -> None:
-    """Then there is nothing more to follow."""
-    code, out, _ = run(log)
-    assert (code, out.count("\n")) == (0, 1)
-    assert out.startswith("ended after")
+    assert list(found) == ["path", *LiveState.__slots__]
 
 
 def test_once_does_not_wait(tmp_path: Path) -> None:
@@ -87,29 +80,30 @@ def test_once_does_not_wait(tmp_path: Path) -> None:
         assert err.count("\n") == 1
 
 
-@pytest.mark.parametrize("interval", ["0", "-1", "nan", "inf", "1e9"])
-def test_an_interval_is_some_seconds(log: Path, interval: str) -> None:
-    """Anything else is wrong usage."""
-    code, out, err = run(log, "--interval", interval)
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        *(
+            (("--interval", text), "from 0.1 to 86,400")
+            for text in ("0", "-1", "nan", "inf", "1e9")
+        ),
+        (("--json",), "give it with --once"),
+    ],
+)
+def test_wrong_usage(log: Path, options: tuple[str, ...], error: str) -> None:
+    """An interval is some seconds, and JSON is for one state."""
+    code, out, err = run(log, *options)
     assert (code, out) == (2, "")
-    assert "expected seconds from 0.1 to 86,400" in " ".join(err.split())
+    assert error in " ".join(err.split())
 
 
-def test_json_is_for_one_state(log: Path) -> None:
-    """Objects one after the other would be no JSON."""
-    code, out, err = run(log, "--json")
-    assert (code, out) == (2, "")
-    assert "give it with --once" in " ".join(err.split())
-
-
-def followed(path: Path, *actions: object, quiet_s: float = 0.0) -> Iterator[Any]:
+def followed(path: Path, *actions: Callable[[], Any], quiet_s: float = 0.0) -> Iterator[Any]:
     """States of the log at `path`, an action after each; the log was written `quiet_s` ago."""
     todo = iter(actions)
 
     def sleep(seconds: float) -> None:
         assert seconds == 2.0
-        action: Any = next(todo)
-        action()
+        next(todo)()
 
     def now_s() -> float:
         return path.stat().st_mtime + quiet_s
@@ -122,14 +116,11 @@ def test_a_log_is_followed_to_its_end(log: Path, tmp_path: Path) -> None:
     lines = log.read_bytes().splitlines(keepends=True)
     path = tmp_path / "followed.jsonl"
 
-    def appending(content: bytes) -> object:
-        def append() -> None:
-            with path.open("ab") as file:
-                file.write(content)
+    def append(content: bytes) -> None:
+        with path.open("ab") as file:
+            file.write(content)
 
-        return append
-
-    actions = [appending(part) for part in (lines[0], *lines[1:-1], lines[-1][:9], lines[-1][9:])]
+    actions = [partial(append, part) for part in (*lines[:-1], lines[-1][:9], lines[-1][9:])]
     found = list(followed(path, *actions))
     assert len(found) == len(actions) + 1
     assert found[0] is None
@@ -141,13 +132,9 @@ def test_a_log_is_followed_to_its_end(log: Path, tmp_path: Path) -> None:
 
 def test_a_log_that_is_replaced_is_begun_anew(log: Path, tmp_path: Path) -> None:
     """Nothing of the old run is in the figures of the new one."""
-    whole = log.read_bytes()
     path = tmp_path / "followed.jsonl"
-    path.write_bytes(b"".join(whole.splitlines(keepends=True)[:-1]))
-
-    def replaced() -> None:
-        record(path, batches=3, overwrite=True)
-
+    path.write_bytes(b"".join(log.read_bytes().splitlines(keepends=True)[:-1]))
+    replaced = partial(record, path, batches=3, overwrite=True)
     old, new = islice(followed(path, replaced), 2)
     assert (old.batches, old.ended) == (30, False)
     assert (new.batches, new.ended) == (3, True)
@@ -184,7 +171,7 @@ def test_waiting_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     code, out, err = run(path)
     assert (code, err) == (0, "")
     waiting, ended = out.splitlines()
-    assert waiting == f"Waiting for {path}, where no run log is yet"
+    assert waiting == f"Waiting for a run log at {path}"
     assert ended.startswith("ended after")
 
 
@@ -195,8 +182,8 @@ def test_a_terminal_shows_a_screen(log: Path, monkeypatch: pytest.MonkeyPatch) -
     for options in ((), ("--once",)):
         code, out, err = run(log, *options)
         assert (code, err) == (0, "")
-        assert "share waited" in out
-        assert "over all" in out
+        assert "time waiting" in out
+        assert "whole run" in out
     log.unlink()
 
     def interrupt(_: float) -> None:
@@ -205,7 +192,7 @@ def test_a_terminal_shows_a_screen(log: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(command, "states", partial(states, sleep=interrupt))
     code, out, err = run(log)
     assert (code, err) == (0, "")
-    assert "where no run log is yet" in " ".join(out.split())
+    assert "Waiting for a run log" in " ".join(out.split())
 
 
 @contextmanager
@@ -246,7 +233,7 @@ def test_a_training_is_followed_while_it_runs(tmp_path: Path, every: int) -> Non
     last = told.splitlines()[-1].decode()
     assert (training.returncode, follower.returncode) == (0, 0)
     assert last.startswith("ended after")
-    assert f"{read_run(path).batches:,} batches in all" in last
+    assert f"{read_run(path).batches:,} batches in total" in last
 
 
 def until_it_has_batches(path: Path) -> None:

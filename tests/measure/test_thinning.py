@@ -14,10 +14,10 @@ import pytest
 from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.runlog.histogram import bin_of
-from loadeval.runlog.model import UNKNOWN, Aggregate, Block, GpuIdle
+from loadeval.runlog.model import UNKNOWN, Aggregate, Block, GpuIdle, longest_aggregate_ns
 from loadeval.runlog.writer import metrics_of
 from loadeval.runtime.loop import CHUNK
-from loadeval.runtime.thinning import Thinning, gpu_idle_of, longest_ns
+from loadeval.runtime.thinning import Thinning, gpu_idle_of
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -277,7 +277,9 @@ def test_a_copy_is_thinned_as_well() -> None:
 
 def test_aggregates_grow_with_the_run() -> None:
     """From 1 s over 1 min to a thousandth of the run: a few thousand in three months."""
-    assert [longest_ns(second * SECOND) // SECOND for second in (0, 20, 600, 59_000, 10**6)] == [
+    assert [
+        longest_aggregate_ns(second * SECOND) // SECOND for second in (0, 20, 600, 59_000, 10**6)
+    ] == [
         1,
         2,
         60,
@@ -286,7 +288,7 @@ def test_aggregates_grow_with_the_run() -> None:
     ]
     now_ns, count = 0, 0
     while now_ns < 90 * 86_400 * SECOND:
-        now_ns += longest_ns(now_ns)
+        now_ns += longest_aggregate_ns(now_ns)
         count += 1
     assert 5_000 < count < 7_000
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.probes.cgroup import Group, groups, tightest_cpu, tightest_memory
+from loadeval.probes.cgroup import Cgroup, groups, tightest_cpu, tightest_memory
 from loadeval.probes.host import MachineLoad
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def test_a_quota_of_version_1(tmp_path: Path) -> None:
 def test_no_quota(tmp_path: Path, files: dict[str, str]) -> None:
     """No limit is None, not a number of CPUs."""
     write(tmp_path / "sys", **files)
-    assert Group(tmp_path / "sys").quota_cores is None
+    assert Cgroup(tmp_path / "sys").quota_cores is None
     assert tightest_cpu(proc_of(tmp_path, "/")) is None
 
 
@@ -73,8 +73,8 @@ def test_the_tightest_of_several(tmp_path: Path) -> None:
     inner = {"cpu__max": "800000 100000\n", "memory__max": f"{GIGABYTE}\n"}
     write(tmp_path / "sys" / "pod" / "container", **inner)
     proc = proc_of(tmp_path, "/pod/container")
-    assert tightest_cpu(proc) == Group(tmp_path / "sys" / "pod")
-    assert tightest_memory(proc) == Group(tmp_path / "sys" / "pod" / "container")
+    assert tightest_cpu(proc) == Cgroup(tmp_path / "sys" / "pod")
+    assert tightest_memory(proc) == Cgroup(tmp_path / "sys" / "pod" / "container")
 
 
 def test_a_container_that_sees_its_group_as_the_root(tmp_path: Path) -> None:
@@ -82,13 +82,13 @@ def test_a_container_that_sees_its_group_as_the_root(tmp_path: Path) -> None:
     write(tmp_path / "sys", cpu__max="100000 100000\n")
     for root in ("/docker/1f", "/"):
         proc = proc_of(tmp_path, "/docker/1f", root=root)
-        assert tightest_cpu(proc) == Group(tmp_path / "sys")
+        assert tightest_cpu(proc) == Cgroup(tmp_path / "sys")
 
 
 def test_a_group_outside_what_is_mounted(tmp_path: Path) -> None:
     """What is mounted is taken, since nothing else can be read."""
     proc = proc_of(tmp_path, "/docker/1f", root="/docker/1")
-    assert groups("cpu", proc) == [Group(tmp_path / "sys")]
+    assert groups("cpu", proc) == [Cgroup(tmp_path / "sys")]
 
 
 def test_no_control_groups(tmp_path: Path) -> None:
@@ -103,16 +103,16 @@ def test_used_memory_leaves_cached_files_out(tmp_path: Path) -> None:
     v2 = write(tmp_path / "2", memory__current="150\n", memory__stat=stat)
     stat = "cache 90\ntotal_active_file 30\ntotal_inactive_file 20\n"
     v1 = write(tmp_path / "1", memory__usage_in_bytes="150\n", memory__stat=stat)
-    assert Group(v2).memory_used_bytes == Group(v1).memory_used_bytes == 100
-    assert Group(tmp_path).memory_used_bytes is None
+    assert Cgroup(v2).memory_used_bytes == Cgroup(v1).memory_used_bytes == 100
+    assert Cgroup(tmp_path).memory_used_bytes is None
 
 
 def test_no_memory_limit(tmp_path: Path) -> None:
     """Version 2 says so in a word, version 1 by a number that no memory reaches."""
     v1 = write(tmp_path / "1", memory__limit_in_bytes="9223372036854771712\n")
     v2 = write(tmp_path / "2", memory__max="max\n")
-    assert Group(v1).memory_limit_bytes is None
-    assert Group(v2).memory_limit_bytes is None
+    assert Cgroup(v1).memory_limit_bytes is None
+    assert Cgroup(v2).memory_limit_bytes is None
 
 
 def test_the_share_of_periods_that_were_throttled(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_the_share_of_periods_that_were_throttled(tmp_path: Path) -> None:
 def test_a_group_that_counts_no_periods(tmp_path: Path) -> None:
     """Its CPU may be limited by one further out."""
     write(tmp_path, cpu__stat="usage_usec 5\n")
-    assert Group(tmp_path).periods is None
+    assert Cgroup(tmp_path).periods is None
 
 
 def test_the_memory_that_a_group_leaves(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from loadeval.runlog.codec import LARGEST
-from loadeval.runlog.histogram import BINS, PARTS, bin_of, counted, dense, greatest_of, least_of
+from loadeval.runlog.histogram import BINS, PARTS, bin_counts, bin_of, dense, greatest_of, least_of
 
 
 def edges() -> list[int]:
@@ -48,7 +48,7 @@ def test_bins_are_narrow() -> None:
 
 def test_values_are_counted() -> None:
     """Every bin has its count, and those of two histograms add up."""
-    counts = counted(np.array([0, 3, 3, 40]))
+    counts = bin_counts(np.array([0, 3, 3, 40]))
     assert len(counts) == BINS
     bins = np.flatnonzero(counts)
     assert bins.tolist() == [0, 3, 36]

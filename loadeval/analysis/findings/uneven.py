@@ -10,7 +10,7 @@ import numpy as np
 from loadeval.analysis.findings.case import NotMeasured, severity_of
 from loadeval.analysis.findings.finding import Fact, Finding
 from loadeval.analysis.findings.setting import deeper_prefetch
-from loadeval.analysis.outliers import FEWEST, TIMES_MEDIAN
+from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN
 from loadeval.analysis.verdict import MODERATE_SHARE, percent
 
 if TYPE_CHECKING:
@@ -77,10 +77,10 @@ def outliers(case: Case) -> Answer:
     if case.thinned:
         return case.thinned
     iteration_ns, count = case.iteration_ns, len(case.rows)
-    if count < FEWEST:
-        return NotMeasured(f"too few steady batches, {count}: {FEWEST} are needed")
+    if count < FEWEST_FOR_OUTLIERS:
+        return NotMeasured(f"too few steady batches, {count}: {FEWEST_FOR_OUTLIERS} are needed")
     median_ns = float(np.median(iteration_ns))
-    found = np.flatnonzero(iteration_ns > TIMES_MEDIAN * median_ns)
+    found = np.flatnonzero(iteration_ns > OUTLIER_TIMES_MEDIAN * median_ns)
     cost = sum(outlying_shares(case))
     if cost < WORTH_SAYING or len(found) > MOST_OUTLIERS * count:
         return None
@@ -114,7 +114,7 @@ def outlying_shares(case: Case) -> tuple[float, float]:
     """What outliers take beyond the median iteration: the share of all time in waits, and in steps."""
     iteration_ns = case.iteration_ns
     median_ns = np.median(iteration_ns)
-    found = iteration_ns > TIMES_MEDIAN * median_ns
+    found = iteration_ns > OUTLIER_TIMES_MEDIAN * median_ns
     excess_ns = float((iteration_ns[found] - median_ns).sum())
     waits_ns = (case.wait_ns[found] - np.median(case.wait_ns)).clip(min=0)
     waited_ns = float(np.minimum(waits_ns, iteration_ns[found] - median_ns).sum())

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.outliers import TIMES_MEDIAN, iterations_of
-from loadeval.analysis.summary import steady
+from loadeval.analysis.summary import OUTLIER_TIMES_MEDIAN, iterations_of, steady
 from loadeval.report.charts import (
     SECOND_NS,
     RunTime,
@@ -105,13 +104,13 @@ def iteration_time(report: Report) -> Section:
 # Over the run
 
 TIMELINE = "Above the wait for each batch, below its step, against the time since the run began."
-RINGS = f" Rings mark real iterations over {TIMES_MEDIAN}x their median."
+RINGS = f" Rings mark real iterations over {OUTLIER_TIMES_MEDIAN}x their median."
 SHADED = " Measured blocks are shaded: real (dots) and ideal (diamonds)."
 NOT_SHADED = " The {count:,} blocks are too many to be shaded."
 NO_BATCH = "No batch was served."
 OUTLIERS = (
     "Measured iterations, against the time since the run began. Rings mark outliers, those over "
-    f"{TIMES_MEDIAN}x the median of their arm, which is the dashed line."
+    f"{OUTLIER_TIMES_MEDIAN}x the median of their arm, which is the dashed line."
 )
 NO_OUTLIER = "None of the {count} measured took over {times}x the median."
 WORST = 20
@@ -147,7 +146,7 @@ def outliers(report: Report) -> Section:
             rows += _worst(one, chart)
         elif count:
             told = counted(count, "iteration", "iterations")
-            blocks.append(Text((NO_OUTLIER.format(count=told, times=TIMES_MEDIAN),)))
+            blocks.append(Text((NO_OUTLIER.format(count=told, times=OUTLIER_TIMES_MEDIAN),)))
         else:
             blocks.append(Text((NOTHING,)))
         for mark in chart.marks:

@@ -1,0 +1,126 @@
+"""The sentences of `loadeval doctor`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loadeval.analysis.doctor import DoctorCode
+from loadeval.report.formatting import counted, filled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from loadeval.analysis.doctor import MachineCheck
+
+THREADS = "torch uses up to {thread_count} in the training process ({thread_source})"
+ROOM = "{free_bytes:size} free of {total_bytes:size}"
+AHEAD = "({worker_count} x {prefetch} prefetched, and the one in the step)"
+NEEDED = f"{ROOM}; {{batches}} batches of {{batch_bytes:size}} {AHEAD} need {{needed_bytes:size}}"
+CACHE = "room for {available_bytes:size} of files in {memory_bytes:size} of memory"
+
+SENTENCES = {
+    DoctorCode.CPUS: "{cpus_usable} of {cpus} usable",
+    DoctorCode.CPUS_UNDER_QUOTA: (
+        "{cpus_usable} of {cpus} usable, {quota_cores:g} of them at a time (cgroup quota)"
+    ),
+    DoctorCode.ONE_CPU_OF_MANY: (
+        "only {cores:g} of {cpus} usable: ask for more, with --cpus-per-task in Slurm, --cpus in "
+        "Docker, or the CPU limit of the pod"
+    ),
+    DoctorCode.THREADS: f"{THREADS}{{other_threads}}",
+    DoctorCode.MORE_THREADS_THAN_CPUS: (
+        f"{THREADS}, but only {{cores:g}} can run at a time: set OMP_NUM_THREADS={{most_threads}}"
+    ),
+    DoctorCode.THREADS_AND_WORKERS: (
+        f"{THREADS}, and {{worker_count}} one each, on {{cores:g}} CPUs without a GPU: set "
+        "OMP_NUM_THREADS={most_threads}"
+    ),
+    DoctorCode.WORKERS: "{workers} on {cores:g} CPUs",
+    DoctorCode.WORKERS_ASSUMED: "up to {workers}, one per CPU (set with --workers)",
+    DoctorCode.MORE_WORKERS_THAN_CPUS: (
+        "{workers} on {cores:g} CPUs compete with each other and with training: use "
+        "{most_workers} or fewer"
+    ),
+    DoctorCode.NO_SHARED_MEMORY: "there is none",
+    DoctorCode.SHARED_MEMORY_UNUSED: f"{ROOM}; without workers nothing is put there",
+    DoctorCode.SHARED_MEMORY: f"{NEEDED} (set with --batch-bytes, --prefetch)",
+    DoctorCode.SHARED_MEMORY_TOO_SMALL: (
+        f"{NEEDED}: make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
+        "Kubernetes), or use fewer workers, less prefetch or smaller batches"
+    ),
+    DoctorCode.OPEN_FILES_NOT_KNOWN: "this system does not tell its limit",
+    DoctorCode.OPEN_FILES_UNLIMITED: "no limit",
+    DoctorCode.OPEN_FILES: "{limit:,} at most",
+    DoctorCode.OPEN_FILES_TOO_FEW: (
+        f"{{limit:,}} at most, but {{batches}} batches of {{tensors}} tensors {AHEAD} may need "
+        "{needed:,}: run ulimit -n {suggested}{allowed}, or "
+        "torch.multiprocessing.set_sharing_strategy('file_system')"
+    ),
+    DoctorCode.START_METHOD: "{start_method}: {start_cost}",
+    DoctorCode.DRIVER: "{version}{cuda}: {gpu_names}",
+    DoctorCode.NO_DRIVER: "{missing}",
+    DoctorCode.BROKEN_DRIVER: "{missing}",
+    DoctorCode.NVML: "{package} {known_version}",
+    DoctorCode.NVML_WITHOUT_DRIVER: "{package} {known_version}, but no driver answers",
+    DoctorCode.NO_GPU: "no GPU",
+    DoctorCode.GPM: "the GPU's performance counters can be read",
+    DoctorCode.GPM_NOT_ON_ALL: (
+        "not on every GPU (Hopper or newer have it): utilisation is coarser there"
+    ),
+    DoctorCode.GPM_NOT_KNOWN: "the driver does not tell whether it supports GPM",
+    DoctorCode.NO_DALI: "not installed: only DALI pipelines need it",
+    DoctorCode.DALI: "{packages}",
+    DoctorCode.DALI_FOR_NEWER_CUDA: (
+        "{packages} is built for CUDA {needed_cuda_major}, but the driver runs CUDA up to "
+        "{cuda_major}.{cuda_minor}: install {package}, or a newer driver"
+    ),
+    DoctorCode.DATA_NOT_GIVEN: f"{CACHE}; give the data set with --data or --data-bytes",
+    DoctorCode.DATA_COUNTED_IN_PART: (
+        f"{CACHE}, and at least {{data_bytes:size}} of data: give its size with --data-bytes"
+    ),
+    DoctorCode.DATA_FITS: f"{CACHE}, and {{data_bytes:size}} of data, which can stay there",
+    DoctorCode.DATA_TOO_LARGE: (
+        f"{CACHE}, but {{at_least}}{{data_bytes:size}} of data: each epoch reads from disk, so use "
+        "a fast disk, smaller files or more memory"
+    ),
+}
+
+START_COSTS = {
+    "fork": "workers share the training process's memory until either writes to it",
+    "forkserver": "workers unpickle the dataset again: persistent_workers=True starts them once",
+    "spawn": "workers import and unpickle again: persistent_workers=True starts them once",
+}
+
+CLAUSES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "thread_count": lambda found: counted(found["threads"], "thread", "threads"),
+    "thread_source": lambda found: (
+        "{threads_from}={threads}".format_map(found) if found["threads_from"] else "one per CPU"
+    ),
+    "other_threads": lambda found: (
+        "; in each worker torch uses 1, other libraries up to {threads}".format_map(found)
+        if found["threads"] > 1
+        else ""
+    ),
+    "worker_count": lambda found: counted(found["workers"], "worker", "workers"),
+    "allowed": lambda found: "" if found["most"] is None else f" (up to {found['most']:,} allowed)",
+    "start_cost": lambda found: START_COSTS.get(found["start_method"], "not known here"),
+    "cuda": lambda found: (
+        ""
+        if found["cuda_major"] is None
+        else ", CUDA up to {cuda_major}.{cuda_minor}".format_map(found)
+    ),
+    "gpu_names": lambda found: found["gpus"] or "no GPU",
+    "known_version": lambda found: found["version"] or "of unknown version",
+    "at_least": lambda found: "" if found["counted_whole"] else "at least ",
+}
+"""Parts of sentences that numbers alone do not make, by the name that SENTENCES has for them."""
+
+
+class _Found(dict[str, Any]):
+    def __missing__(self, clause: str) -> str:
+        return CLAUSES[clause](self)
+
+
+def check_text(check: MachineCheck) -> str:
+    """What was found, and after a colon what to change."""
+    return filled(SENTENCES[DoctorCode(check.found.code)], _Found(check.found.values))

@@ -1,0 +1,269 @@
+"""The state of a run, from the lines of its log so far."""
+
+from __future__ import annotations
+
+from dataclasses import astuple
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.analysis import live
+from loadeval.analysis.live import (
+    BatchSums,
+    LiveOutliers,
+    LiveRun,
+    LiveState,
+    Outlier,
+    Rates,
+    rates,
+    total,
+)
+from loadeval.analysis.summary import summarise
+from loadeval.evaluator import LoaderEvaluator
+from loadeval.runlog.codec import Line, RunEnd
+from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Header, LoaderInfo, Readings
+from loadeval.runlog.reader import Follower, read_run
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from loadeval.runlog.model import Mode
+
+MS = 1_000_000
+SECOND = 1_000 * MS
+
+
+def header(mode: Mode = "log", warmup: int = 1, **loader: Any) -> Header:
+    info = LoaderInfo("loader", length=100, **loader)
+    return Header("id", "a run", mode, "2026-01-31T12:00:00+00:00", "images", warmup, info)
+
+
+def block(requests_s: list[int], wait_s: int = 1, epoch: int = 0, **options: Any) -> Block:
+    """Batches of four samples that waited for `wait_s`, the last step open."""
+    count = len(requests_s)
+    requests, waits = np.array(requests_s, np.int64) * SECOND, np.full(count, wait_s * SECOND)
+    sizes = np.full(count, options.pop("samples", 4))
+    open_steps = np.full(count, UNKNOWN)
+    found = Block(epoch, "real", requests, waits, open_steps, sizes, sizes, **options)
+    return found.with_steps()
+
+
+def after(*lines: Line, quiet_s: int = 0) -> LiveState:
+    """The state after `lines`."""
+    run = LiveRun()
+    for line in lines:
+        run.take(line)
+    state = run.state(quiet_s * SECOND)
+    assert state is not None
+    return state
+
+
+def overall(*lines: Line) -> Rates:
+    found = after(*lines).overall
+    assert found is not None
+    return found
+
+
+def recorded(path: Path, every: int = 1, mode: str = "log") -> Path:
+    """Three epochs of 500 batches, of which number 123 waits for a second; steps of 10 ms."""
+    clock = FakeClock()
+    waits_ns = [SECOND if number == 123 else 2 * MS for number in range(500)]
+    loader = ScriptedLoader([np.zeros((4, 2))] * 500, waits_ns, clock)
+    options: dict[str, Any] = {"every": every, "log_file": path, "clock": clock, "probes": ()}
+    with LoaderEvaluator(loader, mode, **options) as evaluator:
+        for _ in range(3):
+            for _ in evaluator:
+                clock.advance(10 * MS)
+    return path
+
+
+def watch(path: Path, **options: Any) -> LiveState:
+    """The state of the run whose log is at `path`."""
+    appended = Follower(path).read()
+    assert appended is not None
+    return after(*appended.lines, **options)
+
+
+def test_before_the_first_batch() -> None:
+    """Without a header nothing is known, and with it no rate is 0."""
+    assert LiveRun().state(0) is None
+    state = after(header(), quiet_s=3)
+    assert (state.name, state.mode, state.epoch_batches) == ("a run", "log", 100)
+    assert (state.epoch, state.batch, state.batches) == (None, None, 0)
+    assert (state.now, state.overall, state.epoch_start_ns) == (None, None, None)
+    assert (state.elapsed_ns, state.silent_ns) == (3 * SECOND, None)
+
+
+@pytest.mark.parametrize(
+    ("mode", "every"), [("log", 1), ("log", 20), ("replay", 1), ("alternate", 1)]
+)
+def test_the_whole_run_is_what_a_summary_says(tmp_path: Path, mode: str, every: int) -> None:
+    """The same rates and the same share, of the same batches, in every mode."""
+    path = recorded(tmp_path / "run.jsonl", every, mode)
+    state, summary = watch(path), summarise(read_run(path))
+    assert state.overall is not None
+    assert (state.batches, state.overall.batches) == (summary.batches, summary.steady_batches)
+    for name in ("batches_per_s", "samples_per_s", "wait_share"):
+        expected = pytest.approx(getattr(summary, name), rel=1e-12)
+        assert getattr(state.overall, name) == expected
+    assert state.epoch_start_ns == summary.epoch_start_ns[0]
+    assert state.last_epoch_start_ns == summary.epoch_start_ns[-1]
+    assert (state.ended, state.epoch, state.batch, state.silent_ns) == (True, 2, 499, None)
+
+
+@pytest.mark.parametrize("every", [1, 10])
+def test_an_outlier_has_its_place(tmp_path: Path, every: int) -> None:
+    """Its epoch, its number, when it was asked for, and how long it took, kept in detail or not."""
+    state = watch(recorded(tmp_path / "run.jsonl", every))
+    whole = read_run(recorded(tmp_path / "whole.jsonl")).steps
+    assert state.median_iteration_ns == pytest.approx(12 * MS, rel=1 / 16)
+    assert state.outlier_count == 3
+    assert [(one.epoch, one.batch) for one in state.outliers] == [(0, 123), (1, 123), (2, 123)]
+    (row,) = np.flatnonzero((whole.epoch == 2) & (whole.batch == 123))
+    assert state.outliers[-1] == Outlier(2, 123, int(whole.request_ns[row]), SECOND, 10 * MS)
+
+
+def test_now_is_the_last_minute() -> None:
+    """Waits before it are in the whole run, and not in now."""
+    lines = [block([start], wait_s=5 if start < 100 else 1) for start in range(0, 200, 10)]
+    state = after(header(), *lines)
+    assert state.now is not None
+    assert state.overall is not None
+    assert astuple(state.now) == pytest.approx((6, 60 * SECOND, 0.1, 0.4, 0.1))
+    assert (state.overall.batches, state.overall.wait_share) == (18, 0.3)
+
+
+@pytest.mark.parametrize(
+    ("lines", "quiet_s", "silent_s", "now"),
+    [
+        ([block([start]) for start in range(0, 100, 2)], 8, None, 26),
+        # The last ones say nothing of now once none came for far longer than usual.
+        ([block([start]) for start in range(0, 100, 2)], 92, 92, None),
+        # Where each batch takes over a minute, now is the last one.
+        ([block([start]) for start in range(0, 2_000, 100)], 300, None, 1),
+        # An epoch start that takes long is a silence too.
+        ([], 11, 11, None),
+        # While no batch comes, readings and events tell how late it is.
+        ([block([0]), Readings("host", "", np.array([93 * SECOND]), {})], 0, 92, None),
+        ([block([0]), Event(93 * SECOND, "it happened")], 0, 92, None),
+        ([Readings("gpu", "", np.array([], np.int64), {}, "none")], 0, None, None),
+        # A run that has ended is not silent.
+        ([block([0, 2, 4]), RunEnd(3)], 1_000, None, 1),
+    ],
+)
+def test_silence(lines: list[Line], quiet_s: int, silent_s: int | None, now: int | None) -> None:
+    """For how long no batch came, where that is far longer than usual; else how many are now."""
+    state = after(header(), *lines, quiet_s=quiet_s)
+    assert state.silent_ns == (None if silent_s is None else silent_s * SECOND)
+    assert (state.now and state.now.batches) == now
+
+
+def test_the_time_of_a_run_that_ended_stands_still() -> None:
+    """It is that of its last batch."""
+    state = after(header(), block([0, 2]), RunEnd(2), quiet_s=1_000)
+    assert (state.ended, state.elapsed_ns) == (True, 3 * SECOND)
+
+
+def test_the_last_events_are_kept() -> None:
+    """Three of them."""
+    events = [Event(number, str(number)) for number in range(5)]
+    assert after(header(), *events).events == ("2", "3", "4")
+
+
+def test_a_batch_that_is_not_kept_is_no_silence(tmp_path: Path) -> None:
+    """Where one batch in N is kept, the next line of the run may be an aggregate away."""
+    path = recorded(tmp_path / "run.jsonl", every=10_000)
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+    assert watch(path, quiet_s=9).silent_ns is None
+    assert watch(path, quiet_s=100).silent_ns is not None
+
+
+@pytest.mark.parametrize(
+    ("end", "counted", "elapsed_ns"),
+    [
+        (EpochEnd(0, "exhausted", 8 * SECOND, 1), 3, 8 * SECOND + 1),
+        (EpochEnd(0, "broken off"), 2, 6 * SECOND),
+    ],
+)
+def test_an_open_step_is_closed_by_what_comes_next(
+    end: EpochEnd, counted: int, elapsed_ns: int
+) -> None:
+    """By the epoch's next block or its end; broken off, it is in no rate."""
+    lines = header(warmup=0), block([0, 2]), block([5]), end
+    state = after(*lines)
+    assert (overall(*lines).batches, state.batches, state.elapsed_ns) == (counted, 3, elapsed_ns)
+
+
+def test_epochs_at_once_are_told_apart() -> None:
+    """A block of another epoch does not close a step, and has its own warm-up."""
+    lines = header(), block([0, 2]), block([3, 4], epoch=1), block([9])
+    assert (overall(*lines).batches, overall(*lines).elapsed_ns) == (1, 7 * SECOND)
+    state = after(*lines)
+    assert (state.epoch_start_ns, state.last_epoch_start_ns) == (SECOND, SECOND)
+
+
+def test_only_real_blocks_count_of_an_alternating_run() -> None:
+    """Warm-ups are in no rate."""
+    lines = header("alternate"), block([0, 2]), block([4, 6], pair=0), block([8])
+    assert (overall(*lines).batches, after(*lines).batches) == (2, 5)
+
+
+def test_what_is_not_known_is_no_rate() -> None:
+    """Samples of which one is not known, and a time of 0."""
+    found = overall(header(warmup=0), block([0, 2, 4], samples=UNKNOWN))
+    assert (found.samples_per_s, found.batches_per_s) == (None, 0.5)
+    assert rates([BatchSums(5, 2, 0, 0, 8)]) == Rates(2, 0, None, None, None)
+    assert total([BatchSums(samples=3), BatchSums(samples=None)]).samples is None
+
+
+def test_a_batch_that_was_ready_is_no_epoch_start() -> None:
+    """The first epoch of a loader that had loaded when it was wrapped has none to tell."""
+    lines = header(ready_batches=2), block([0, 2]), block([5], epoch=1)
+    assert after(*lines[:2]).epoch_start_ns is None
+    state = after(*lines)
+    assert (state.epoch_start_ns, state.last_epoch_start_ns) == (SECOND, None)
+
+
+def test_empty_blocks_are_nothing() -> None:
+    """A line that holds no batch changes nothing."""
+    empty = block([])
+    for line in (empty, empty.numbered(np.array([], np.int64))):
+        assert after(header(), line).epoch is None
+
+
+def test_what_is_held_does_not_grow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the last minute only sums are left."""
+    monkeypatch.setattr(live, "RECENT_NS", 10 * SECOND)
+    run = LiveRun()
+    run.take(header())
+    for epoch in range(20):
+        for start in range(50):
+            run.take(block([1_000 * epoch + 10 * start], epoch=epoch))
+        run.take(EpochEnd(epoch, "broken off"))
+    assert len(run._recent) < 4
+    assert not run._open
+    assert not run._next
+
+
+def test_a_few_iterations_have_no_median() -> None:
+    """Before there are twenty nothing is called an outlier."""
+    found, rows = LiveOutliers(), block(list(range(0, 40, 2))).part(slice(-1))
+    found.add_to_median(rows)
+    found.find(rows, np.arange(19))
+    found.find_one(Outlier(0, 0, 0, 10**12, 0))
+    assert (found.median_ns, found.count) == (None, 0)
+    found.add_to_median(rows.part(slice(1)))
+    assert found.median_ns == pytest.approx(2 * SECOND, rel=1 / 16)
+    found.find_one(Outlier(0, 0, 0, 4 * SECOND, SECOND))
+    found.find_one(Outlier(0, 0, 0, SECOND, SECOND))
+    assert found.count == 1
+
+
+def test_the_last_outliers_are_kept() -> None:
+    """Five of them, whether they came together or apart."""
+    found = LiveOutliers()
+    found.add_to_median(block(list(range(0, 400, 2))).part(slice(-1)))
+    found.find(block(list(range(0, 80, 10))).part(slice(-1)), np.arange(7))
+    assert (found.count, [one.batch for one in found.last]) == (7, [2, 3, 4, 5, 6])
