@@ -167,7 +167,7 @@ def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path
     print(f"{way}: {found}", flush=True)
     size, lost = found.samples_per_batch, found.lost_share
     if not (found.real_ns and found.ideal_ns and found.epoch_start_ns and size and lost):
-        raise SystemExit(f"too little was measured: {found.reason}")
+        raise SystemExit(f"too little was measured: {found.verdict}")
     rates = size / found.real_ns * 1e9, size / found.ideal_ns * 1e9
     return Row(way, *rates, lost, found.epoch_start_ns / 1e6, *idle(loader.recorded()))
 

@@ -2,11 +2,11 @@
 
 from loadeval.analysis.backends import BackendResult
 from loadeval.analysis.headroom import Headroom
-from loadeval.analysis.intervals import Estimate
-from loadeval.analysis.readings import Level, Quantity, quantities
+from loadeval.analysis.metrics import Level, Quantity, quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
+from loadeval.analysis.stats import Estimate
 from loadeval.backends import compare_backends
 from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
 from loadeval.evaluator import LoaderEvaluator

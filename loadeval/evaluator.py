@@ -10,7 +10,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.headroom import Headroom, headroom
-from loadeval.analysis.intervals import is_precise
+from loadeval.analysis.stats import is_precise
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.probes import NAMES, probes_named
 from loadeval.runlog.writer import metrics_of, span_of, summary_of, write_metrics

@@ -19,6 +19,7 @@ from loadeval import (
     compare_backends,
     read_run,
 )
+from loadeval.analysis.backends import BackendCaution, BackendState
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -124,7 +125,8 @@ def test_unequal_work_can_be_meant(scripted: Scripted) -> None:
     half = scripted.loader(10, batch=IMAGES[:2])
     result = scripted.compare({"a": scripted.loader(10), "b": half}, unequal=True)
     assert rates(result["b"])[0] == pytest.approx(100)
-    assert result.cautions[0].startswith("The backends do not do equal work: b: batch 0 is")
+    assert result.cautions[0].code is BackendCaution.UNEQUAL_WORK
+    assert "b: batch 0 is" in str(result.cautions[0].values["differences"])
 
 
 def test_a_backend_that_fails_leaves_the_others(scripted: Scripted) -> None:
@@ -133,7 +135,7 @@ def test_a_backend_that_fails_leaves_the_others(scripted: Scripted) -> None:
     broken.batches = [IMAGES] * 20 + [OSError("the disk went away")] * 40
     result = scripted.compare({"broken": broken, "good": scripted.loader(10)})
     assert result["broken"].error == "OSError: the disk went away"
-    assert result["broken"].verdict == "failed"
+    assert result["broken"].state is BackendState.FAILED
     assert rates(result["broken"]) == []
     assert rates(result["good"])[0] == pytest.approx(200)
 

@@ -12,10 +12,9 @@ import pytest
 from typer.testing import CliRunner
 
 from loadeval import LoaderEvaluator, compare_backends, read_run
-from loadeval.analysis.growth import Growth
-from loadeval.analysis.intervals import Estimate
 from loadeval.analysis.live import Outlier
-from loadeval.analysis.readings import Level, Quantity
+from loadeval.analysis.memory import Growth, GrowthReason
+from loadeval.analysis.metrics import Level, Quantity
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import (
     Advice,
@@ -29,6 +28,7 @@ from loadeval.analysis.rules.finding import (
 from loadeval.cli.main import app
 from loadeval.probes.gpu import Driver
 from loadeval.report.findings import finding_as_dict
+from loadeval.report.json import growth_as_dict
 from loadeval.runlog.model import Event
 from loadeval.runlog.writer import write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -226,7 +226,7 @@ def test_doctor() -> None:
         ),
         (Event(0, "the disk is full"), "event"),
         (
-            Growth("process", Estimate(1.0, None, None), "rss_bytes", 10**9, True, "it grows"),
+            growth_as_dict(Growth("process", None, None, None, Remark(GrowthReason.NO_LIMIT))),
             "growth",
         ),
     ],

@@ -1,31 +1,46 @@
-"""The two arms side by side: what was counted in each, pair by pair or batch by batch."""
+"""The real and the ideal arm: their times by pair, the gain between them, and throughputs."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+import math
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from loadeval.analysis.intervals import Pace
+from loadeval.analysis.stats import (
+    Estimate,
+    MeanTime,
+    difference,
+    over_pairs,
+    over_runs,
+    ratio,
+)
 from loadeval.analysis.summary import steady, steady_aggregates
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.analysis.intervals import Series
+    from loadeval.analysis.stats import HalfWidth, Series
     from loadeval.runlog.model import Run, Steps
 
     Rows = npt.NDArray[np.bool_]
 
 USUAL_PART = 0.5
 """A pair counts when both its blocks have at least this part of the usual number of batches."""
+LEAST_MISSED_SHARE = 0.05
+"""Of the measured real time: a shorter missed stall would not move the result by much."""
+RULE_OF_THREE = 3.0
+"""What did not happen in n trials happens at most 3 times in n, with 95% confidence.
+
+Hanley and Lippman-Hand, "If nothing goes wrong, is everything all right?", JAMA 249 (1983).
+"""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Side:
-    """One arm: an entry for each pair, or for each batch of a run of its own.
+class ArmTimes:
+    """The times of one arm: an entry for each pair, or for each batch of a run of its own.
 
     `samples` is None where they are not known of every batch, or are none at all.
     """
@@ -40,46 +55,113 @@ class Side:
         """How many batches."""
         return int(self.batches.sum())
 
-    def waits(self, by_sample: bool) -> Pace:
-        """What was waited."""
-        return Pace(self.wait_ns, self._amount(by_sample))
+    def waits(self, by_sample: bool) -> MeanTime:
+        """The mean wait."""
+        return MeanTime(self.wait_ns, self._amount(by_sample))
 
-    def steps(self, by_sample: bool) -> Pace:
-        """What the steps took."""
-        return Pace(self.step_ns, self._amount(by_sample))
+    def steps(self, by_sample: bool) -> MeanTime:
+        """The mean step."""
+        return MeanTime(self.step_ns, self._amount(by_sample))
 
-    def iterations(self, by_sample: bool) -> Pace:
-        """Both together."""
-        return Pace(self.wait_ns + self.step_ns, self._amount(by_sample))
+    def iterations(self, by_sample: bool) -> MeanTime:
+        """The mean iteration."""
+        return MeanTime(self.wait_ns + self.step_ns, self._amount(by_sample))
 
     def _amount(self, by_sample: bool) -> Series:
         return self.samples if by_sample and self.samples is not None else self.batches
 
 
-def side_of(steps: Steps, rows: Rows) -> Side:
-    """The batches of `rows`, an entry each."""
-    chosen = steps.samples[rows]
-    known = len(chosen) > 0 and bool((chosen != UNKNOWN).all()) and bool(chosen.sum() > 0)
-    return Side(
-        wait_ns=steps.wait_ns[rows].astype(np.float64),
-        step_ns=steps.step_ns[rows].astype(np.float64),
-        batches=np.ones(len(chosen)),
-        samples=chosen.astype(np.float64) if known else None,
-    )
+@final
+@dataclass(frozen=True, slots=True)
+class Gain:
+    """What free loading gains; times are per batch of the real arm."""
+
+    real_ns: float
+    ideal_ns: float
+    speedup: Estimate
+    lost_share: Estimate
+    lost_ns: Estimate
+    waiting_ns: Estimate
+    contention_ns: Estimate
 
 
-def side_of_run(run: Run) -> Side:
+@dataclass(frozen=True, slots=True)
+class ArmComparison:
+    """The mean iterations of two arms, None where an arm has none; the gain where both have one.
+
+    `samples_per_batch` is that of the real arm, None where the arms are compared by batch.
+    """
+
+    real_ns: float | None
+    ideal_ns: float | None
+    real_batches: int
+    ideal_batches: int
+    samples_per_batch: float | None
+    gain: Gain | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RunTimes:
+    """What one run measured.
+
+    An alternating run has both arms, with an entry for each of `pairs`; the others have `real`
+    alone, with an entry for each batch. `missed_ns` is by how much a stall beside the real blocks
+    exceeds the longest within them.
+    """
+
+    real: ArmTimes
+    ideal: ArmTimes | None = None
+    pairs: tuple[int, ...] | None = None
+    comparison: ArmComparison | None = None
+    missed_ns: float = 0.0
+
+    @property
+    def has_samples(self) -> bool:
+        """Whether the samples of all batches are known."""
+        known = self.real.samples is not None
+        return known and (self.ideal is None or self.ideal.samples is not None)
+
+    @property
+    def half_width(self) -> HalfWidth:
+        """What gives its intervals."""
+        return over_runs if self.pairs is None else over_pairs
+
+    @property
+    def missed_share(self) -> float:
+        """By how much real iterations may be longer than measured, for stalls beside them."""
+        real_ns = float(self.real.wait_ns.sum() + self.real.step_ns.sum())
+        return RULE_OF_THREE * self.missed_ns / real_ns if real_ns else 0.0
+
+    def real_in(self, pairs: set[int]) -> ArmTimes:
+        """The real arm in these pairs alone."""
+        rows = np.isin(self.pairs or (), list(pairs))
+        real = self.real
+        samples = None if real.samples is None else real.samples[rows]
+        return ArmTimes(real.wait_ns[rows], real.step_ns[rows], real.batches[rows], samples)
+
+
+def run_times(run: Run) -> RunTimes:
+    """The times of a run that alternated, or has one arm."""
+    if run.header.mode != "alternate":
+        return RunTimes(arm_times(run))
+    pairs, real, ideal = paired(run)
+    comparison = compare_arms(real, ideal, over_pairs)
+    missed_ns = missed_stall_ns(run, comparison)
+    return RunTimes(real, ideal, tuple(pairs), comparison, missed_ns)
+
+
+def arm_times(run: Run) -> ArmTimes:
     """The steady batches of a run in one arm: an entry for each, or for each aggregate of them.
 
     The aggregates have all batches. Those that were kept in detail, one in N, may be unlike the
     others: what happens at every 20th may happen at every one of them, or at none.
     """
     if run.header.every == 1:
-        return side_of(run.steps, steady(run))
+        return times_of(run.steps, steady(run))
     aggregates = steady_aggregates(run)
     counts = [aggregate.samples for aggregate in aggregates if aggregate.samples is not None]
     known = len(counts) == len(aggregates) and sum(counts) > 0
-    return Side(
+    return ArmTimes(
         wait_ns=np.array([aggregate.wait_ns for aggregate in aggregates], dtype=np.float64),
         step_ns=np.array([aggregate.step_ns for aggregate in aggregates], dtype=np.float64),
         batches=np.array([aggregate.batches for aggregate in aggregates], dtype=np.float64),
@@ -87,7 +169,19 @@ def side_of_run(run: Run) -> Side:
     )
 
 
-def paired(run: Run) -> tuple[list[int], Side, Side]:
+def times_of(steps: Steps, rows: Rows) -> ArmTimes:
+    """The batches of `rows`, an entry each."""
+    chosen = steps.samples[rows]
+    known = len(chosen) > 0 and bool((chosen != UNKNOWN).all()) and bool(chosen.sum() > 0)
+    return ArmTimes(
+        wait_ns=steps.wait_ns[rows].astype(np.float64),
+        step_ns=steps.step_ns[rows].astype(np.float64),
+        batches=np.ones(len(chosen)),
+        samples=chosen.astype(np.float64) if known else None,
+    )
+
+
+def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
     """The pairs of an alternating run that count, and their sums in the real and the ideal arm.
 
     A run often ends within a pair. A pair counts when each of its blocks has at least half of
@@ -104,19 +198,187 @@ def paired(run: Run) -> tuple[list[int], Side, Side]:
     pairs = numbers[whole]
     kept = counted & np.isin(steps.pair, pairs)
     real, ideal = (
-        _by_pair(side_of(steps, rows), np.searchsorted(pairs, steps.pair[rows]), len(pairs))
+        _by_pair(times_of(steps, rows), np.searchsorted(pairs, steps.pair[rows]), len(pairs))
         for rows in (kept & (steps.arm == code) for code in range(len(ARMS)))
     )
     return pairs.tolist(), real, ideal
 
 
-def _by_pair(side: Side, index: npt.NDArray[np.int64], pairs: int) -> Side:
+def _by_pair(times: ArmTimes, index: npt.NDArray[np.int64], pairs: int) -> ArmTimes:
     def summed(series: Series) -> Series:
         return np.bincount(index, series, pairs).astype(np.float64)
 
-    return Side(
-        wait_ns=summed(side.wait_ns),
-        step_ns=summed(side.step_ns),
-        batches=summed(side.batches),
-        samples=None if side.samples is None else summed(side.samples),
+    return ArmTimes(
+        wait_ns=summed(times.wait_ns),
+        step_ns=summed(times.step_ns),
+        batches=summed(times.batches),
+        samples=None if times.samples is None else summed(times.samples),
     )
+
+
+def compare_arms(
+    real: ArmTimes, ideal: ArmTimes, half_width: HalfWidth, same_unit: bool = True
+) -> ArmComparison:
+    """The arms, compared by sample where both know theirs in the same unit."""
+    known = real.samples is not None and ideal.samples is not None and same_unit
+    size = float(real.samples.sum()) / real.count if known and real.samples is not None else None
+    real_ns, ideal_ns = (
+        times.iterations(known).mean_ns * (size or 1.0) or None if times.count else None
+        for times in (real, ideal)
+    )
+    gain = None
+    if real_ns is not None and ideal_ns is not None:
+        gain = _gain(real, ideal, half_width, size)
+    return ArmComparison(real_ns, ideal_ns, real.count, ideal.count, size, gain)
+
+
+def _gain(real: ArmTimes, ideal: ArmTimes, half_width: HalfWidth, size: float | None) -> Gain:
+    known, scale = size is not None, size or 1.0
+    speedup = ratio(real.iterations(known), ideal.iterations(known), half_width)
+    waiting_ns = difference(real.waits(known), ideal.waits(known), half_width, scale)
+    contention_ns = difference(real.steps(known), ideal.steps(known), half_width, scale)
+    lost_ns = difference(real.iterations(known), ideal.iterations(known), half_width, scale)
+    return Gain(
+        real_ns=real.iterations(known).mean_ns * scale,
+        ideal_ns=ideal.iterations(known).mean_ns * scale,
+        speedup=speedup,
+        lost_share=lost_share(speedup),
+        # So that the parts add up to the last bit.
+        lost_ns=replace(lost_ns, value=waiting_ns.value + contention_ns.value),
+        waiting_ns=waiting_ns,
+        contention_ns=contention_ns,
+    )
+
+
+def lost_share(speedup: Estimate) -> Estimate:
+    """The share of the real arm's time that is lost: 1 - 1 / `speedup`."""
+    low, high = (None if bound is None else 1 - 1 / bound for bound in (speedup.low, speedup.high))
+    return Estimate(1 - 1 / speedup.value, low, high)
+
+
+def missed_stall_ns(run: Run, found: ArmComparison) -> float:
+    """By how much the longest wait beside the real blocks exceeds the longest within them.
+
+    Such a stall is too rare to be in the interval. 0.0 where that matters little. What the loader's
+    queue can hide does not count: as many ideal iterations as it is deep.
+    """
+    hidden_ns = (run.header.loader.prefetch_depth or 0) * (found.ideal_ns or 0.0)
+    real = run.steps.arm == ARMS.index("real")
+    counted = run.steps.pair != UNKNOWN
+    within_ns = int(run.steps.wait_ns[real & counted].max(initial=0))
+    beside_ns = _longest_beside_ns(run, real & ~counted)
+    missed_ns = max(beside_ns - max(within_ns, hidden_ns), 0.0)
+    counted_ns = (found.real_ns or 0.0) * found.real_batches
+    return missed_ns if missed_ns > LEAST_MISSED_SHARE * (counted_ns + missed_ns) else 0.0
+
+
+def _longest_beside_ns(run: Run, uncounted: Rows) -> int:
+    # The first batch of a warm-up has waited for the prefetch too, and an epoch's first one is its
+    # epoch start.
+    follows = np.zeros(len(run.steps), dtype=np.bool_)
+    follows[1:] = uncounted[:-1] & (np.diff(run.steps.epoch) == 0)
+    warming_up = run.steps.wait_ns[uncounted & follows]
+    prefetched = [one.longest_ns for one in run.prefetches if one.longest_ns is not None]
+    return max([*prefetched, int(warming_up.max(initial=0))])
+
+
+def allowing_for_missed(gain: Gain, missed_ns: float, batches: int) -> Gain:
+    """`gain` with intervals that allow for missed stalls among its real `batches`."""
+    more_ns = RULE_OF_THREE * missed_ns / batches
+    speedup = _higher(gain.speedup, more_ns / gain.ideal_ns)
+    return replace(
+        gain,
+        speedup=speedup,
+        lost_share=lost_share(speedup),
+        lost_ns=_higher(gain.lost_ns, more_ns),
+        waiting_ns=_higher(gain.waiting_ns, more_ns),
+    )
+
+
+def _higher(estimate: Estimate, more: float) -> Estimate:
+    high = estimate.high
+    return replace(estimate, high=None if high is None else high + more)
+
+
+def throughputs(
+    run: Run, times: RunTimes, by_sample: bool
+) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
+    """Samples, or batches, per second: real, ideal, and the loader alone; None: not measured."""
+    half_width, ideal = times.half_width, times.ideal
+    return (
+        _per_second(times.real.iterations(by_sample), half_width, times.missed_share),
+        None if ideal is None else _per_second(ideal.iterations(by_sample), half_width),
+        loader_alone(run, by_sample),
+    )
+
+
+def loader_alone(run: Run, by_sample: bool) -> Estimate | None:
+    """The throughput of the loader with nobody training; None where it was not timed.
+
+    None too where its samples are not known, and are asked for.
+    """
+    prefetches = [prefetch for prefetch in run.prefetches if prefetch.timed]
+    if by_sample and not all(prefetch.samples for prefetch in prefetches):
+        return None
+    _, index = np.unique([prefetch.pair for prefetch in prefetches], return_inverse=True)
+    amounts = [float((by_sample and prefetch.samples) or prefetch.timed) for prefetch in prefetches]
+    elapsed_ns = [float(prefetch.elapsed_ns) for prefetch in prefetches]
+    summed = (np.bincount(index, values).astype(np.float64) for values in (elapsed_ns, amounts))
+    return _per_second(MeanTime(*summed), over_pairs)
+
+
+def loader_only_ns(run: Run, samples_per_batch: float | None) -> float | None:
+    """The time of the loader alone, in nanoseconds per batch; None: not timed.
+
+    Where all samples are known it is per sample, times `samples_per_batch`.
+    """
+    elapsed_ns = sum(prefetch.elapsed_ns for prefetch in run.prefetches)
+    timed = sum(prefetch.timed for prefetch in run.prefetches)
+    samples = [prefetch.samples for prefetch in run.prefetches if prefetch.timed]
+    known = [count for count in samples if count]
+    if not timed:
+        return None
+    if samples_per_batch is None or len(known) < len(samples):
+        return elapsed_ns / timed
+    return elapsed_ns / sum(known) * samples_per_batch
+
+
+def throughput_ratio(one: RunTimes, other: RunTimes, by_sample: bool, together: bool) -> Estimate:
+    """The throughput of `one` over that of `other`, both of which have one.
+
+    `together` tells that both took turns in the same rounds: their ratio in each is then one
+    observation, in which drift slower than a round is gone.
+    """
+    shared = set(one.pairs or ()) & set(other.pairs or ())
+    if together and shared:
+        half_width: HalfWidth = over_pairs
+        times, beside = one.real_in(shared), other.real_in(shared)
+    else:
+        half_width = _independent(other.half_width, one.half_width)
+        times, beside = one.real, other.real
+    found = ratio(beside.iterations(by_sample), times.iterations(by_sample), half_width)
+    return _widened(found, one.missed_share, other.missed_share)
+
+
+def _per_second(time: MeanTime, half_width: HalfWidth, missed: float = 0.0) -> Estimate | None:
+    if not time.total_ns.sum():
+        return None
+    ones = np.ones(len(time.total_ns))
+    return _widened(ratio(MeanTime(SECOND_NS * ones, ones), time, half_width), missed)
+
+
+def _widened(found: Estimate, slower: float, faster: float = 0.0) -> Estimate:
+    if found.low is None or found.high is None:
+        return found
+    return replace(found, low=found.low / (1 + slower), high=found.high * (1 + faster))
+
+
+def _independent(of_first: HalfWidth, of_second: HalfWidth) -> HalfWidth:
+    """The HalfWidth of two series that have nothing to do with each other, each with its own."""
+
+    def half_width(first: Series, second: Series) -> float | None:
+        one = of_first(first, np.zeros(len(first)))
+        other = of_second(second, np.zeros(len(second)))
+        return None if one is None or other is None else math.hypot(one, other)
+
+    return half_width

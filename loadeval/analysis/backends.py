@@ -7,45 +7,77 @@ are, each with its own spread.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from enum import Enum
 from itertools import combinations
 from typing import TYPE_CHECKING, final
 
-from loadeval.analysis.epochs import lengths
-from loadeval.analysis.headroom import headroom
-from loadeval.analysis.rounds import counted_of, loader_alone, throughput, throughput_ratio
-from loadeval.analysis.summary import summarise
+from loadeval.analysis.arms import run_times, throughput_ratio, throughputs
+from loadeval.analysis.headroom import MACHINE_FACTS, headroom
+from loadeval.analysis.metrics import metrics_of
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.summary import epoch_lengths, summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.model import UNKNOWN
-from loadeval.runtime.backends import FAILURE
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from typing_extensions import Self
 
-    from loadeval.analysis.intervals import Estimate
-    from loadeval.analysis.rounds import Counted
+    from loadeval.analysis.arms import RunTimes
+    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.metrics import Metrics
+    from loadeval.analysis.stats import Estimate
+    from loadeval.analysis.verdict import Verdict
     from loadeval.runlog.model import Run
 
 BATCHES = "batches"
 PLACE = ("rank", "world_size")
-MACHINE_FACTS = ("host", "cpus_usable")
-APART = (
-    "Separate runs are compared: a drift of the machine between them counts as a difference "
-    "between backends, and is in no interval."
-)
-BY_BATCH = "Samples are not known of every batch, or have different names: batches are compared."
-MANY = (
-    "Each of the {count} differences has a 95% interval of its own: one in twenty may be shown by "
-    "chance."
-)
 FEWEST_MANY = 3
-FAILED = "failed"
-NOT_MEASURED = "not measured"
-NO_IDEAL = "The ideal pace and the loader alone were not measured: the run does not alternate."
-NO_EPOCH_START = "Its epoch start was not measured: it had batches ready whenever its turn began."
-NO_PACE = "No pace was measured: nothing counts, or it took no time by the run's clock."
+
+
+class BackendState(Enum):
+    """What became of a backend."""
+
+    COMPARED = "compared with free loading"
+    NOT_COMPARED = "not measured"
+    FAILED = "failed"
+
+
+class BackendCaution(Enum):
+    """What makes the figures of several backends mean less than they seem to."""
+
+    UNEQUAL_WORK = "unequal work"
+    UNEQUAL_EPOCHS = "unequal epochs"
+    DIFFERENT_MACHINES = "different machines"
+    SEPARATE_RUNS = "separate runs"
+    BY_BATCH = "compared by batch"
+    MANY_DIFFERENCES = "many differences"
+
+
+class MissingOfBackend(Enum):
+    """What was not measured of a backend, besides what is missing of its headroom."""
+
+    IDEAL = "ideal arm and loader alone"
+    EPOCH_START = "epoch start"
+    THROUGHPUT = "throughput"
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MeasuredRun:
+    """A run with its times, and its headroom where it alternated: computed once."""
+
+    run: Run
+    times: RunTimes
+    headroom: Headroom | None
+
+    @classmethod
+    def of(cls, run: Run) -> Self:
+        """Compute them."""
+        times = run_times(run)
+        return cls(run, times, headroom(run, times) if run.header.mode == "alternate" else None)
 
 
 @final
@@ -56,9 +88,10 @@ class BackendResult:
     `real`, `ideal` and `loader_only` are throughputs per second, in the comparison's unit:
     training with the loader as it is, training on batches in memory, and the loader with nobody
     training. `speedup` is what free loading would gain, and `lost_share` = 1 - 1 / `speedup`.
-    Times are in nanoseconds a batch; `epoch_start_ns` is the mean first wait of an epoch. `verdict`
-    is "failed" where the loader raised `error`, and "not measured" where there is no ideal.
-    `not_measured` says why, a sentence each.
+    Times are in nanoseconds a batch; `epoch_start_ns` is the mean first wait of an epoch.
+    `epoch_sizes` are those of whole epochs, in that unit. `headroom` is None where there is no
+    ideal arm, and `not_measured` says what is missing. `error` is what the loader raised.
+    A `BackendReport` has the `metrics` of each that has a `run`.
     """
 
     name: str
@@ -73,12 +106,29 @@ class BackendResult:
     epoch_start_ns: float | None = None
     real_batches: int = 0
     ideal_batches: int = 0
-    verdict: str = NOT_MEASURED
-    reason: str = ""
-    caution: str = ""
-    not_measured: tuple[str, ...] = ()
+    epoch_sizes: tuple[int, ...] = ()
+    headroom: Headroom | None = None
+    not_measured: tuple[Remark, ...] = ()
     error: str | None = None
     run: Run | None = None
+    metrics: Metrics | None = None
+
+    @property
+    def state(self) -> BackendState:
+        """Whether it was measured."""
+        if self.error is not None:
+            return BackendState.FAILED
+        return BackendState.NOT_COMPARED if self.headroom is None else BackendState.COMPARED
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """Whether it limits training; None where that was not measured."""
+        return None if self.headroom is None else self.headroom.verdict
+
+    @property
+    def cautions(self) -> tuple[Remark, ...]:
+        """What makes its figures mean less than they seem to."""
+        return () if self.headroom is None else self.headroom.cautions
 
 
 @final
@@ -96,65 +146,89 @@ class Difference:
         low, high = self.ratio.low, self.ratio.high
         return low is not None and high is not None and not low <= 1 <= high
 
-    def __str__(self) -> str:
-        """In words, with the interval."""
-        low, high = self.ratio.low, self.ratio.high
-        found = f"{self.ratio.value:.2f}x"
-        if low is None or high is None:
-            return (
-                f"{self.one} {found} as fast as {self.other}, too little measured for an interval"
-            )
-        found = f"{found} [{low:.2f}x, {high:.2f}x]"
-        if self.shown:
-            return f"{self.one} {found} as fast as {self.other}"
-        return f"no difference shown between {self.one} and {self.other}: {found}"
 
-
-def unit_of(runs: Sequence[Run]) -> str:
+def unit_of(measured: Sequence[MeasuredRun]) -> str:
     """What throughput is counted in: samples under their name, where all runs know theirs."""
-    units = {run.header.unit for run in runs}
-    found = [one for one in map(counted_of, runs) if one.real.count]
-    known = bool(found) and all(one.has_samples for one in found)
+    units = {one.run.header.unit for one in measured}
+    found = [one.times for one in measured if one.times.real.count]
+    known = bool(found) and all(times.has_samples for times in found)
     return units.pop() if known and len(units) == 1 else BATCHES
 
 
-def result_of(name: str, run: Run, unit: str) -> BackendResult:
-    """What `run` says of the backend `name`, with throughputs in `unit`.
+def result_of(name: str, measured: MeasuredRun, unit: str) -> BackendResult:
+    """What a run says of the backend `name`, with throughputs in `unit`.
 
-    Raises UsageError for a run that replayed: it has no real pace.
+    Raises UsageError for a run that replayed: it has no real arm.
     """
+    run, found = measured.run, measured.headroom
     if run.header.mode == "replay":
         raise UsageError(
             f"{run.path or name} was recorded with mode='replay', and tells nothing of its "
-            "loader's pace; to compare backends, give runs with mode='alternate' or mode='log'"
+            "loader's throughput; to compare backends, give runs with mode='alternate' or "
+            "mode='log'"
         )
     for event in run.events:
-        if event.message.startswith(FAILURE):
-            return failed(name, event.message.removeprefix(FAILURE), run)
-    counted, by_sample = counted_of(run), unit != BATCHES
-    if run.header.mode == "alternate":
-        return _alternated(name, run, counted, by_sample)
-    return _logged(name, run, counted, by_sample)
+        if event.kind == "failed backend":
+            return failed(name, event.message, run)
+    real, ideal, loader_only = throughputs(run, measured.times, unit != BATCHES)
+    sizes = tuple(sorted(whole_epochs(run, unit)))
+    if found is None:
+        summary = summarise(run)
+        starts = summary.epoch_start_ns
+        missing = [*([MissingOfBackend.THROUGHPUT] if real is None else []), MissingOfBackend.IDEAL]
+        return BackendResult(
+            name,
+            real=real,
+            real_ns=summary.iteration_ns,
+            epoch_start_ns=sum(starts) / len(starts) if starts else None,
+            real_batches=summary.steady_batches,
+            epoch_sizes=sizes,
+            not_measured=tuple(map(Remark, missing)),
+            run=run,
+        )
+    # In turns, its epochs do not begin anew.
+    was_ready = comparison_of(run) is not None and bool(run.header.loader.ready_batches)
+    no_epoch_start = (Remark(MissingOfBackend.EPOCH_START),) if was_ready else ()
+    return BackendResult(
+        name,
+        real=real,
+        ideal=ideal,
+        loader_only=loader_only,
+        speedup=found.speedup,
+        lost_share=found.lost_share,
+        real_ns=found.real_ns,
+        ideal_ns=found.ideal_ns,
+        loader_only_ns=found.loader_only_ns,
+        epoch_start_ns=None if was_ready else found.epoch_start_ns,
+        real_batches=found.real_batches,
+        ideal_batches=found.ideal_batches,
+        epoch_sizes=sizes,
+        headroom=found,
+        not_measured=(*found.not_measured, *no_epoch_start),
+        run=run,
+    )
 
 
 def failed(name: str, error: str, run: Run | None = None) -> BackendResult:
     """The result of a backend whose loader raised `error`: no figures, though maybe a run."""
-    return BackendResult(name, verdict=FAILED, reason=error, error=error, run=run)
+    return BackendResult(name, error=error, run=run)
 
 
-def differences(results: Sequence[BackendResult], unit: str) -> tuple[Difference, ...]:
+def differences(
+    results: Sequence[BackendResult], times: Mapping[str, RunTimes], unit: str
+) -> tuple[Difference, ...]:
     """Between every two backends that were measured, the fastest ones first."""
-    counted = {
-        result.name: (result.run, counted_of(result.run))
-        for result in ranked(results)
-        if result.real is not None and result.run is not None
-    }
-    found = []
-    for (name, (run, one)), (against, (beside, other)) in combinations(counted.items(), 2):
-        together = of_one_comparison([run, beside])
-        ratio = throughput_ratio(one, other, unit != BATCHES, together)
-        found.append(Difference(name, against, ratio))
-    return tuple(found)
+    measured = [(one.name, one.run) for one in ranked(results) if one.real and one.run]
+    return tuple(
+        Difference(
+            one,
+            other,
+            throughput_ratio(
+                times[one], times[other], unit != BATCHES, of_one_comparison([run, beside])
+            ),
+        )
+        for (one, run), (other, beside) in combinations(measured, 2)
+    )
 
 
 def ranked(results: Sequence[BackendResult]) -> list[BackendResult]:
@@ -179,71 +253,46 @@ def comparison_of(run: Run) -> str | None:
     return found if isinstance(found, str) else None
 
 
-def _alternated(name: str, run: Run, counted: Counted, by_sample: bool) -> BackendResult:
-    found, ideal = headroom(run), counted.ideal
-    # In turns, its epochs do not begin anew.
-    was_ready = comparison_of(run) is not None and bool(run.header.loader.ready_batches)
-    return BackendResult(
-        name,
-        real=throughput(counted.real, counted.spread, by_sample, counted.missed),
-        ideal=None if ideal is None else throughput(ideal, counted.spread, by_sample),
-        loader_only=loader_alone(run, by_sample),
-        speedup=found.speedup,
-        lost_share=found.lost_share,
-        real_ns=found.real_ns,
-        ideal_ns=found.ideal_ns,
-        loader_only_ns=found.loader_only_ns,
-        epoch_start_ns=None if was_ready else found.epoch_start_ns,
-        real_batches=found.real_batches,
-        ideal_batches=found.ideal_batches,
-        verdict=found.verdict,
-        reason=found.reason,
-        caution=found.caution,
-        not_measured=(*found.not_measured, *((NO_EPOCH_START,) if was_ready else ())),
-        run=run,
-    )
-
-
-def _logged(name: str, run: Run, counted: Counted, by_sample: bool) -> BackendResult:
-    summary = summarise(run)
-    real, epoch_starts = throughput(counted.real, counted.spread, by_sample), summary.epoch_start_ns
-    return BackendResult(
-        name,
-        real=real,
-        real_ns=summary.iteration_ns,
-        epoch_start_ns=sum(epoch_starts) / len(epoch_starts) if epoch_starts else None,
-        real_batches=summary.steady_batches,
-        not_measured=(NO_IDEAL,) if real is not None else (NO_PACE, NO_IDEAL),
-        run=run,
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class BackendReport:
     """Several backends under one training step.
 
     `backends` are in the order they were given in, `differences` between every two that were
     measured, the fastest first. Throughputs are per second, in `unit`. `cautions` say what makes
-    the figures mean less than they seem to, and `not_measured` what is missing and why.
+    the figures mean less than they seem to, besides what each backend has of its own.
     """
 
     backends: tuple[BackendResult, ...]
     differences: tuple[Difference, ...]
     unit: str
-    cautions: tuple[str, ...]
-    not_measured: tuple[str, ...]
+    cautions: tuple[Remark, ...]
 
     @classmethod
-    def of_results(
-        cls, results: Sequence[BackendResult], unit: str, unlike: Sequence[str] = ()
+    def of_backends(
+        cls,
+        measured: Sequence[tuple[str, MeasuredRun | None, str | None]],
+        unlike: Sequence[str] = (),
     ) -> Self:
-        """Of backends that were measured; `unlike` tells in what their work differs."""
+        """Of backends by name, each with its run and the error that it failed with, if any.
+
+        `unlike` tells in what their work differs. Raises UsageError when one of them replayed.
+        """
+        unit = unit_of([found for _, found, error in measured if found and error is None])
+        results = []
+        for name, found, error in measured:
+            if error is not None:
+                results.append(failed(name, error, None if found is None else found.run))
+            elif found is not None:
+                results.append(result_of(name, found, unit))
+        times = {name: found.times for name, found, _ in measured if found is not None}
         return cls(
-            backends=tuple(results),
-            differences=differences(results, unit),
+            backends=tuple(
+                one if one.run is None else replace(one, metrics=metrics_of(one.run))
+                for one in results
+            ),
+            differences=differences(results, times, unit),
             unit=unit,
-            cautions=cautions(results, unit, unlike),
-            not_measured=unmeasured(results),
+            cautions=tuple(cautions(results, unit, unlike)),
         )
 
     @classmethod
@@ -252,9 +301,8 @@ class BackendReport:
 
         Raises UsageError when one of them replayed.
         """
-        unit = unit_of(runs)
-        named = zip(_names(runs), runs, strict=True)
-        return cls.of_results([result_of(name, run, unit) for name, run in named], unit)
+        named = zip(names_of(runs), map(MeasuredRun.of, runs), strict=True)
+        return cls.of_backends([(name, found, None) for name, found in named])
 
     def __getitem__(self, name: str) -> BackendResult:
         """The result of the backend `name`."""
@@ -265,7 +313,7 @@ class BackendReport:
         raise KeyError(f"{name!r} is none of the backends {known}")
 
 
-def _names(runs: Sequence[Run]) -> list[str]:
+def names_of(runs: Sequence[Run]) -> list[str]:
     """The runs' names, or their paths where names are not different; numbered at worst."""
     for names in ([run.header.name for run in runs], [str(run.path) for run in runs]):
         if len(set(names)) == len(names):
@@ -275,57 +323,33 @@ def _names(runs: Sequence[Run]) -> list[str]:
 
 def cautions(
     results: Sequence[BackendResult], unit: str, unlike: Sequence[str] = ()
-) -> tuple[str, ...]:
-    """Sentences about backends that were compared in `unit`, the weightiest first.
+) -> list[Remark]:
+    """What makes backends less comparable, the weightiest first.
 
     `unlike` tells in what their work differs, a clause for each difference.
     """
-    runs = [result.run for result in results if result.real and result.run]
-    said = []
+    measured = [one for one in results if one.real and one.run]
+    runs = [one.run for one in measured if one.run]
+    found = []
     if unlike:
-        said.append(f"The backends do not do equal work: {'; '.join(unlike)}.")
-    said += _about_epochs(results, unit)
-    said += _about_machines(runs)
+        found.append(Remark(BackendCaution.UNEQUAL_WORK, {"differences": "; ".join(unlike)}))
+    # How large an epoch is is known only when it has been served.
+    sizes = [set(one.epoch_sizes) for one in measured if one.epoch_sizes]
+    if sizes and not set.intersection(*sizes):
+        found.append(Remark(BackendCaution.UNEQUAL_EPOCHS, {"unit": unit}))
+    for fact in MACHINE_FACTS:
+        values = {str(value) for run in runs if (value := run.header.environment.get(fact))}
+        if len(values) > 1:
+            told = {"fact": fact.replace("_", " "), "values": ", ".join(sorted(values))}
+            found.append(Remark(BackendCaution.DIFFERENT_MACHINES, told))
     if len(runs) > 1 and not of_one_comparison(runs) and not are_ranks(runs):
-        said.append(APART)
+        found.append(Remark(BackendCaution.SEPARATE_RUNS))
     if runs and unit == BATCHES:
-        said.append(BY_BATCH)
-    said += _by_name([(one.name, (one.caution, *_notes(one))) for one in results])
+        found.append(Remark(BackendCaution.BY_BATCH))
     count = len(runs) * (len(runs) - 1) // 2
     if count >= FEWEST_MANY:
-        said.append(MANY.format(count=count))
-    return tuple(said)
-
-
-def unmeasured(results: Sequence[BackendResult]) -> tuple[str, ...]:
-    """What is missing of which backends, and why, a sentence each."""
-    return tuple(_by_name([(one.name, one.not_measured) for one in results]))
-
-
-def _by_name(said: Sequence[tuple[str, Sequence[str]]]) -> list[str]:
-    """Each sentence once, behind the names of all that it is said of."""
-    names: dict[str, list[str]] = {}
-    for name, texts in said:
-        for text in filter(None, texts):
-            names.setdefault(text, []).append(name)
-    return [f"{', '.join(found)}: {text}" for text, found in names.items()]
-
-
-def _notes(result: BackendResult) -> tuple[str, ...]:
-    return () if result.run is None else result.run.notes
-
-
-def _about_epochs(results: Sequence[BackendResult], unit: str) -> list[str]:
-    """Whole epochs that are not equally large, which is known only when they have been served."""
-    measured = [(one.name, one.run) for one in results if one.real and one.run]
-    sizes = {name: whole_epochs(run, unit) for name, run in measured}
-    found = {name: size for name, size in sizes.items() if size}
-    if not found or set.intersection(*found.values()):
-        return []
-    told = (
-        f"{name} {' or '.join(f'{one:,}' for one in sorted(size))}" for name, size in found.items()
-    )
-    return [f"The backends' epochs are not equally large, in {unit}: {', '.join(told)}."]
+        found.append(Remark(BackendCaution.MANY_DIFFERENCES, {"count": count}))
+    return found
 
 
 def whole_epochs(run: Run, unit: str) -> set[int]:
@@ -336,7 +360,7 @@ def whole_epochs(run: Run, unit: str) -> set[int]:
     over = {end.epoch for end in run.ends if end.cause == "exhausted"}
     whole = {one for one in over if one - 1 in over}
     if unit == BATCHES:
-        return {count for epoch, count in lengths(run).items() if epoch in whole}
+        return {count for epoch, count in epoch_lengths(run).items() if epoch in whole}
     if run.header.every > 1:
         return set(filter(None, (_samples_of(run, epoch) for epoch in whole)))
     counts = [run.steps.samples[run.steps.epoch == one] for one in whole]
@@ -347,15 +371,6 @@ def _samples_of(run: Run, epoch: int) -> int | None:
     """By its aggregates; None where they are not known."""
     found = [aggregate.samples for aggregate in run.aggregates if aggregate.epoch == epoch]
     return None if None in found else sum(count or 0 for count in found)
-
-
-def _about_machines(runs: Sequence[Run]) -> list[str]:
-    told = []
-    for fact in MACHINE_FACTS:
-        found = {str(value) for run in runs if (value := run.header.environment.get(fact))}
-        if len(found) > 1:
-            told.append(f"{fact.replace('_', ' ')} {' and '.join(sorted(found))}")
-    return [f"The runs were made on different machines: {', '.join(told)}."] if told else []
 
 
 def are_ranks(runs: Sequence[Run | None]) -> bool:

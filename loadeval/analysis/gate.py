@@ -3,50 +3,49 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from enum import Enum
+from typing import TYPE_CHECKING
 
-from loadeval.analysis.verdict import INCONCLUSIVE, ROUNDING, TOO_RARE, TOO_WIDE, percent
+from loadeval.analysis.verdict import ROUNDING, Objection
 
 if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
 
-Outcome = Literal["above", "not above", "cannot tell"]
-MEASURE_LONGER = "Measure longer: more batches or epochs make the interval narrower."
+OF_WIDTH = (None, Objection.MISSED_STALL, Objection.WIDE_INTERVAL)
+"""Objections to the width of the interval alone, and not to what it covers; or none."""
+
+
+class Outcome(Enum):
+    """Where the 95% interval of the lost share lies."""
+
+    ABOVE = "above"
+    NOT_ABOVE = "not above"
+    SPANS = "spans the bound"
+    INCONCLUSIVE = "inconclusive"
 
 
 @dataclass(frozen=True, slots=True)
 class Gate:
-    """Where the share lost lies, the whole of its 95% interval considered; and why, in words."""
+    """Where the share lost lies; `bound` is between 0 and 1."""
 
     outcome: Outcome
-    reason: str
+    bound: float
+    headroom: Headroom
 
 
 def gate(headroom: Headroom, bound: float) -> Gate:
     """Whether more than `bound`, a share between 0 and 1, is lost.
 
-    "above" where the whole interval is, "not above" where it ends at the bound or under it. An
-    interval that spans the bound, or none, cannot tell, nor can figures of which the verdict is
-    inconclusive for another reason than the width of their interval.
+    ABOVE where the whole interval is, NOT_ABOVE where it ends at the bound or under it.
+    INCONCLUSIVE without an interval, and where the verdict is inconclusive for another reason than
+    the width of the interval.
     """
-    share, told = headroom.lost_share, f"{bound * 100:g}%"
-    if share is None or share.low is None or share.high is None or _doubted(headroom):
-        return _cannot_tell(told, f"{headroom.reason}. {headroom.advice}")
-    interval = f"{percent(share.value)} [{percent(share.low)}, {percent(share.high)}]"
-    lost = f"{interval} of the training time is lost to loading"
-    if share.low > bound + ROUNDING:
-        return Gate("above", f"Above {told}: {lost}, and so is the whole 95% interval")
-    if share.high <= bound + ROUNDING:
-        return Gate(
-            "not above", f"Not above {told}: {lost}, and the 95% interval ends at it or below"
-        )
-    return _cannot_tell(told, f"{lost}, and the 95% interval spans the bound. {MEASURE_LONGER}")
-
-
-def _doubted(headroom: Headroom) -> bool:
-    width_alone = headroom.reason.endswith((TOO_RARE, TOO_WIDE))
-    return headroom.verdict == INCONCLUSIVE and not width_alone
-
-
-def _cannot_tell(told: str, why: str) -> Gate:
-    return Gate("cannot tell", f"Cannot tell whether more than {told} is lost: {why}")
+    share = headroom.lost_share
+    trusted = headroom.verdict.objection in OF_WIDTH
+    if share is None or share.low is None or share.high is None or not trusted:
+        outcome = Outcome.INCONCLUSIVE
+    elif share.low > bound + ROUNDING:
+        outcome = Outcome.ABOVE
+    else:
+        outcome = Outcome.NOT_ABOVE if share.high <= bound + ROUNDING else Outcome.SPANS
+    return Gate(outcome, bound, headroom)

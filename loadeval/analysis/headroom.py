@@ -2,33 +2,93 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+import math
+from dataclasses import asdict, dataclass, replace
+from enum import Enum
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.analysis.alone import loader_only_ns as timed_alone_ns
-from loadeval.analysis.alone import not_measured as unknown_of
-from loadeval.analysis.arms import paired, side_of_run
-from loadeval.analysis.caution import about_two_runs, more_faults, not_quite_free, same_unit
-from loadeval.analysis.checks import drift_ns, loads_ahead, too_busy
-from loadeval.analysis.epochs import epochs_of, starting_up
-from loadeval.analysis.figures import figures
-from loadeval.analysis.gpu_idle import gpu_idle_ns, hidden_waits
-from loadeval.analysis.intervals import Estimate, over_pairs, over_runs
-from loadeval.analysis.stalls import missed_stall_ns, widened
-from loadeval.analysis.summary import summarise
-from loadeval.analysis.unmeasured import no_pace, no_pair
-from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE, Evidence, judge
+from loadeval.analysis.arms import (
+    allowing_for_missed,
+    compare_arms,
+    loader_only_ns,
+    run_times,
+)
+from loadeval.analysis.metrics import quantities
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.stats import FEWEST_PAIRS, over_runs, spearman
+from loadeval.analysis.summary import epochs_of, gpu_idle_ns, steady
+from loadeval.analysis.verdict import (
+    MODERATE_SHARE,
+    Advice,
+    Evidence,
+    Objection,
+    Unmeasured,
+    Verdict,
+    advise,
+    judge,
+)
 from loadeval.errors import UsageError
-from loadeval.runlog.model import ARMS
+from loadeval.runlog.model import ARMS, NOT_RECORDED, UNKNOWN
 
 if TYPE_CHECKING:
-    from loadeval.analysis.figures import Figures
-    from loadeval.analysis.verdict import Verdict
-    from loadeval.runlog.model import Arm, Run
+    from collections.abc import Mapping, Sequence
 
-__all__ = ["HIGH_SHARE", "MODERATE_SHARE", "Estimate", "Headroom", "compare", "headroom"]
+    from loadeval.analysis.arms import ArmComparison, Gain, RunTimes
+    from loadeval.analysis.stats import Estimate, MeanTime
+    from loadeval.analysis.summary import Epochs
+    from loadeval.runlog.model import Arm, Column, LoaderInfo, Run
+
+BUSIEST_SHARE = 0.05
+"""CPU time of the workers in ideal blocks, as a share of these, from which they are not free."""
+TICK_NS = 10_000_000
+"""What CPU times are counted in."""
+STRONG = 0.5
+SIGNIFICANT = 3.3
+"""Standard errors: once in a thousand by chance."""
+HIDDEN_SHARE = 0.5
+"""Of the waits: when the GPU was idle for less of them, they tell little of what was lost."""
+WORTH_SAYING = 0.01
+"""Of the iterations: less waiting needs no explanation."""
+MANY_FAULTS = 1000
+"""More in a batch, under which they take less than a millisecond."""
+FAR_MORE = 3
+LOADER_FACTS = ("backend", "batch_size", "device", "pinned", "length")
+"""What replay leaves as it is; its workers are stopped, so their number does not matter."""
+MACHINE_FACTS = ("host", "cpus_usable")
+
+
+class Caution(Enum):
+    """What makes the figures mean less than they seem to."""
+
+    DIFFERENT_MACHINES = "different machines"
+    DIFFERENT_LOADERS = "different loaders"
+    DIFFERENT_UNITS = "different units"
+    SAMPLES_UNKNOWN = "samples unknown"
+    STEP_VARIES = "step time depends on the batch"
+    TWO_RUNS = "two separate runs"
+    WORKERS_BUSY = "workers busy in the ideal arm"
+    PAGE_FAULTS = "more page faults in the ideal arm"
+    HIDDEN_WAITS = "waits hidden by GPU work"
+
+
+class Missing(Enum):
+    """What was not measured."""
+
+    INTERVAL = "confidence interval"
+    LOADER_ALONE = "loader alone: nothing prefetched"
+    LOADER_ALONE_READY = "loader alone: prefetched batches were ready"
+    WORKERS_CPU = "CPU time of the workers"
+    SAMPLES = "samples of every batch"
+    PREFETCH_DEPTH = "prefetch depth"
+
+
+class BatchProperty(Enum):
+    """What a step's time may depend on."""
+
+    PLACE = "its place in the epoch"
+    SIZE = "its size in bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +106,7 @@ class Headroom:
     first wait of an epoch, `gpu_idle_ns` how long the device had nothing to do in the wait for a
     real batch, by its own clock, and `epoch_speedup` what free loading is worth with it, over
     epochs as long as they are. `pairs` is None for two separate runs. What cannot be known is
-    None, and `not_measured` says why, a sentence each.
+    None, and `not_measured` says why.
     """
 
     speedup: Estimate | None
@@ -66,73 +126,96 @@ class Headroom:
     pairs: int | None
     real_batches: int
     ideal_batches: int
-    verdict: str
-    reason: str
-    advice: str
-    caution: str
-    not_measured: tuple[str, ...]
+    verdict: Verdict
+    advice: tuple[Remark, ...]
+    cautions: tuple[Remark, ...]
+    not_measured: tuple[Remark, ...]
 
     def __str__(self) -> str:
-        """The finding in one line."""
+        """The speed-up and the verdict in one line."""
+        verdict = str(self.verdict)
+        if self.verdict.objection is not None:
+            verdict = f"{verdict} ({self.verdict.objection.value})"
         if self.speedup is None:
-            return f"{self.verdict}: {self.reason}"
+            return verdict
         low, high = self.speedup.low, self.speedup.high
         interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
-        gain = f"{self.speedup.value:.2f}x{interval} if loading were free"
-        return f"{gain}: {self.verdict}, {self.reason}"
+        return f"{self.speedup.value:.2f}x{interval} if loading were free: {verdict}"
 
 
-def headroom(run: Run) -> Headroom:
-    """The headroom that one alternating run measured.
+def headroom(run: Run, times: RunTimes | None = None) -> Headroom:
+    """The headroom that one alternating run measured; `times` are its run_times, where known.
 
     Raises UsageError when the run is not an alternating one.
     """
-    if run.header.mode != "alternate":
+    times = run_times(run) if times is None else times
+    if times.comparison is None or times.pairs is None:
         raise UsageError(
-            f"{run.path or run.header.name} was recorded with mode={run.header.mode!r}; expected "
+            f"{_name(run)} was recorded with mode={run.header.mode!r}; expected "
             "a run with mode='alternate'. A run with mode='log' and one with mode='replay' are "
             "compared by plot_comparison(real_log, ideal_log), and by: loadeval compare REAL IDEAL"
         )
-    pairs, real, ideal = paired(run)
-    found = figures(real, ideal, over_pairs)
-    alone_ns = timed_alone_ns(run, found.samples_per_batch)
-    busy = too_busy(run, pairs)
-    verdict = no_pair(run, found)
-    if found.gain is not None:
-        required = _required(run, alone_ns, found)
-        ahead = loads_ahead(run.header.loader)
-        missed_ns = missed_stall_ns(run, found)
-        gain = widened(found.gain, missed_ns, found.real_batches)
+    found, pairs = times.comparison, times.pairs
+    alone_ns = loader_only_ns(run, found.samples_per_batch)
+    cpu_share, too_busy = worker_cpu_share(run, pairs)
+    advice: tuple[Remark, ...] = (Remark(Advice.MORE_PAIRS),)
+    if found.gain is None:
+        verdict = _no_pair(run, found)
+    else:
+        gain = allowing_for_missed(found.gain, times.missed_ns, found.real_batches)
         found = replace(found, gain=gain)
-        verdict = judge(Evidence(found, gain, True, required, busy, 0.0, missed_ns, ahead))
+        evidence = Evidence(
+            gain,
+            min(found.real_batches, found.ideal_batches),
+            alternating=True,
+            required=_required(run, alone_ns, found),
+            loads_ahead=loads_ahead(run.header.loader),
+            workers_busy=cpu_share if too_busy else None,
+            missed_ns=times.missed_ns,
+        )
+        verdict = judge(evidence)
+        advice = advise(evidence, verdict)
+    cautions = [Remark(Caution.WORKERS_BUSY, {"cpu_share": cpu_share})] if too_busy else []
     return _headroom(
         run,
         found,
         verdict,
-        caution=" ".join(filter(None, [not_quite_free(busy), more_faults(run, found)])),
-        loader_only_ns=alone_ns,
+        advice,
+        cautions=[*cautions, *more_faults(run, found)],
+        loader_alone_ns=alone_ns,
         pairs=len(pairs),
-        not_measured=unknown_of(run, found, pairs),
+        not_measured=_missing(run, found, pairs, cpu_share),
     )
 
 
-def compare(real: Run, ideal: Run) -> Headroom:
-    """The headroom between a run that loaded and one that replayed.
+def compare(real: Run, ideal: Run, *, times: tuple[RunTimes, RunTimes] | None = None) -> Headroom:
+    """The headroom between a run that loaded and one that replayed; `times` as in headroom.
 
     Raises UsageError when a run is not of the arm that its place asks for.
     """
     _check_arm(real, "real")
     _check_arm(ideal, "ideal")
-    one, other = side_of_run(real), side_of_run(ideal)
-    found = figures(one, other, over_runs, same_unit(real, ideal))
-    verdict = no_pace([(real, one.count, found.real_ns), (ideal, other.count, found.ideal_ns)])
-    if found.gain is not None:
+    one, other = (found.real for found in times or (run_times(real), run_times(ideal)))
+    found = compare_arms(one, other, over_runs, same_unit(real, ideal))
+    advice: tuple[Remark, ...] = (Remark(Advice.LONGER_EPOCHS),)
+    if found.gain is None:
+        sides = ((real, one.count, found.real_ns), (ideal, other.count, found.ideal_ns))
+        causes = tuple(_no_time(run, steady) for run, steady, mean in sides if mean is None)
+        verdict = Verdict(objection=Objection.NOT_MEASURED, unmeasured=causes)
+    else:
         known, scale = found.samples_per_batch is not None, found.samples_per_batch or 1.0
-        drifts = [drift_ns(side.iterations(known)) * scale for side in (one, other)]
-        verdict = judge(Evidence(found, found.gain, alternating=False, drift_ns=max(drifts)))
-    return _headroom(
-        real, found, verdict, about_two_runs(real, ideal, summarise(real), summarise(ideal))
-    )
+        drifts = [drift_ns(times.iterations(known)) * scale for times in (one, other)]
+        evidence = Evidence(
+            found.gain,
+            min(found.real_batches, found.ideal_batches),
+            alternating=False,
+            drift_ns=max(drifts),
+        )
+        verdict = judge(evidence)
+        advice = advise(evidence, verdict)
+    unknown = any(times.count and times.samples is None for times in (one, other))
+    cautions = about_two_runs(real, ideal, unknown)
+    return _headroom(real, found, verdict, advice, cautions=cautions)
 
 
 def _check_arm(run: Run, arm: Arm) -> None:
@@ -145,49 +228,222 @@ def _check_arm(run: Run, arm: Arm) -> None:
         if run.header.mode == "alternate":
             advice = "An alternating run has both: give it alone."
         raise UsageError(
-            f"{run.path or run.header.name} was recorded with mode={run.header.mode!r}; expected "
+            f"{_name(run)} was recorded with mode={run.header.mode!r}; expected "
             f"a run with {wanted} as the {arm} one. {advice}"
         )
 
 
-def _headroom(
+def _headroom(  # noqa: PLR0913 - what one run and two runs tell differently
     run: Run,
-    found: Figures,
+    found: ArmComparison,
     verdict: Verdict,
-    caution: str,
-    loader_only_ns: float | None = None,
+    advice: tuple[Remark, ...],
+    *,
+    cautions: Sequence[Remark],
+    loader_alone_ns: float | None = None,
     pairs: int | None = None,
-    not_measured: tuple[str, ...] = (),
+    not_measured: Sequence[Remark] = (),
 ) -> Headroom:
     gain, epochs = found.gain, epochs_of(run)
-    epoch_speedup = gain and epochs.speedup(gain.real_ns, gain.ideal_ns)
     return Headroom(
         speedup=gain and gain.speedup,
         lost_share=gain and gain.lost_share,
         real_ns=found.real_ns,
         ideal_ns=found.ideal_ns,
-        loader_only_ns=loader_only_ns,
+        loader_only_ns=loader_alone_ns,
         lost_ns=gain and gain.lost_ns,
         waiting_ns=gain and gain.waiting_ns,
         contention_ns=gain and gain.contention_ns,
-        required=_required(run, loader_only_ns, found),
+        required=_required(run, loader_alone_ns, found),
         epoch_start_ns=epochs.epoch_start_ns,
         gpu_idle_ns=gpu_idle_ns(run, "real"),
-        epoch_speedup=epoch_speedup,
+        epoch_speedup=gain and epochs.speedup(gain.real_ns, gain.ideal_ns),
         samples_per_batch=found.samples_per_batch,
         unit=run.header.unit,
         pairs=pairs,
         real_batches=found.real_batches,
         ideal_batches=found.ideal_batches,
-        verdict=verdict.verdict,
-        reason=verdict.reason,
-        advice=" ".join(filter(None, [verdict.advice, starting_up(gain, epochs)])),
-        caution=" ".join(filter(None, [caution, hidden_waits(run)])),
-        not_measured=not_measured,
+        verdict=verdict,
+        advice=(*advice, *long_epoch_starts(gain, epochs)),
+        cautions=(*cautions, *hidden_waits(run)),
+        not_measured=tuple(not_measured),
     )
 
 
-def _required(run: Run, alone_ns: float | None, found: Figures) -> float | None:
+def _required(run: Run, alone_ns: float | None, found: ArmComparison) -> float | None:
     if not loads_ahead(run.header.loader):
         return None  # its time is added to the step's, however short it is
     return alone_ns / found.ideal_ns if alone_ns is not None and found.ideal_ns else None
+
+
+def _name(run: Run) -> str:
+    return str(run.path or run.header.name)
+
+
+def _no_pair(run: Run, found: ArmComparison) -> Verdict:
+    cause = Remark(Unmeasured.NO_PAIR, {"run": _name(run), "batches": len(run.steps)})
+    if found.real_batches:
+        cause = Remark(Unmeasured.NO_TIME, {"run": _name(run)})
+    return Verdict(objection=Objection.NOT_MEASURED, unmeasured=(cause,))
+
+
+def _no_time(run: Run, steady_batches: int) -> Remark:
+    """Why a run of one arm has no mean iteration."""
+    if steady_batches:
+        return Remark(Unmeasured.NO_TIME, {"run": _name(run)})
+    if len(run.steps) and (run.steps.step_ns == UNKNOWN).all():
+        return Remark(Unmeasured.NO_STEP, {"run": _name(run)})
+    counts = {"batches": run.batches, "warmup": run.header.warmup}
+    return Remark(Unmeasured.NO_STEADY_BATCH, {"run": _name(run), **counts})
+
+
+def _missing(
+    run: Run, found: ArmComparison, pairs: tuple[int, ...], cpu_share: float | None
+) -> list[Remark]:
+    """What an alternating run could not measure."""
+    loader, codes = run.header.loader, []
+    if found.gain is not None and found.gain.speedup.low is None:
+        codes.append(Missing.INTERVAL)
+    if not any(prefetch.timed for prefetch in run.prefetches):
+        codes.append(Missing.LOADER_ALONE_READY if run.prefetches else Missing.LOADER_ALONE)
+    if pairs and loader.workers != 0 and cpu_share is None:
+        codes.append(Missing.WORKERS_CPU)
+    if found.real_batches and found.samples_per_batch is None:
+        codes.append(Missing.SAMPLES)
+    if pairs and loader.prefetch_depth is None:
+        codes.append(Missing.PREFETCH_DEPTH)
+    return [Remark(code) for code in codes]
+
+
+def worker_cpu_share(run: Run, pairs: tuple[int, ...]) -> tuple[float | None, bool]:
+    """How busy the workers were in the ideal blocks of `pairs`, and whether that is too much.
+
+    1.0 is one CPU, and None: not known.
+    """
+    windows = [one for one in run.windows if one.arm == "ideal" and one.pair in set(pairs)]
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
+    if len(used) < len(windows) or not elapsed_ns:
+        return None, False
+    share = sum(used) / elapsed_ns
+    # Each window is wrong by up to a tick, up or down, independently of the others.
+    allowed = BUSIEST_SHARE + TICK_NS * math.sqrt(len(windows)) / elapsed_ns
+    return share, share > allowed
+
+
+def loads_ahead(loader: LoaderInfo) -> bool:
+    """False where a loader is known to have no workers, or to keep no batch ready."""
+    return 0 not in (loader.workers, loader.prefetch_depth)
+
+
+def drift_ns(iterations: MeanTime) -> float:
+    """By how much the second half of a run is slower or faster than the first, beyond noise."""
+    middle = len(iterations.total_ns) // 2
+    first, second = (
+        type(iterations)(iterations.total_ns[rows], iterations.amount[rows])
+        for rows in (slice(None, middle), slice(middle, None))
+    )
+    if middle < FEWEST_PAIRS or not first.amount.sum() or not second.amount.sum():
+        return 0.0
+    half_width = over_runs(first.deviations(), second.deviations())
+    change_ns = abs(first.mean_ns - second.mean_ns)
+    return change_ns if half_width is not None and change_ns > half_width else 0.0
+
+
+def long_epoch_starts(gain: Gain | None, epochs: Epochs) -> list[Remark]:
+    """Advice where more is lost at the starts of epochs than in the steady part.
+
+    It is where it lies beyond the interval of the steady part, and by as much as matters.
+    """
+    whole = gain and epochs.speedup(gain.real_ns, gain.ideal_ns)
+    if gain is None or whole is None:
+        return []
+    steady_share = gain.lost_share
+    share = 1 - 1 / whole
+    beyond = steady_share.high is None or share > steady_share.high
+    least = max(MODERATE_SHARE, steady_share.value)
+    if not beyond or share - max(steady_share.value, 0.0) < least:
+        return []
+    return [Remark(Advice.SHORTER_EPOCH_START, {"batches": epochs.batches, "speedup": whole})]
+
+
+def same_unit(real: Run, ideal: Run) -> bool:
+    """Whether both runs call their samples the same."""
+    return real.header.unit == ideal.header.unit
+
+
+def about_two_runs(real: Run, ideal: Run, samples_unknown: bool) -> list[Remark]:
+    """What makes two runs less comparable, the weightiest first."""
+    loaders = asdict(real.header.loader), asdict(ideal.header.loader)
+    environments = real.header.environment, ideal.header.environment
+    found = [
+        *_differences(Caution.DIFFERENT_MACHINES, MACHINE_FACTS, *environments),
+        *_differences(Caution.DIFFERENT_LOADERS, LOADER_FACTS, *loaders),
+    ]
+    if not same_unit(real, ideal):
+        units = {"real": real.header.unit, "ideal": ideal.header.unit}
+        found.append(Remark(Caution.DIFFERENT_UNITS, units))
+    elif samples_unknown:
+        found.append(Remark(Caution.SAMPLES_UNKNOWN))
+    for what, rho in dependences(real, ideal).items():
+        found.append(Remark(Caution.STEP_VARIES, {"with": what.value, "rank_correlation": rho}))
+    return [*found, Remark(Caution.TWO_RUNS)]
+
+
+def _differences(
+    code: Caution, names: tuple[str, ...], one: Mapping[str, Any], other: Mapping[str, Any]
+) -> list[Remark]:
+    """A remark for each fact that differs; what is not known of one of the two is no difference."""
+    return [
+        Remark(code, {"fact": name.replace("_", " "), "real": str(real), "ideal": str(ideal)})
+        for name, real, ideal in ((name, one.get(name), other.get(name)) for name in names)
+        if real != ideal and all(fact not in (None, NOT_RECORDED) for fact in (real, ideal))
+    ]
+
+
+def dependences(real: Run, ideal: Run) -> dict[BatchProperty, float]:
+    """What a step's time depends on, with the rank correlation."""
+    by_size = [_dependence(run, run.steps.nbytes) for run in (real, ideal)]
+    found = {
+        BatchProperty.PLACE: _dependence(real, real.steps.batch),
+        BatchProperty.SIZE: max(by_size, key=abs),
+    }
+    return {name: rho for name, rho in found.items() if rho}
+
+
+def _dependence(run: Run, column: Column) -> float:
+    """The rank correlation of the steady steps with `column`; 0.0 if weak, or maybe chance."""
+    rows = steady(run) & (column != UNKNOWN)
+    rho = spearman(run.steps.step_ns[rows], column[rows])
+    sure = abs(rho) >= STRONG and abs(rho) * math.sqrt(rows.sum() - 1) >= SIGNIFICANT
+    return rho if sure else 0.0
+
+
+def more_faults(run: Run, found: ArmComparison) -> list[Remark]:
+    """Where the step met far more page faults when loading was free.
+
+    It may: the C library gives memory back to the system and fetches it again, or does not, by
+    what else was allocated meanwhile. A fault takes about a microsecond.
+    """
+    if found.real_ns is None or found.ideal_ns is None:
+        return []
+    process = tuple(one for one in run.readings if one.subject == "process")
+    for read in quantities(replace(run, readings=process)):
+        if read.name != "minor_faults_per_s" or read.real is None or read.ideal is None:
+            continue
+        real = read.real.mean * found.real_ns / 1e9
+        ideal = read.ideal.mean * found.ideal_ns / 1e9
+        if ideal - real >= MANY_FAULTS and ideal >= FAR_MORE * real:
+            return [Remark(Caution.PAGE_FAULTS, {"real": real, "ideal": ideal})]
+    return []
+
+
+def hidden_waits(run: Run) -> list[Remark]:
+    """Where most of the real waits cost nothing, for the device had work."""
+    rows = steady(run, "real") & (run.steps.gpu_idle_ns != UNKNOWN)
+    wait_ns, step_ns = run.steps.wait_ns[rows].sum(), run.steps.step_ns[rows].sum()
+    idle_ns = run.steps.gpu_idle_ns[rows].sum()
+    if wait_ns <= WORTH_SAYING * (wait_ns + step_ns) or idle_ns >= HIDDEN_SHARE * wait_ns:
+        return []
+    means = {"wait_ns": float(wait_ns / rows.sum()), "gpu_idle_ns": float(idle_ns / rows.sum())}
+    return [Remark(Caution.HIDDEN_WAITS, means)]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.quantiles import quantiles
+from loadeval.analysis.stats import quantiles
 from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN
 from loadeval.runlog.codec import RunEnd
 from loadeval.runlog.histogram import BINS, bin_counts

@@ -7,27 +7,23 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.arms import paired
-from loadeval.analysis.backends import BATCHES, BackendReport, result_of, unit_of
-from loadeval.analysis.caution import same_unit
-from loadeval.analysis.gpu_idle import gpu_idle_ns
-from loadeval.analysis.growth import growths
-from loadeval.analysis.headroom import compare, headroom
-from loadeval.analysis.readings import missing, of_two_runs, quantities
-from loadeval.analysis.rounds import counted_of, throughput
+from loadeval.analysis.arms import run_times, throughputs
+from loadeval.analysis.backends import BATCHES, BackendReport, MeasuredRun, names_of, unit_of
+from loadeval.analysis.headroom import compare, same_unit
+from loadeval.analysis.metrics import metrics_of, metrics_of_two
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
 from loadeval.analysis.summary import Summary, summarise
+from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, UNKNOWN, Run, Steps
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
-    from loadeval.analysis.growth import Growth
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
-    from loadeval.analysis.readings import Quantity
+    from loadeval.analysis.metrics import Metrics
     from loadeval.analysis.rules.finding import Diagnosis
+    from loadeval.analysis.stats import Estimate
     from loadeval.runlog.model import Arm
 
 PAIR = 2
@@ -38,21 +34,9 @@ class Side:
     """One arm of a run, or a run that has one: its own batches, and their figures."""
 
     name: str
+    arm: Arm
     run: Run
     summary: Summary
-
-
-@dataclass(frozen=True, slots=True)
-class Metrics:
-    """System metrics: each quantity real beside ideal, and the probes that read nothing, and why.
-
-    `gpu_idle_ns` is how long the device had no work in the wait for a batch, on average, in each
-    arm; None where no device's clock told.
-    """
-
-    quantities: tuple[Quantity, ...]
-    missing: tuple[tuple[str, str], ...]
-    gpu_idle_ns: Mapping[Arm, float | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,17 +45,19 @@ class RunReport:
 
     `name` tells it from the others, and is "" where it is the only one; `number` is its place
     among them. `counted` is the run, in which no batch counts of a pair that was not measured
-    whole. `comparison` is that of its arms, where it alternated. `diagnosis` is None where the run
-    replayed, or was compared with another.
+    whole. `rate` is its throughput per second in `unit`, of the real arm where it alternated, and
+    `comparison` that of its arms. `diagnosis` is None where the run replayed, or was compared with
+    another.
     """
 
     name: str
     number: int
     run: Run
     counted: Run
+    unit: str
+    rate: Estimate | None
     sides: tuple[Side, ...]
     metrics: Metrics
-    growths: tuple[Growth, ...]
     diagnosis: Diagnosis | None
     comparison: Comparison | None = None
 
@@ -98,25 +84,7 @@ class Comparison:
     @classmethod
     def of(cls, real: Run, ideal: Run | None = None) -> Comparison:
         """Raises UsageError where they cannot be compared, or one alone does not alternate."""
-        counted = real
-        if ideal is None:
-            found = headroom(real)
-            counted = _counted(real)
-            sides = _arm(counted, "real"), _arm(counted, "ideal")
-            unit = found.unit if found.samples_per_batch is not None else BATCHES
-            result = result_of("", real, unit_of([real]))
-            rates = (result.real, result.ideal, result.loader_only)
-        else:
-            found = compare(real, ideal)
-            sides = (
-                Side(ARMS[0], real, summarise(real)),
-                Side(ARMS[1], ideal, summarise(ideal)),
-            )
-            unit = _unit_of_two(sides)
-            rates = (_rate(real, unit), _rate(ideal, unit), None)
-        diagnosis = diagnosis_of(Case(real, ideal, found))
-        metrics = _metrics(real, ideal)
-        return cls(real, ideal, counted, found, unit, rates, sides, metrics, diagnosis)
+        return _compared([real] if ideal is None else [real, ideal])[1]
 
     @property
     def runs(self) -> list[Run]:
@@ -137,19 +105,21 @@ class Report:
     backends: BackendReport | None
 
     @classmethod
-    def of(cls, runs: Sequence[Run]) -> Report:
-        """Raises UsageError where two runs cannot be compared, or one of several replayed."""
-        if are_backends(runs):
-            backends = BackendReport.of_runs(runs)
-            return cls(_each([one.name for one in backends.backends], runs), None, backends)
-        if len(runs) == 1 and runs[0].header.mode != "alternate":
-            return cls(_each([""], runs), None, None)
-        comparison = Comparison.of(*runs)
-        if len(runs) == 1:
-            return cls((_alternating("", 0, runs[0], comparison),), comparison, None)
-        named = zip(ARMS, runs, strict=True)
-        each = [_run_report(name, at, run) for at, (name, run) in enumerate(named)]
-        return cls(tuple(each), comparison, None)
+    def of(cls, runs: Sequence[Run], *, compared: bool = False) -> Report:
+        """What `runs` say. With `compared` one that alternates, or a real and an ideal one.
+
+        Raises UsageError where two runs cannot be compared, or one of several replayed.
+        """
+        if not compared and are_backends(runs):
+            named = list(zip(names_of(runs), map(MeasuredRun.of, runs), strict=True))
+            backends = BackendReport.of_backends([(name, one, None) for name, one in named])
+            each = [_one_run(name, at, one) for at, (name, one) in enumerate(named)]
+            return cls(tuple(each), None, backends)
+        if len(runs) == 1 and not compared:
+            one = _one_run("", 0, MeasuredRun.of(runs[0]))
+            return cls((one,), one.comparison, None)
+        two, comparison = _compared(runs)
+        return cls(two, comparison, None)
 
     @property
     def sides(self) -> list[Side]:
@@ -179,29 +149,102 @@ def are_backends(runs: Sequence[Run]) -> bool:
     return len(runs) > PAIR
 
 
-def _each(names: Sequence[str], runs: Sequence[Run]) -> tuple[RunReport, ...]:
-    found = []
-    for at, (name, run) in enumerate(zip(names, runs, strict=True)):
-        if run.header.mode == "alternate":
-            found.append(_alternating(name, at, run, Comparison.of(run)))
-        else:
-            diagnosis = diagnosis_of(Case(run, None, None)) if run.header.mode == "log" else None
-            found.append(_run_report(name, at, run, diagnosis))
-    return tuple(found)
-
-
-def _alternating(name: str, number: int, run: Run, comparison: Comparison) -> RunReport:
+def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
+    """A run by itself, and where it alternated the comparison of its arms."""
+    run, gain = found.run, found.headroom
+    report = _run_report(name, number, found)
+    if gain is None:
+        logged = run.header.mode == "log"
+        return replace(report, diagnosis=diagnosis_of(Case(run, None, None)) if logged else None)
+    pair = np.where(np.isin(run.steps.pair, found.times.pairs or ()), run.steps.pair, UNKNOWN)
+    counted = replace(run, steps=replace(run.steps, pair=pair))
+    sides = (_arm(counted, "real"), _arm(counted, "ideal"))
+    unit = gain.unit if gain.samples_per_batch is not None else BATCHES
+    comparison = Comparison(
+        run,
+        None,
+        counted,
+        gain,
+        unit,
+        throughputs(run, found.times, unit != BATCHES),
+        sides,
+        report.metrics,
+        diagnosis_of(Case(run, None, gain)),
+    )
     return replace(
-        _run_report(name, number, run, comparison.diagnosis),
-        counted=comparison.counted,
-        sides=comparison.sides,
+        report,
+        counted=counted,
+        sides=sides,
+        diagnosis=comparison.diagnosis,
         comparison=comparison,
     )
 
 
-def _run_report(name: str, number: int, run: Run, diagnosis: Diagnosis | None = None) -> RunReport:
-    side = Side(run.header.mode, run, summarise(run))
-    return RunReport(name, number, run, run, (side,), _metrics(run), growths(run), diagnosis)
+def _run_report(name: str, number: int, found: MeasuredRun) -> RunReport:
+    run, unit = found.run, unit_of([found])
+    arm: Arm = "ideal" if run.header.mode == "replay" else "real"
+    side = Side(run.header.mode, arm, run, summarise(run))
+    rate, *_ = throughputs(run, found.times, unit != BATCHES)
+    return RunReport(name, number, run, run, unit, rate, (side,), metrics_of(run), None)
+
+
+def _two_runs(real: RunReport, ideal: RunReport) -> Comparison:
+    times = run_times(real.run), run_times(ideal.run)
+    found = compare(real.run, ideal.run, times=times)
+    sides = replace(real.sides[0], name="real"), replace(ideal.sides[0], name="ideal")
+    unit = _unit_of_two(sides)
+    one, other = (
+        throughputs(side.run, found, unit != BATCHES)[0]
+        for side, found in zip(sides, times, strict=True)
+    )
+    return Comparison(
+        real.run,
+        ideal.run,
+        real.run,
+        found,
+        unit,
+        (one, other, None),
+        sides,
+        metrics_of_two(real.metrics, ideal.metrics),
+        diagnosis_of(Case(real.run, ideal.run, found)),
+    )
+
+
+def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:
+    """One run that alternated, or a real and an ideal one."""
+    if len(runs) == 1:
+        one = _one_run("", 0, MeasuredRun.of(runs[0]))
+        if one.comparison is None:
+            raise UsageError(_why_not_compared(runs[0]))
+        return (one,), one.comparison
+    ideal = runs[-1]
+    first = ideal.header.settings.get("replay_after")
+    if ideal.header.mode == "replay" and first and len(ideal.steps) and not ideal.steps.arm.any():
+        raise UsageError(
+            f"{ideal.path or ideal.header.name} ended in the real batches that "
+            f"replay_after={first} serves first, so nothing was replayed; expected a run that goes "
+            "on after them"
+        )
+    one, other = (
+        _run_report(arm, at, MeasuredRun.of(run))
+        for at, (arm, run) in enumerate(zip(ARMS, runs, strict=True))
+    )
+    return (one, other), _two_runs(one, other)
+
+
+def _why_not_compared(run: Run) -> str:
+    name, first = run.path or run.header.name, run.header.settings.get("replay_after")
+    if run.header.mode == "replay":
+        also = f" (the real batches of replay_after={first} are left out)" if first else ""
+        return (
+            f"{name} was recorded with mode='replay', so it has no real arm to compare{also}; give "
+            "the run with mode='log' too: loadeval compare REAL IDEAL"
+        )
+    return (
+        f"{name} was recorded with mode={run.header.mode!r}, so it has no ideal arm to compare; "
+        "give a run with mode='alternate', or the run with mode='replay' too: loadeval compare "
+        "REAL IDEAL"
+    )
 
 
 def _unit_of_two(sides: tuple[Side, Side]) -> str:
@@ -212,30 +255,9 @@ def _unit_of_two(sides: tuple[Side, Side]) -> str:
     return real.header.unit if known and same_unit(real, ideal) else BATCHES
 
 
-def _rate(run: Run, unit: str) -> Estimate | None:
-    counted = counted_of(run)
-    return throughput(counted.real, counted.spread, unit != BATCHES)
-
-
-def _metrics(real: Run, ideal: Run | None = None) -> Metrics:
-    found = quantities(real) if ideal is None else of_two_runs(real, ideal)
-    runs = [real] if ideal is None else [real, ideal]
-    reasons = dict.fromkeys(one for run in runs for one in missing(run))
-    idle: dict[Arm, float | None] = {
-        arm: gpu_idle_ns(runs[-1] if arm == "ideal" else real, arm) for arm in ARMS
-    }
-    return Metrics(found, tuple(reasons), idle)
-
-
-def _counted(run: Run) -> Run:
-    pairs, _, _ = paired(run)
-    pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
-    return replace(run, steps=replace(run.steps, pair=pair))
-
-
 def _arm(run: Run, arm: Arm) -> Side:
     steps = run.steps
     chosen = steps.arm == ARMS.index(arm)
     served = Steps(**{name: getattr(steps, name)[chosen] for name in Steps.__slots__})
     run = replace(run, steps=served)
-    return Side(arm, run, summarise(run, arm))
+    return Side(arm, arm, run, summarise(run, arm))

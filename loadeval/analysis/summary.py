@@ -1,4 +1,4 @@
-"""The steady part of a run, and its rates and quantiles."""
+"""The steady part of a run, its rates and quantiles, and its whole epochs."""
 
 from __future__ import annotations
 
@@ -7,24 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.quantiles import quantiles
+from loadeval.analysis.stats import quantiles
 from loadeval.runlog.histogram import dense
-from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN, rank_in_epoch
+from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.runlog.model import Aggregate, Arm, Column, Run
-
-__all__ = [
-    "Summary",
-    "Waits",
-    "epoch_starts",
-    "rank_in_epoch",
-    "steady",
-    "steady_aggregates",
-    "summarise",
-]
 
 QUANTILES = (0.5, 0.95, 0.99)
 OUTLIER_TIMES_MEDIAN = 2
@@ -142,6 +132,74 @@ def summarise(run: Run, arm: Arm | None = None) -> Summary:
     )
 
 
+def gpu_idle_ns(run: Run, arm: Arm) -> float | None:
+    """How long the device had nothing to do, on average, in the wait for a batch that counts.
+
+    None where no device's clock told that.
+    """
+    found = run.steps.gpu_idle_ns[steady(run, arm) & (run.steps.gpu_idle_ns != UNKNOWN)]
+    return float(found.mean()) if len(found) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Epochs:
+    """Means over epochs; None is not known.
+
+    `batches` is an epoch's length, `epoch_start_ns` its first wait, and `end_ns` the wait that ends
+    it, known of epochs that were served to their end.
+    """
+
+    batches: float | None
+    epoch_start_ns: float | None
+    end_ns: float | None
+
+    def speedup(self, real_ns: float, ideal_ns: float) -> float | None:
+        """What free loading is worth over a whole epoch, given the steady iterations a batch.
+
+        A wait at the end that is not known is left out.
+        """
+        if self.batches is None or self.epoch_start_ns is None:
+            return None
+        whole_ns = self.epoch_start_ns + self.batches * real_ns + (self.end_ns or 0.0)
+        return whole_ns / (self.batches * ideal_ns)
+
+
+def epochs_of(run: Run) -> Epochs:
+    """The epochs of a run that loaded."""
+    whole = {end.epoch: end.wait_ns for end in run.ends if end.cause == "exhausted"}
+    waits = [wait_ns for wait_ns in whole.values() if wait_ns is not None]
+    found = [count for epoch, count in epoch_lengths(run).items() if epoch in whole]
+    length = run.header.loader.length
+    return Epochs(
+        batches=_mean(found) or (float(length) if length else None),
+        epoch_start_ns=_mean(epoch_starts(run).tolist()),
+        end_ns=_mean(waits),
+    )
+
+
+def epoch_lengths(run: Run) -> dict[int, int]:
+    """How many batches each epoch had, as far as they are recorded."""
+    if run.header.every == 1:
+        numbers, counts = np.unique(run.steps.epoch, return_counts=True)
+        return dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+    found: dict[int, int] = {}
+    for aggregate in run.aggregates:
+        found[aggregate.epoch] = found.get(aggregate.epoch, 0) + aggregate.batches
+    return found
+
+
+def numbers_in_run(run: Run) -> Column:
+    """Each row's number among all batches of the run, from 0, its epochs one after the other."""
+    if run.header.every == 1:
+        return np.arange(len(run.steps))
+    found, before = epoch_lengths(run), 0
+    numbers = run.steps.batch.copy()
+    for epoch in np.unique(run.steps.epoch).tolist():
+        numbers[run.steps.epoch == epoch] += before
+        before += found.get(epoch, 0)
+    return numbers
+
+
 @dataclass(frozen=True, slots=True)
 class _Sums:
     """What the steady batches add up to; None is not known."""
@@ -217,6 +275,10 @@ def _waits(wait_ns: Column) -> Waits | None:
         return None
     p50, p95, p99 = np.quantile(wait_ns, QUANTILES).tolist()
     return Waits(float(wait_ns.mean()), p50, p95, p99, int(wait_ns.max()))
+
+
+def _mean(values: list[int]) -> float | None:
+    return sum(values) / len(values) if values else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -1,15 +1,18 @@
-"""Whether a run is input-bound, why that is concluded, and what to do about it."""
+"""Whether a run is input-bound, or why that cannot be concluded, and what to do about it."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
-from loadeval.analysis import advice
+from loadeval.analysis.remark import Remark
 
 if TYPE_CHECKING:
-    from loadeval.analysis.figures import Figures, Gain
-    from loadeval.analysis.intervals import Estimate
+    from collections.abc import Callable
+
+    from loadeval.analysis.arms import Gain
+    from loadeval.analysis.stats import Estimate
 
 MODERATE_SHARE = 0.05
 HIGH_SHARE = 0.20
@@ -20,46 +23,105 @@ input-bound, 5% and over moderately, 20% and over highly). There the share is of
 waiting for input; here it is of all that loading costs.
 """
 FEWEST_BATCHES = 20
-"""Counted batches in each arm under which nothing is concluded."""
+"""With fewer measured batches in an arm nothing is concluded."""
 WIDEST_SHARE = 0.10
-"""Half the width of the interval of the share lost, over which nothing is concluded."""
-INCONCLUSIVE = "inconclusive"
-TOO_RARE = "too rarely for so few to tell how often"
-TOO_WIDE = f"an interval wider than {WIDEST_SHARE * 100:.0f} points either way"
-"""How the reasons end that object to the width of an interval, and not to what it covers."""
-LEVELS = ("not", "moderately", "highly")
-FEW_AGGREGATES = "of one of the runs there are totals of a few stretches alone"
+"""With a confidence interval of the lost share wider than this either way nothing is concluded."""
 ROUNDING = 1e-12
+
+
+class InputBound(Enum):
+    """How much loading limits training."""
+
+    NOT = "not"
+    MODERATELY = "moderately"
+    HIGHLY = "highly"
+
+
+class Objection(Enum):
+    """Why nothing is concluded."""
+
+    NOT_MEASURED = "not measured"
+    TOO_FEW_BATCHES = "too few batches"
+    WORKERS_BUSY = "workers busy in the ideal arm"
+    DRIFT = "drift within a run"
+    NO_INTERVAL = "no confidence interval"
+    IDEAL_SLOWER = "ideal arm slower"
+    MISSED_STALL = "stalls too rare"
+    WIDE_INTERVAL = "wide confidence interval"
+
+
+class Unmeasured(Enum):
+    """Why a run, or an arm of it, has no iterations to compare."""
+
+    NO_PAIR = "no whole pair"
+    NO_TIME = "zero elapsed time"
+    NO_STEP = "no step measured"
+    NO_STEADY_BATCH = "no steady batch"
+
+
+class Advice(Enum):
+    """What to do about a verdict."""
+
+    FASTER_LOADER = "make the loader faster"
+    FAST_ENOUGH = "the loader is fast enough on its own"
+    SMOOTHER_LOADING = "look for slow batches"
+    LESS_CONTENTION = "let loading take less"
+    MEASURE_EVERY_BATCH = "measure every batch"
+    SEE_FINDINGS = "see the findings"
+    LOAD_IN_BACKGROUND = "load in the background"
+    SHORTER_EPOCH_START = "shorten epoch starts"
+    LOOK_AT_STEP = "look at the step"
+    MORE_PAIRS = "more pairs"
+    MORE_BATCHES = "more batches"
+    LONGER_EPOCHS = "longer epochs"
+    RESTING_WORKERS = "let workers rest"
+    ALTERNATE = "alternate"
+    STOP_OTHER_WORK = "stop other work"
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """A verdict with its reason, and advice."""
+    """From `lowest` to `highest`, as the confidence interval of the lost share spans them.
 
-    verdict: str
-    reason: str
-    advice: str
+    Both are None where there is an `objection`: the verdict is inconclusive. `unmeasured` says why
+    which runs have nothing to compare. `workers_busy` is the CPU time of the loader's workers in
+    the ideal blocks as a share of these, where that is too much. `drift_ns` is the larger of the
+    two runs' drifts, a batch, beyond noise. `missed_ns` is by how much a stall beside the measured
+    batches exceeds the longest of them.
+    """
+
+    lowest: InputBound | None = None
+    highest: InputBound | None = None
+    objection: Objection | None = None
+    unmeasured: tuple[Remark, ...] = ()
+    workers_busy: float | None = None
+    drift_ns: float = 0.0
+    missed_ns: float = 0.0
+
+    def __str__(self) -> str:
+        """Such as: moderately to highly input-bound; or inconclusive."""
+        if self.lowest is None or self.highest is None:
+            return "inconclusive"
+        levels = dict.fromkeys((self.lowest.value, self.highest.value))
+        return f"{' to '.join(levels)} input-bound"
 
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
     """All that a verdict goes by.
 
-    `required` is None where the loader alone was not timed. `workers_busy` is the CPU time of
-    the loader's workers in the ideal blocks as a share of these, where that is too much.
-    `drift_ns` is the larger of the two runs' drifts, a batch, beyond noise. `missed_ns` is a
-    stall of the loader that fell beside the counted batches. `ahead` is False
-    where the loader is known to load nothing ahead of time.
+    `required` is None where the loader alone was not timed; `loads_ahead` is False where the loader
+    is known to load nothing ahead of time. The others are as in Verdict.
     """
 
-    figures: Figures
     gain: Gain
+    fewest_batches: int
     alternating: bool
     required: float | None = None
+    loads_ahead: bool = True
     workers_busy: float | None = None
     drift_ns: float = 0.0
     missed_ns: float = 0.0
-    ahead: bool = True
 
     @property
     def share(self) -> Estimate:
@@ -67,144 +129,102 @@ class Evidence:
         return self.gain.lost_share
 
     @property
-    def settled_by_more(self) -> str:
-        """What would give a narrower interval."""
-        return advice.MORE_PAIRS if self.alternating else advice.MORE_BATCHES
+    def bounds(self) -> tuple[float, float]:
+        """The interval of that share; without one the share itself."""
+        value, low, high = self.share.value, self.share.low, self.share.high
+        return (value if low is None else low, value if high is None else high)
 
 
 def judge(found: Evidence) -> Verdict:
-    """The verdict on what was found: the first objection there is, or the level."""
-    return (
-        _too_few(found)
-        or _contaminated(found)
-        or _drifted(found)
-        or _no_interval(found)
-        or _impossible(found)
-        or _too_rare(found)
-        or _too_wide(found)
-        or _level(found)
-    )
+    """The verdict on what was found: the first objection there is, or the levels."""
+    for objection, holds in OBJECTIONS.items():
+        if holds(found):
+            return Verdict(
+                objection=objection,
+                workers_busy=found.workers_busy,
+                drift_ns=found.drift_ns,
+                missed_ns=found.missed_ns,
+            )
+    low, high = found.bounds
+    return Verdict(level(low), level(high))
 
 
-def _too_few(found: Evidence) -> Verdict | None:
-    what, where = ("counted", "arm") if found.alternating else ("steady", "run")
-    sides = (("real", found.figures.real_batches), ("ideal", found.figures.ideal_batches))
-    short = [f"{count} {what} in the {side} {where}" for side, count in sides if _few(count)]
-    if not short:
-        return None
-    reason = f"too few batches, {' and '.join(short)}, where {FEWEST_BATCHES} are needed"
-    more = advice.MORE_PAIRS if found.alternating else advice.TOO_FEW
-    return Verdict(INCONCLUSIVE, reason, more)
+def level(share: float) -> InputBound:
+    """How input-bound a run is at this share of the time lost."""
+    return list(InputBound)[sum(share >= one - ROUNDING for one in (MODERATE_SHARE, HIGH_SHARE))]
 
 
-def _few(count: int) -> bool:
-    return count < FEWEST_BATCHES
-
-
-def _contaminated(found: Evidence) -> Verdict | None:
+def _workers_were_busy(found: Evidence) -> bool:
     # Workers that are busy slow the ideal arm down: a share that is high all the same is higher.
     low = found.share.low
-    if found.workers_busy is None or (low is not None and low >= HIGH_SHARE):
-        return None
-    reason = (
-        f"the loader's workers were still at work in the ideal blocks, for "
-        f"{found.workers_busy:.0%} of a CPU, so that free loading was not quite free"
-    )
-    return Verdict(INCONCLUSIVE, reason, advice.CONTAMINATED)
+    return found.workers_busy is not None and (low is None or low < HIGH_SHARE)
 
 
-def _drifted(found: Evidence) -> Verdict | None:
-    real_ns, lost_ns = found.gain.real_ns, abs(found.gain.lost_ns.value)
-    if found.drift_ns <= lost_ns or found.drift_ns < MODERATE_SHARE * real_ns:
-        return None
-    reason = (
-        f"the pace changed more within a run, by {percent(found.drift_ns / real_ns)} of the real "
-        f"iteration, than it differs between the runs, by {percent(lost_ns / real_ns)}"
-    )
-    return Verdict(INCONCLUSIVE, reason, advice.PACE_DRIFTED)
-
-
-def _no_interval(found: Evidence) -> Verdict | None:
-    if found.share.low is not None:
-        return None
-    few = "fewer than three pairs are whole" if found.alternating else FEW_AGGREGATES
-    reason = f"{_lost(found)}, and {few}, too few for an interval"
-    return Verdict(INCONCLUSIVE, reason, found.settled_by_more)
-
-
-def _too_rare(found: Evidence) -> Verdict | None:
-    if not found.missed_ns or not _wide(found):
-        return None
-    reason = (
-        f"{_lost(found)}: the loader stalled for {found.missed_ns / 1e6:,.0f} ms longer beside the "
-        f"counted batches than for any of them, {TOO_RARE}"
-    )
-    return Verdict(INCONCLUSIVE, reason, found.settled_by_more)
+def _drifted(found: Evidence) -> bool:
+    lost_ns = abs(found.gain.lost_ns.value)
+    return found.drift_ns > lost_ns and found.drift_ns >= MODERATE_SHARE * found.gain.real_ns
 
 
 def _wide(found: Evidence) -> bool:
-    low, high = _bounds(found)
+    low, high = found.bounds
     # However wide: all of it says the same.
     return (high - low) / 2 > WIDEST_SHARE + ROUNDING and level(low) != level(high)
 
 
-def _too_wide(found: Evidence) -> Verdict | None:
-    if not _wide(found):
-        return None
-    reason = f"{_lost(found)}: {TOO_WIDE}"
-    return Verdict(INCONCLUSIVE, reason, found.settled_by_more)
+OBJECTIONS: dict[Objection, Callable[[Evidence], bool]] = {
+    Objection.TOO_FEW_BATCHES: lambda found: found.fewest_batches < FEWEST_BATCHES,
+    Objection.WORKERS_BUSY: _workers_were_busy,
+    Objection.DRIFT: _drifted,
+    Objection.NO_INTERVAL: lambda found: found.share.low is None,
+    Objection.IDEAL_SLOWER: lambda found: found.bounds[1] <= -MODERATE_SHARE,
+    Objection.MISSED_STALL: lambda found: bool(found.missed_ns) and _wide(found),
+    Objection.WIDE_INTERVAL: _wide,
+}
+"""In the order in which they are raised."""
+
+REMEDIES = {
+    Objection.WORKERS_BUSY: Advice.RESTING_WORKERS,
+    Objection.DRIFT: Advice.ALTERNATE,
+    Objection.IDEAL_SLOWER: Advice.STOP_OTHER_WORK,
+}
+"""What settles an objection that more batches do not settle."""
 
 
-def _impossible(found: Evidence) -> Verdict | None:
-    _, high = _bounds(found)
-    if high > -MODERATE_SHARE:
-        return None
-    slower = f"free loading was slower than the real one, by {-found.share.value:.1%} of its time"
-    return Verdict(INCONCLUSIVE, f"{slower}, which loading cannot explain", advice.SLOWER_WHEN_FREE)
-
-
-def _level(found: Evidence) -> Verdict:
-    low, high = _bounds(found)
-    lowest, highest = level(low), level(high)
-    if lowest == highest:
-        verdict = f"{LEVELS[lowest]} input-bound"
-    else:
-        verdict = f"{LEVELS[lowest]} to {LEVELS[highest]} input-bound"
-    if highest == 0:
-        return Verdict(verdict, _little(found), advice.KEEPS_UP)
-    waits = found.gain.waiting_ns.value >= found.gain.contention_ns.value
-    place = "waiting for batches" if waits else "slower steps"
-    more = "" if lowest == highest else f" {found.settled_by_more}"
+def advise(found: Evidence, verdict: Verdict) -> tuple[Remark, ...]:
+    """What to do about `verdict`."""
+    more = Remark(Advice.MORE_PAIRS if found.alternating else Advice.MORE_BATCHES)
+    if verdict.objection in REMEDIES:
+        return (Remark(REMEDIES[verdict.objection]),)
+    if verdict.objection is Objection.TOO_FEW_BATCHES and not found.alternating:
+        return (Remark(Advice.LONGER_EPOCHS),)
+    if verdict.objection is not None:
+        return (more,)
+    if verdict.highest is InputBound.NOT:
+        return (Remark(Advice.LOOK_AT_STEP),)
     if found.share.value <= 0:
-        return Verdict(verdict, _lost(found), found.settled_by_more)
-    where = advice.where_to_look(found.required, waits, found.ahead)
-    return Verdict(verdict, f"{_lost(found)}, most of it in {place}", f"{where}{more}")
+        return (more,)
+    where = _where_to_look(found)
+    return where if verdict.lowest is verdict.highest else (*where, more)
 
 
-def level(share: float) -> int:
-    """0, 1 or 2: not, moderately or highly input-bound at this share of the time lost."""
-    return sum(share >= bound - ROUNDING for bound in (MODERATE_SHARE, HIGH_SHARE))
+def _where_to_look(found: Evidence) -> tuple[Remark, ...]:
+    """By whether most is lost in waiting, and by whether the loader alone is fast enough."""
+    waits = mostly_waiting(found.gain.waiting_ns, found.gain.contention_ns)
+    if waits and not found.loads_ahead:
+        return (Remark(Advice.LOAD_IN_BACKGROUND),)
+    contention = () if waits else (Remark(Advice.LESS_CONTENTION),)
+    if found.required is None:
+        return (*contention, Remark(Advice.SEE_FINDINGS if waits else Advice.MEASURE_EVERY_BATCH))
+    capacity = {"required": found.required}
+    if found.required > 1:
+        return (Remark(Advice.FASTER_LOADER, capacity), *contention)
+    rest = contention or (Remark(Advice.SMOOTHER_LOADING),)
+    return (Remark(Advice.FAST_ENOUGH, capacity), *rest)
 
 
-def _little(found: Evidence) -> str:
-    if found.share.value < -ROUNDING:
-        return f"free loading was no faster than the real one{_interval(found)}"
-    return _lost(found)
-
-
-def _bounds(found: Evidence) -> tuple[float, float]:
-    low, high = found.share.low, found.share.high
-    return (found.share.value if low is None else low, found.share.value if high is None else high)
-
-
-def _lost(found: Evidence) -> str:
-    lost = f"{percent(found.share.value)}{_interval(found)} of the training time"
-    return f"no loss is seen, {lost}" if found.share.value < 0 else f"{lost} is lost to loading"
-
-
-def _interval(found: Evidence) -> str:
-    low, high = found.share.low, found.share.high
-    return "" if low is None or high is None else f" [{percent(low)}, {percent(high)}]"
+def mostly_waiting(waiting_ns: Estimate, contention_ns: Estimate) -> bool:
+    """Whether more is lost in waiting than in contention."""
+    return waiting_ns.value >= contention_ns.value
 
 
 def percent(share: float) -> str:

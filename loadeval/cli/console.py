@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any
 import typer
 from rich.console import Console
 
-from loadeval.errors import LoadevalError
+from loadeval.errors import LoadevalError, UsageError
 from loadeval.report.formatting import printable
+from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+    from pathlib import Path
 
     from rich.console import RenderableType
+
+    from loadeval.runlog.model import Run
 
 FAILED = 1
 LOST_TOO_MUCH = 3
@@ -26,6 +30,14 @@ EXIT_CODES = (
     "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
     "2 wrong usage. With a limit: 3 loss above it (whole 95% CI); 4 undecided."
 )
+
+
+def read_each_once(paths: Sequence[Path]) -> list[Run]:
+    """The runs in these files. Raises UsageError where a file was given twice."""
+    if len({path.resolve() for path in paths}) < len(paths):
+        told = ", ".join(map(str, paths))
+        raise UsageError(f"{told}: the same file was given twice; expected different runs")
+    return [read_run(path) for path in paths]
 
 
 def print_report(*reports: RenderableType) -> None:

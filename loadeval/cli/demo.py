@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from loadeval.cli.compare import more_of, print_comparison
-from loadeval.cli.console import errors_told
+from loadeval.analysis.report import Report
+from loadeval.cli.compare import more_of
+from loadeval.cli.console import errors_told, print_lines, screen_width
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
-from loadeval.report.comparison import Comparison
+from loadeval.report.screen import screen
 from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
@@ -61,11 +62,11 @@ def demo(
 
 def show(result: DemoResult) -> None:
     """Print what the run says, and which files hold it."""
-    typer.echo(
-        f"\nIn its last epoch the network classified {result.accuracy:.0%} of the images right.\n"
-    )
+    accuracy = f"{result.accuracy:.0%} of the images correctly"
+    typer.echo(f"\nIn its last epoch the network classified {accuracy}.\n")
     more = [*more_of([result.run_log]), ("figure", str(result.figure))]
-    print_comparison(Comparison.of(read_run(result.run_log)), more)
+    report = Report.of([read_run(result.run_log)])
+    print_lines(screen(report, more, screen_width()))
 
 
 def _imported() -> Callable[[Path, Bars], DemoResult]:

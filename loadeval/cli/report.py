@@ -7,8 +7,8 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import errors_told
-from loadeval.cli.runs import read_each_once
+from loadeval.analysis.report import Report
+from loadeval.cli.console import errors_told, read_each_once
 from loadeval.report.formatting import printable
 from loadeval.report.html.page import (
     check_replaceable,
@@ -17,7 +17,6 @@ from loadeval.report.html.page import (
     page_path,
     write_page,
 )
-from loadeval.report.html.subject import Subject
 
 RUNS = (
     "One run of any mode; or two, the first of mode log and the second of mode replay; or one run "
@@ -43,6 +42,6 @@ def report(
     with errors_told():
         path = default_path(runs[0]) if output is None else page_path(output)
         check_replaceable(path)
-        subject = Subject.of(read_each_once(runs))
-        write_page(page_of(subject, runs, path), path)
+        found = Report.of(read_each_once(runs))
+        write_page(page_of(found, runs, path), path)
     typer.echo(f"Page written to {printable(path)}")

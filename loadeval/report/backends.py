@@ -1,14 +1,14 @@
-"""Several backends side by side: the result, in words, as JSON and as a figure."""
+"""Several backends under one training step: the result, in words, as JSON and as a figure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
-from loadeval.analysis.backends import BackendReport, failed, result_of, unit_of
-from loadeval.report.backends_text import backends_text
+from loadeval.analysis.backends import BackendReport, MeasuredRun
 from loadeval.report.figure import backends_figure, figure_path, save_figure
-from loadeval.report.readings import readings_as_dict
+from loadeval.report.json import backends_as_dict
+from loadeval.report.text import backends_text
 from loadeval.runtime.backends import in_words
 
 if TYPE_CHECKING:
@@ -22,34 +22,31 @@ if TYPE_CHECKING:
 @final
 @dataclass(frozen=True, slots=True)
 class BackendComparison(BackendReport):
-    """Several backends under one training step; converted to text, a table and the differences."""
+    """Several backends under one training step; as text: tables and the differences."""
 
     @classmethod
     def of_measured(
         cls, measured: Sequence[Measured], unlike: Sequence[str] = ()
     ) -> BackendComparison:
         """Of backends that took turns; `unlike` tells in what their work differs."""
-        runs = [one.run for one in measured if one.run is not None and one.error is None]
-        unit = unit_of(runs)
-        results = []
-        for name, run, error in measured:
-            if error is not None:
-                results.append(failed(name, in_words(error), run))
-            elif run is not None:
-                results.append(result_of(name, run, unit))
-        return cls.of_results(results, unit, unlike)
+        return cls.of_backends(
+            [
+                (
+                    name,
+                    None if run is None else MeasuredRun.of(run),
+                    None if error is None else in_words(error),
+                )
+                for name, run, error in measured
+            ],
+            unlike,
+        )
 
     def __str__(self) -> str:
         return backends_text(self)
 
     def as_dict(self) -> dict[str, Any]:
         """Everything but the runs, ready for JSON."""
-        found: dict[str, Any] = _plain(self)
-        for told, difference in zip(found["differences"], self.differences, strict=True):
-            told |= {"shown": difference.shown, "words": str(difference)}
-        for told, result in zip(found["backends"], self.backends, strict=True):
-            told["readings"] = None if result.run is None else readings_as_dict(result.run)
-        return found
+        return backends_as_dict(self)
 
     def plot(self, output: str | os.PathLike[str] = "backends.png") -> Path:
         """Draw real and ideal throughput of each backend; returns the path of the figure.
@@ -60,13 +57,3 @@ class BackendComparison(BackendReport):
         path = figure_path(output)
         save_figure(backends_figure(self), path)
         return path
-
-
-def _plain(found: Any) -> Any:
-    if is_dataclass(found):
-        return {
-            field.name: _plain(getattr(found, field.name))
-            for field in fields(found)
-            if field.name != "run"
-        }
-    return [_plain(one) for one in found] if isinstance(found, tuple) else found

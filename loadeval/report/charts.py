@@ -8,10 +8,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.backends import BATCHES, ranked
-from loadeval.analysis.epochs import numbers_in_run
-from loadeval.analysis.rounds import counted_of, throughput
-from loadeval.analysis.summary import OUTLIER_TIMES_MEDIAN, epoch_starts, iterations_of, steady
+from loadeval.analysis.backends import ranked
+from loadeval.analysis.summary import (
+    OUTLIER_TIMES_MEDIAN,
+    epoch_starts,
+    iterations_of,
+    numbers_in_run,
+    steady,
+)
 from loadeval.report.formatting import (
     NOT_MEASURED,
     TIME_UNITS,
@@ -27,8 +31,8 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.backends import BackendReport
-    from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.report import Comparison, Report, RunReport, Side
+    from loadeval.analysis.stats import Estimate
     from loadeval.runlog.model import Column, Run, Values
 
     Rows = npt.NDArray[np.intp]
@@ -122,11 +126,8 @@ def throughput_chart(report: Report) -> BarChart:
         return backends_chart(report.backends)
     if report.comparison is not None:
         return comparison_chart(report.comparison)
-    run = report.runs[0].run
-    found = counted_of(run)
-    unit = run.header.unit if found.has_samples else BATCHES
-    label = "ideal" if run.header.mode == "replay" else "real"
-    return BarChart((_rate(label, throughput(found.real, found.spread, unit != BATCHES)),), unit)
+    (one,) = report.runs
+    return BarChart((_rate(one.sides[0].arm, one.rate),), one.unit)
 
 
 def comparison_chart(comparison: Comparison) -> BarChart:

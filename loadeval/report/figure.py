@@ -10,10 +10,7 @@ import numpy as np
 
 from loadeval.analysis.backends import ranked
 from loadeval.analysis.report import Comparison
-from loadeval.analysis.verdict import INCONCLUSIVE
 from loadeval.errors import UsageError
-from loadeval.report.backends_text import headline as backends_headline
-from loadeval.report.backends_text import measured_in_words
 from loadeval.report.charts import (
     OUTLIERS,
     backends_chart,
@@ -24,7 +21,6 @@ from loadeval.report.charts import (
     lost_time_chart,
     waits_of_two,
 )
-from loadeval.report.facts import lost_in_words, measured
 from loadeval.report.fitting import (
     FAMILY,
     POINTS_PER_INCH,
@@ -41,13 +37,21 @@ from loadeval.report.formatting import (
     share,
     shortened,
 )
+from loadeval.report.metrics import gpus_in_words, gpus_of_backends
 from loadeval.report.palette import LIGHT, NAMES
-from loadeval.report.readings import gpus_in_words, gpus_of_backends
 from loadeval.report.wording import (
     THRESHOLDS,
+    backend_cautions,
+    backend_not_measured,
+    backend_verdict,
+    backends_headline,
     cautions,
     described_loader,
+    difference_sentence,
     headline,
+    lost_in_words,
+    measured,
+    measured_in_words,
     not_measured,
     reason,
     verdict_advice,
@@ -63,10 +67,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from loadeval.analysis.backends import BackendResult
+    from loadeval.analysis.backends import BackendReport, BackendResult
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.report import Side
-    from loadeval.report.backends import BackendComparison
     from loadeval.report.charts import Bar, BarChart, PointChart, Points, Row
     from loadeval.runlog.model import Run
 
@@ -167,7 +170,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     footer = [
         *cautions(found),
         " ".join(not_measured(found)),
-        *(sentence for run in comparison.runs for sentence in gpus_in_words(run)),
+        *gpus_in_words(comparison.metrics),
         f"Verdicts: {THRESHOLDS}.",
         *_notes(comparison.runs),
     ]
@@ -198,7 +201,7 @@ def _reasoned(headroom: Headroom) -> list[str]:
     why, advice = reason(headroom), verdict_advice(headroom)
     if headroom.speedup is None and headroom.pairs is None:
         return [f"{why}.", advice]  # it begins with a path or a name, which stays as it is
-    if headroom.speedup is None or headroom.verdict == INCONCLUSIVE:
+    if headroom.speedup is None or headroom.verdict.objection is not None:
         return [advice]  # the title says why
     return [f"{why[:1].upper()}{why[1:]}.", advice]
 
@@ -241,7 +244,7 @@ def _notes(runs: list[Run]) -> list[str]:
 # Several backends
 
 
-def backends_figure(found: BackendComparison) -> Figure:
+def backends_figure(found: BackendReport) -> Figure:
     """A group of bars for each backend, its loss beside it, and the finding as a title."""
     tops, tall = {}, BETWEEN
     for one in ranked(found.backends):
@@ -284,13 +287,13 @@ def _place(row: Row, tops: Mapping[str, float]) -> Place:
     return at + THICK / 2, THICK, LABEL
 
 
-def _footer(found: BackendComparison) -> list[str]:
+def _footer(found: BackendReport) -> list[str]:
     fastest = found.differences[0].one if found.differences else None
-    said = [str(one) for one in found.differences if one.one == fastest]
+    said = [difference_sentence(one) for one in found.differences if one.one == fastest]
     return [
         *([f"Real throughput: {'; '.join(said)}."] if said else []),
-        *found.cautions,
-        *found.not_measured,
+        *backend_cautions(found),
+        *backend_not_measured(found),
         *gpus_of_backends(found.backends),
         f"Verdicts: {THRESHOLDS}.",
     ]
@@ -316,7 +319,7 @@ def _write_lost(figure: Figure, one: BackendResult, top: float) -> None:
         top += _high(value, LABEL)
     known = lost is not None and lost.low is not None
     interval = [f"[{share(lost.low)}, {share(lost.high)}]"] if lost and known else []
-    told = _small([*interval, one.verdict], LOST_WIDTH, 2)
+    told = _small([*interval, backend_verdict(one)], LOST_WIDTH, 2)
     _write(figure, told, (LOST_LEFT, top), SMALL, FAINT)
 
 

@@ -9,7 +9,6 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from loadeval.report.folding import Paragraph
 from loadeval.report.formatting import (
     LONGEST_NAME,
     counted,
@@ -21,6 +20,7 @@ from loadeval.report.formatting import (
     size,
     speedup,
 )
+from loadeval.report.tables import Paragraph
 from loadeval.report.wording_findings import (
     QUESTIONS,
     change_in_short,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.stats import Estimate
     from loadeval.analysis.summary import Summary
 
 
@@ -41,14 +41,19 @@ def shortened(text: str, limit: int) -> str:
     return f"{text[: kept - kept // 2]}...{text[len(text) - kept // 2 :]}"
 
 
+def short_name(name: object, limit: int = LONGEST_NAME) -> str:
+    """A name from a run, printable and in at most `limit` characters."""
+    return shortened(printable(name), limit)
+
+
 def duration(ns: float | None) -> str:
     """`ns` nanoseconds to three digits in the unit that suits; "not measured" for None."""
-    return NOT_MEASURED if ns is None else _scaled(ns, TIME_UNITS)
+    return NOT_MEASURED if ns is None else " ".join(scaled(ns, TIME_UNITS))
 
 
 def size(nbytes: float | None) -> str:
     """`nbytes` to three digits in the unit that suits; "unknown" for None."""
-    return "unknown" if nbytes is None else _scaled(nbytes, BYTE_UNITS)
+    return "unknown" if nbytes is None else " ".join(scaled(nbytes, BYTE_UNITS))
 
 
 def number(value: float) -> str:
@@ -66,7 +71,8 @@ def share(part: float | None) -> str:
     """`part`, 0 to 1, in percent; "not measured" for None."""
     if part is None:
         return NOT_MEASURED
-    return "under 0.1%" if 0 < part < LEAST_SHARE else f"{part:.1%}"
+    # Plus 0.0, since -0.0% is 0.0%.
+    return "under 0.1%" if 0 < part < LEAST_SHARE else f"{round(part, 3) + 0.0:.1%}"
 
 
 def speedup(ratio: float | None) -> str:
@@ -76,7 +82,7 @@ def speedup(ratio: float | None) -> str:
     return f"{ratio:.2f}x" if LEAST_RATIO <= ratio < 1 else f"{number(ratio)}x"
 
 
-def estimated(estimate: Estimate | None, told: Callable[[float | None], str]) -> str:
+def estimated(estimate: Estimate | None, told: Callable[[float], str]) -> str:
     """A value as `told`, and behind it its interval where there is one: 2.45x [2.40x, 2.51x]."""
     if estimate is None:
         return NOT_MEASURED
@@ -85,13 +91,23 @@ def estimated(estimate: Estimate | None, told: Callable[[float | None], str]) ->
     return f"{told(estimate.value)} [{told(estimate.low)}, {told(estimate.high)}]"
 
 
+def interval(estimate: Estimate | None, told: Callable[[float], str]) -> str:
+    """From where to where the estimate may be: 2.40x to 2.51x; "" where it has no interval."""
+    if estimate is None or estimate.low is None or estimate.high is None:
+        return ""
+    return f"{told(estimate.low)} to {told(estimate.high)}"
+
+
+def per_second(rate: float | None, unit: str) -> str:
+    """A throughput in `unit` per second; "not measured" for None."""
+    return NOT_MEASURED if rate is None else f"{number(rate)} {unit}/s"
+
+
 def throughput(summary: Summary, unit: str) -> str:
     """Samples per second under their name, or batches per second where those are unknown."""
     if summary.samples_per_s is not None:
-        return f"{number(summary.samples_per_s)} {unit}/s"
-    if summary.batches_per_s is not None:
-        return f"{number(summary.batches_per_s)} batches/s"
-    return NOT_MEASURED
+        return per_second(summary.samples_per_s, unit)
+    return per_second(summary.batches_per_s, "batches")
 
 
 def cpus(count: float) -> str:
@@ -105,15 +121,16 @@ def counted(count: int, one: str, many: str) -> str:
     return f"{count:,} {one if count == 1 else many}"
 
 
-def _scaled(value: float, units: tuple[str, ...]) -> str:
+def scaled(value: float, units: tuple[str, ...]) -> tuple[str, str]:
+    """`value`, which is in the first of `units`, to three digits in the unit that suits."""
     unit, *larger = units
     # What rounds up to 1000 of a unit is 1.00 of the next.
     while larger and abs(float(f"{value:.3g}")) >= STEP_UP:
         value /= STEP_UP
         unit, *larger = larger
     if unit == units[0] and float(value).is_integer():
-        return f"{value:.0f} {unit}"
-    return f"{value:.3g} {unit}" if abs(value) >= MOST_IN_FULL else f"{number(value)} {unit}"
+        return f"{value:.0f}", unit
+    return f"{value:.3g}" if abs(value) >= MOST_IN_FULL else number(value), unit
 
 
 def filled(template: str, values: Mapping[str, Any]) -> str:
@@ -137,5 +154,5 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "share": share,
     "speedup": speedup,
     "cpus": cpus,
-    "name": lambda name: shortened(printable(name), LONGEST_NAME),
+    "name": short_name,
 }

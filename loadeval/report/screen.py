@@ -5,35 +5,44 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked
-from loadeval.analysis.verdict import INCONCLUSIVE
-from loadeval.report.backends_text import headline as backends_headline
-from loadeval.report.backends_text import measured_in_words
-from loadeval.report.facts import measured
 from loadeval.report.findings import IN_SHORT, findings_in_short
-from loadeval.report.folding import table_lines, wrapped
 from loadeval.report.formatting import (
     NOT_MEASURED,
     counted,
     duration,
     estimated,
+    interval,
     number,
+    per_second,
     printable,
     share,
-    shortened,
+    short_name,
     speedup,
 )
-from loadeval.report.wording import headline
-from loadeval.runlog.model import ARMS
+from loadeval.report.tables import table_lines, wrapped
+from loadeval.report.wording import (
+    BRACKETS,
+    backend_cautions,
+    backend_not_measured,
+    backends_headline,
+    cautions,
+    difference_sentence,
+    failures,
+    headline,
+    measured,
+    measured_in_words,
+    not_measured,
+    verdict_advice,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loadeval.analysis.backends import BackendReport, BackendResult
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
-    from loadeval.analysis.rules.finding import Diagnosis
-    from loadeval.report.backends import BackendComparison
-    from loadeval.report.comparison import Comparison
-    from loadeval.report.facts import Rows
+    from loadeval.analysis.report import Comparison, Report
+    from loadeval.analysis.stats import Estimate
+    from loadeval.report.tables import Rows
 
 MOST_LINES = 25
 LONGEST_IN_TABLE = 16
@@ -41,10 +50,18 @@ NONE = "-"
 Part = list[str]
 
 
-def comparison_screen(
-    found: Comparison, diagnosis: Diagnosis, more: Rows, width: int = 80
-) -> list[str]:
-    """Real against ideal in at most 25 lines of 80; `more` is where to look, label and place."""
+def screen(report: Report, more: Rows, width: int = 80) -> list[str]:
+    """A comparison, or up to five backends, in at most 25 lines of 80 columns.
+
+    `more` is where to look for the rest, label and place; of one run by itself that is all.
+    """
+    if report.comparison is not None:
+        return comparison_screen(report.comparison, more, width)
+    return _more(more) if report.backends is None else backends_screen(report.backends, more, width)
+
+
+def comparison_screen(found: Comparison, more: Rows, width: int = 80) -> list[str]:
+    """Real against ideal."""
     gain = found.headroom
     parts = [
         wrapped(printable(headline(gain)), width, 3),
@@ -54,46 +71,44 @@ def comparison_screen(
         parts.append(table_lines(_lost(gain), width))
     ends = [*filter(None, [_to_mind(gain, width)]), _more(more)]
     room = MOST_LINES - _height([*parts, [], *ends])
-    return _joined([*parts, _findings(diagnosis, width, room), *ends])
+    return _joined([*parts, _findings(found, width, room), *ends])
 
 
-def backends_screen(found: BackendComparison, more: Rows, width: int = 80) -> list[str]:
-    """Up to five backends, or ranks, in at most 25 lines of 80."""
+def backends_screen(found: BackendReport, more: Rows, width: int = 80) -> list[str]:
+    """Up to five backends, or ranks."""
     parts = [
         [
             *wrapped(printable(backends_headline(found)), width, 2),
-            *wrapped(f"{measured_in_words(found)} 95% CI in brackets.", width, 2),
+            *wrapped(f"{measured_in_words(found)} {BRACKETS}", width, 2),
         ],
         table_lines(_backends(found), width),
     ]
-    failures = [f"{one.name} failed: {one.error}" for one in found.backends if one.error]
-    cautions = [f"Caution: {caution}" for caution in found.cautions]
-    told = [*failures, *map(str, found.differences), *cautions, *found.not_measured]
+    told = [
+        *failures(found),
+        *map(difference_sentence, found.differences),
+        *(f"Caution: {caution}" for caution in backend_cautions(found)),
+        *backend_not_measured(found),
+    ]
     details = [wrapped(printable(line), width, 2) for line in told]
     room = MOST_LINES - _height([*parts, [], _more(more)])
     return _joined([*parts, _fitting(details, room), _more(more)])
 
 
 def _arms(found: Comparison) -> list[list[str]]:
-    unit = shortened(printable(found.unit), LONGEST_IN_TABLE)
-    rates = found.rates()
+    unit = short_name(found.unit, LONGEST_IN_TABLE)
+    real, ideal, alone = (_rate(one, unit) for one in found.rates)
     rows = [["", "throughput", "iteration", "wait", "step"]]
-    for name, per_second, (_, side) in zip(ARMS, rates, found.sides, strict=False):
-        times = (side.iteration_ns, side.wait_ns, side.step_ns)
-        rows.append([name, _rate(per_second, unit), *map(duration, times)])
+    for rate, side in zip((real, ideal), found.sides, strict=True):
+        times = (side.summary.iteration_ns, side.summary.wait_ns, side.summary.step_ns)
+        rows.append([side.name, rate, *map(duration, times)])
     if found.ideal is None:
-        alone = duration(found.headroom.loader_only_ns)
-        rows.append(["loader alone", _rate(rates[2], unit), alone, NONE, NONE])
+        rows.append(["loader alone", alone, duration(found.headroom.loader_only_ns), NONE, NONE])
     return rows
 
 
-def _rate(per_second: float | None, unit: str) -> str:
-    return NOT_MEASURED if per_second is None else f"{number(per_second)} {unit}/s"
-
-
 def _measured(gain: Headroom, width: int) -> Part:
-    starved = gain.gpu_idle_ns
-    idle = "" if starved is None else f"; GPU idle while waiting: {duration(starved)} per batch"
+    idle_ns = gain.gpu_idle_ns
+    idle = "" if idle_ns is None else f"; GPU idle while waiting: {duration(idle_ns)} per batch"
     return wrapped(f"{printable(measured(gain))}{idle}", width, 2)
 
 
@@ -105,27 +120,22 @@ def _lost(gain: Headroom) -> list[list[str]]:
     )
     rows = [["", "per batch", "95% CI", "of the time", "95% CI"]]
     for label, time_ns, part in parts:
-        shares = ["", ""] if part is None else [share(part.value), _interval(part, share)]
+        shares = ["", ""] if part is None else [share(part.value), interval(part, share) or NONE]
         value = NOT_MEASURED if time_ns is None else duration(time_ns.value)
-        rows.append([label, value, _interval(time_ns, duration), *shares])
+        rows.append([label, value, interval(time_ns, duration) or NONE, *shares])
     return rows
-
-
-def _interval(found: Estimate | None, told: Callable[[float | None], str]) -> str:
-    if found is None or found.low is None or found.high is None:
-        return NONE
-    return f"{told(found.low)} to {told(found.high)}"
 
 
 def _to_mind(gain: Headroom, width: int) -> Part:
     """What would settle an inconclusive verdict, cautions, and what was not measured."""
-    said = printable(" ".join([gain.caution, *gain.not_measured]).strip())
-    open_ = gain.verdict == INCONCLUSIVE
-    advice = wrapped(printable(gain.advice), width, 2) if open_ else []
-    return advice + (wrapped(f"Caution: {said}", width, 1 if open_ else 2) if said else [])
+    said = printable(" ".join([*cautions(gain), *not_measured(gain)]))
+    unsettled = gain.verdict.objection is not None
+    advice = wrapped(printable(verdict_advice(gain)), width, 2) if unsettled else []
+    return advice + (wrapped(f"Caution: {said}", width, 1 if unsettled else 2) if said else [])
 
 
-def _findings(diagnosis: Diagnosis, width: int, room: int) -> Part:
+def _findings(found: Comparison, width: int, room: int) -> Part:
+    diagnosis = found.diagnosis
     if not diagnosis.findings:
         unknown = sum(check.outcome == "not measured" for check in diagnosis.checks)
         asked = counted(len(diagnosis.checks) - unknown, "check", "checks")
@@ -134,27 +144,27 @@ def _findings(diagnosis: Diagnosis, width: int, room: int) -> Part:
     return _fitting([[line] for line in table_lines(rows, width)], room)
 
 
-def _backends(found: BackendComparison) -> list[list[str]]:
-    unit = shortened(printable(found.unit), LONGEST_IN_TABLE)
-    rows = [[f"{unit}/s", "real", "ideal", "loader alone", "if loading were free", "time lost"]]
-    for one in ranked(found.backends):
-        name = shortened(printable(one.name), LONGEST_IN_TABLE)
-        if one.error:
-            rows.append([name, "failed", *[NONE] * 4])
-            continue
-        rates = (one.real, one.ideal, one.loader_only)
-        lost = share(None if one.lost_share is None else one.lost_share.value)
-        told = [*(_known(rate, _plain) for rate in rates), _known(one.speedup, speedup), lost]
-        rows.append([name, *told])
-    return rows
+def _backends(found: BackendReport) -> list[list[str]]:
+    unit = short_name(found.unit, LONGEST_IN_TABLE)
+    head = [f"{unit}/s", "real", "ideal", "loader alone", "if loading were free", "time lost"]
+    return [head, *map(_backend, ranked(found.backends))]
 
 
-def _known(found: Estimate | None, told: Callable[[float | None], str]) -> str:
+def _backend(one: BackendResult) -> list[str]:
+    name = short_name(one.name, LONGEST_IN_TABLE)
+    if one.error:
+        return [name, "failed", *[NONE] * 4]
+    rates = [_known(rate, number) for rate in (one.real, one.ideal, one.loader_only)]
+    lost = share(None if one.lost_share is None else one.lost_share.value)
+    return [name, *rates, _known(one.speedup, speedup), lost]
+
+
+def _rate(found: Estimate | None, unit: str) -> str:
+    return per_second(None if found is None else found.value, unit)
+
+
+def _known(found: Estimate | None, told: Callable[[float], str]) -> str:
     return NONE if found is None else estimated(found, told)
-
-
-def _plain(value: float | None) -> str:
-    return number(value or 0.0)
 
 
 def _more(more: Rows) -> Part:

@@ -1,4 +1,4 @@
-"""Runs and comparisons for the terminal: rich renderables, plain text where there is no terminal.
+"""Runs, comparisons and backends in full for the terminal; plain text where there is none.
 
 Every text that comes out of a run's file is a `Text` without markup, its control characters
 escaped.
@@ -14,20 +14,46 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from loadeval.report.facts import comparison_facts
-from loadeval.report.folding import Paragraph
+from loadeval.analysis.backends import ranked
+from loadeval.report.findings import diagnosis_report
 from loadeval.report.formatting import (
-    LONGEST_NAME,
+    NOT_MEASURED,
     counted,
     duration,
+    estimated,
+    number,
+    per_second,
     printable,
     share,
-    shortened,
+    short_name,
     size,
+    speedup,
     throughput,
 )
-from loadeval.report.readings import growth_in_words, readings_rows
-from loadeval.report.wording import class_name, headline
+from loadeval.report.metrics import gpus_of_backends, metrics_report, metrics_rows
+from loadeval.report.tables import Paragraph, table_lines
+from loadeval.report.wording import (
+    BRACKETS,
+    THRESHOLDS,
+    backend_cautions,
+    backend_not_measured,
+    backend_verdict,
+    backends_headline,
+    cautions,
+    class_name,
+    difference_sentence,
+    failures,
+    headline,
+    lost_of_iteration,
+    measured,
+    measured_in_words,
+    not_measured,
+    reason,
+    required_in_words,
+    run_notes,
+    verdict_advice,
+    verdict_name,
+)
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
@@ -35,10 +61,11 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
-    from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.summary import Summary
-    from loadeval.report.facts import Rows
-    from loadeval.runlog.model import Arm, Run
+    from loadeval.analysis.backends import BackendReport
+    from loadeval.analysis.report import Comparison, Report, RunReport, Side
+    from loadeval.analysis.stats import Estimate
+    from loadeval.report.tables import Rows
+    from loadeval.runlog.model import Run
 
 GAP = 2
 """Columns of characters between two columns of a table."""
@@ -46,25 +73,28 @@ LONGEST_FIGURE = 24
 """Characters of a value that ask for room; what is longer is folded."""
 LONGEST_FACT = 120
 """Characters that are shown of what a file says of its loader."""
+LONGEST_IN_TABLE = 24
+BACKEND_HEAD = ["", "if loading were free", "time lost", "epoch start", "verdict"]
+NO_LIMIT = 10_000
+"""Characters of a line that is as long as it needs to be."""
 
 
 class RunsReport:
-    """One column for each run, as many side by side as there is room for; their notes below.
+    """One column for each arm of each run, as many side by side as there is room for; then notes.
 
-    What was read of the machine is among the rows unless `readings` says no.
+    System metrics are among the rows unless `metrics` says no.
     """
 
-    def __init__(self, runs: Sequence[tuple[Run, Summary]], *, readings: bool = True) -> None:
-        read: Sequence[Rows] = [[] for _ in runs]
-        if readings:
-            read = readings_rows([(run, arm_of(run)) for run, _ in runs])
+    def __init__(self, runs: Sequence[RunReport], *, metrics: bool = True) -> None:
+        sides = [(one, side) for one in runs for side in one.sides]
+        read: Sequence[Rows] = [[] for _ in sides]
+        if metrics:
+            read = metrics_rows([(one.metrics, side.arm) for one, side in sides])
         self.columns = [
-            [*figures(run, summary), *rows, *loader_facts(run)]
-            for (run, summary), rows in zip(runs, read, strict=True)
+            [*figures(side), *rows, *loader_facts(side.run)]
+            for (_, side), rows in zip(sides, read, strict=True)
         ]
-        # Two arms of one run have the same notes.
-        told = dict.fromkeys(line for run, _ in runs for line in notes(run))
-        self.notes = list(told)
+        self.notes = [line for one in runs for line in run_notes(one)]
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Tables that fit into the console's width, so that no figure is cut off."""
@@ -80,26 +110,71 @@ class RunsReport:
             yield from (Padding(Paragraph(line), (0, 0, 0, GAP)) for line in self.notes)
 
 
-def comparison_report(headroom: Headroom) -> RenderableType:
-    """The finding as a heading, and under it its figures, reason, advice and caution."""
+def full_report(report: Report) -> list[RenderableType]:
+    """All that is known of a comparison."""
+    found = report.comparison
+    if found is None:
+        return []
+    return [
+        comparison_report(found),
+        diagnosis_report(found.diagnosis),
+        metrics_report(found.metrics),
+        RunsReport(report.runs, metrics=False),
+    ]
+
+
+def comparison_report(found: Comparison) -> RenderableType:
+    """The headline, and under it figures, reason, advice and cautions."""
     grid = Table.grid(padding=(0, GAP, 0, 0))
     grid.add_column(no_wrap=True)
     grid.add_column(overflow="fold")
-    for label, value in comparison_facts(headroom):
+    for label, value in comparison_facts(found):
         grid.add_row(label, Paragraph(value))
-    return Group(Paragraph(printable(headline(headroom)), "bold"), Text(), grid)
+    return Group(Paragraph(printable(headline(found.headroom)), "bold"), Text(), grid)
 
 
-def figures(run: Run, summary: Summary) -> Rows:
+def comparison_facts(found: Comparison) -> Rows:
+    """All that a comparison found; why something was not measured is said at the end."""
+    headroom = found.headroom
+    times_ns = (headroom.real_ns, headroom.ideal_ns, headroom.loader_only_ns)
+    rates = [_iteration(*pair, found.unit) for pair in zip(times_ns, found.rates, strict=True)]
+    facts = [
+        ("speed-up", estimated(headroom.speedup, speedup)),
+        ("speed-up, whole epochs", speedup(headroom.epoch_speedup)),
+        *zip((*ARMS, "loader alone"), rates, strict=True),
+        ("lost per batch", lost_of_iteration(headroom)),
+        ("  waiting", estimated(headroom.waiting_ns, duration)),
+        ("  contention", estimated(headroom.contention_ns, duration)),
+        ("required", required_in_words(headroom.required)),
+        ("first batch of an epoch", duration(headroom.epoch_start_ns)),
+    ]
+    if headroom.gpu_idle_ns is not None:
+        idle = f"{duration(headroom.gpu_idle_ns)} per batch, by CUDA events"
+        facts.append(("GPU idle while waiting", idle))
+    facts += [
+        ("measured", measured(headroom)),
+        ("verdict", printable(f"{verdict_name(headroom)}: {reason(headroom)}")),
+        ("thresholds", THRESHOLDS),
+        ("advice", printable(verdict_advice(headroom))),
+    ]
+    for label, said in (("caution", cautions(headroom)), (NOT_MEASURED, not_measured(headroom))):
+        if said:
+            facts.append((label, printable(" ".join(said))))
+    return facts
+
+
+def figures(side: Side) -> Rows:
     """What was measured, as labels and values."""
-    header, waits = run.header, summary.waits
-    unit = printable(shortened(header.unit, LONGEST_NAME))
-    samples, ready = summary.samples_per_batch, bool(header.loader.ready_batches)
+    run, summary, waits = side.run, side.summary, side.summary.waits
+    header, samples = run.header, summary.samples_per_batch
+    ready = bool(header.loader.ready_batches)
     first, later = summary.epoch_start_ns[: not ready], summary.epoch_start_ns[not ready :]
+    alternates = header.mode == "alternate"
+    left_out = counted(header.warmup, "batch", "batches")
     return [
-        ("run", printable(shortened(header.name, LONGEST_NAME))),
-        ("mode", _mode(run)),
-        ("throughput", throughput(summary, unit)),
+        ("run", short_name(header.name)),
+        ("mode", f"alternate, {side.arm} arm" if alternates else header.mode),
+        ("throughput", throughput(summary, short_name(header.unit))),
         ("iteration, mean", duration(summary.iteration_ns)),
         ("step, mean", duration(summary.step_ns)),
         ("wait, mean", duration(waits.mean_ns if waits else None)),
@@ -113,7 +188,7 @@ def figures(run: Run, summary: Summary) -> Rows:
         ("batches", f"{summary.batches:,}"),
         ("epochs", f"{summary.epochs:,}"),
         ("steady batches", f"{summary.steady_batches:,}"),
-        ("left out per epoch", _left_out(run)),
+        ("left out per epoch", "epoch start, warm-up" if alternates else left_out),
         ("samples per batch", _average(samples)),
         ("bytes per batch", size(summary.bytes_per_batch)),
     ]
@@ -122,63 +197,82 @@ def figures(run: Run, summary: Summary) -> Rows:
 def loader_facts(run: Run) -> Rows:
     """What served the batches, and where, as labels and values."""
     loader, cache = run.header.loader, run.header.cache
-    replayed = "none"
-    if cache is not None:
-        replayed = f"{_known(cache.batches)} ({size(cache.nbytes)})"
+    kept = "none" if cache is None else f"{fact(cache.batches)} ({size(cache.nbytes)})"
     return [
-        ("loader", _known(class_name(loader))),
-        ("workers", _known(loader.workers)),
-        ("prefetch depth", _known(loader.prefetch_depth)),
-        ("batch size", _known(loader.batch_size)),
-        ("batches in an epoch", _known(loader.length)),
-        ("ready when wrapped", _known(loader.ready_batches)),
-        ("pinned", _known(loader.pinned)),
-        ("device", _known(loader.device)),
-        ("start method", _known(loader.start_method)),
-        ("persistent workers", _known(loader.persistent_workers)),
-        ("kept for replay", replayed),
+        ("loader", fact(class_name(loader))),
+        ("workers", fact(loader.workers)),
+        ("prefetch depth", fact(loader.prefetch_depth)),
+        ("batch size", fact(loader.batch_size)),
+        ("batches in an epoch", fact(loader.length)),
+        ("ready when wrapped", fact(loader.ready_batches)),
+        ("pinned", fact(loader.pinned)),
+        ("device", fact(loader.device)),
+        ("start method", fact(loader.start_method)),
+        ("persistent workers", fact(loader.persistent_workers)),
+        ("kept for replay", kept),
         ("recorded", _moment(run.header.created)),
-        ("host", _known(run.header.environment.get("host"))),
-        ("usable CPUs", _known(run.header.environment.get("cpus_usable"))),
+        ("host", fact(run.header.environment.get("host"))),
+        ("usable CPUs", fact(run.header.environment.get("cpus_usable"))),
     ]
 
 
-def notes(run: Run) -> list[str]:
-    """What reading `run` brought up, what happened while it ran, and what went wrong in it."""
-    name = shortened(run.header.name, LONGEST_NAME)
-    lines = [f"{name}: {note}" for note in run.notes]
-    lines += [f"{name}, at {duration(event.time_ns)}: {event.message}" for event in run.events]
-    lines += [
-        f"{name}, epoch {end.epoch} failed: {end.error}"
-        for end in run.ends
-        if end.cause == "failed"
-    ]
-    lines += [f"{name}: {growth}" for growth in growth_in_words(run)]
-    return [printable(line) for line in lines]
-
-
-def arm_of(run: Run) -> Arm:
-    """The arm that the first batch of `run` is of."""
-    return ARMS[run.steps.arm[0]] if len(run.steps) else "real"
-
-
-def _mode(run: Run) -> str:
-    mode = run.header.mode
-    return f"{mode}, {arm_of(run)} arm" if mode == "alternate" and len(run.steps) else mode
-
-
-def _left_out(run: Run) -> str:
-    if run.header.mode == "alternate":
-        return "epoch starts, warm-up"
-    return counted(run.header.warmup, "batch", "batches")
-
-
-def _known(value: object) -> str:
+def fact(value: object, unknown: str = "unknown") -> str:
+    """What a file says, as text; `unknown` for None."""
     if value is None:
-        return "unknown"
+        return unknown
     if isinstance(value, bool):
         return "yes" if value else "no"
-    return printable(shortened(str(value), LONGEST_FACT))
+    return short_name(value, LONGEST_FACT)
+
+
+def backends_text(found: BackendReport) -> str:
+    """All that is known of several backends; lines are as long as they need to be."""
+    heading = [backends_headline(found), measured_in_words(found), BRACKETS]
+    parts = [heading, table_lines(_rates(found), NO_LIMIT)]
+    if not all(one.error for one in found.backends):
+        gains = [BACKEND_HEAD, *backend_gains(found, LONGEST_IN_TABLE)]
+        parts.append(table_lines(gains, NO_LIMIT))
+    for title, said in (
+        ("", failures(found)),
+        ("Differences in real throughput", list(map(difference_sentence, found.differences))),
+        ("GPUs", gpus_of_backends(found.backends)),
+        ("Not measured", backend_not_measured(found)),
+        ("Cautions", backend_cautions(found)),
+    ):
+        if said:
+            parts.append([*filter(None, [title]), *map(printable, said)])
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def backend_gains(found: BackendReport, longest: int) -> list[list[str]]:
+    """For each backend that did not fail what BACKEND_HEAD says, the fastest first."""
+    return [
+        [
+            short_name(one.name, longest),
+            estimated(one.speedup, speedup),
+            share(None if one.lost_share is None else one.lost_share.value),
+            duration(one.epoch_start_ns),
+            backend_verdict(one),
+        ]
+        for one in ranked(found.backends)
+        if not one.error
+    ]
+
+
+def _rates(found: BackendReport) -> list[list[str]]:
+    unit = short_name(found.unit, LONGEST_IN_TABLE)
+    rows = [[f"{unit}/s", "real", "ideal", "loader alone"]]
+    for one in ranked(found.backends):
+        rates = (one.real, one.ideal, one.loader_only)
+        told = ["failed", "", ""] if one.error else [estimated(rate, number) for rate in rates]
+        rows.append([short_name(one.name, LONGEST_IN_TABLE), *told])
+    return rows
+
+
+def _iteration(iteration_ns: float | None, rate: Estimate | None, unit: str) -> str:
+    if iteration_ns is None or rate is None:
+        return NOT_MEASURED
+    return f"{duration(iteration_ns)} per batch, {per_second(rate.value, short_name(unit))}"
 
 
 def _average(samples: float | None) -> str:
@@ -193,7 +287,7 @@ def _moment(created: str) -> str:
     return f"{moment:%Y-%m-%d %H:%M:%S %Z}".rstrip()
 
 
-def _between(epoch_start_ns: tuple[int, ...]) -> str:
+def _between(epoch_start_ns: Sequence[int]) -> str:
     if not epoch_start_ns:
         return "none"
     least, most = duration(min(epoch_start_ns)), duration(max(epoch_start_ns))

@@ -4,41 +4,242 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
-from loadeval.report.formatting import LONGEST_NAME, printable, shortened, speedup
+from loadeval.analysis.backends import (
+    BackendCaution,
+    MissingOfBackend,
+    are_ranks,
+    of_one_comparison,
+    ranked,
+)
+from loadeval.analysis.gate import Outcome
+from loadeval.analysis.headroom import Caution, Missing
+from loadeval.analysis.memory import GrowthAdvice, GrowthReason
+from loadeval.analysis.verdict import (
+    FEWEST_BATCHES,
+    HIGH_SHARE,
+    MODERATE_SHARE,
+    WIDEST_SHARE,
+    Advice,
+    InputBound,
+    Objection,
+    Unmeasured,
+    mostly_waiting,
+)
+from loadeval.report.formatting import (
+    LONGEST_NAME,
+    NOT_MEASURED,
+    counted,
+    duration,
+    estimated,
+    filled,
+    interval,
+    number,
+    per_second,
+    printable,
+    share,
+    short_name,
+    shortened,
+    speedup,
+)
 from loadeval.runlog.model import NOT_RECORDED
 
 if TYPE_CHECKING:
-    from loadeval.analysis.growth import Growth
-    from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
-    from loadeval.runlog.model import LoaderInfo, Run
+    from collections.abc import Iterable, Mapping, Sequence
+    from enum import Enum
 
+    from loadeval.analysis.backends import BackendReport, BackendResult, Difference
+    from loadeval.analysis.gate import Gate
+    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.memory import Growth
+    from loadeval.analysis.remark import Remark
+    from loadeval.analysis.report import Report, RunReport
+    from loadeval.analysis.stats import Estimate
+    from loadeval.runlog.model import Event, LoaderInfo, Run
 
 NO_FASTER = 1.005
 """A speed-up under this reads 1.00x."""
 THRESHOLDS = (
     f"not input-bound under {MODERATE_SHARE:.0%} of the time lost, moderately under "
-    f"{HIGH_SHARE:.0%}, highly from there on"
+    f"{HIGH_SHARE:.0%}, highly from {HIGH_SHARE:.0%}"
 )
 
 
+BRACKETS = "Brackets: 95% CI."
+NO_DEVICE = f"{NOT_MEASURED}: no CUDA device was in use"
+NO_READINGS = f"{NOT_MEASURED}: no reading while measured batches were served"
+HOW_TO_MEASURE_GAIN = (
+    "This run cannot tell what free loading would gain. Measure with mode='alternate', or with "
+    "mode='log' and again with mode='replay'."
+)
+
+
+def report_headline(report: Report) -> str:
+    """What the runs show, in one sentence."""
+    if report.comparison is not None:
+        return headline(report.comparison.headroom)
+    if report.backends is not None:
+        return backends_headline(report.backends)
+    (one,) = report.runs
+    (side,) = one.sides
+    if side.summary.iteration_ns is None:
+        return "Not measured: no steady-state batches"
+    if side.arm == "ideal":
+        return "Loading was free in this run: it replayed kept batches"
+    waited = f"Training waited for batches {share(side.summary.wait_share)} of the time"
+    between = interval(one.rate, number)
+    known = f" (95% CI {between})" if between else ""
+    rate = one.rate and per_second(one.rate.value, short_name(one.unit))
+    return f"{waited}, at {rate}{known}" if rate else waited
+
+
 def headline(headroom: Headroom) -> str:
-    """The finding of a comparison with its interval, in one sentence."""
-    verdict = headroom.verdict[0].upper() + headroom.verdict[1:]
-    found = headroom.speedup
+    """The verdict, and what free loading would gain with its interval, in one sentence."""
+    verdict, found = verdict_name(headroom).capitalize(), headroom.speedup
     if found is None:
         return f"{verdict}: {_unmeasured_side(headroom)}"
-    if headroom.verdict == "inconclusive":
-        return f"{verdict}: {headroom.reason}"
-    pace = "no faster" if found.value < NO_FASTER else f"{speedup(found.value)} as fast"
-    return f"{verdict}: training would be {pace} if loading were free{_in_between(found)}"
+    if headroom.verdict.objection is not None:
+        return f"{verdict}: {reason(headroom)}"
+    gain = "no faster" if found.value < NO_FASTER else f"{speedup(found.value)} as fast"
+    between = interval(found, speedup)
+    known = f" (95% CI {between})" if between else ""
+    return f"{verdict}: training would be {gain} if loading were free{known}"
 
 
-def _in_between(found: Estimate) -> str:
-    if found.low is None or found.high is None:
-        return ""
-    return f" (95% CI {speedup(found.low)} to {speedup(found.high)})"
+def measured(headroom: Headroom) -> str:
+    """How many batches of each arm were measured, and in how many pairs."""
+    told = f"{headroom.real_batches:,} real and {headroom.ideal_batches:,} ideal batches"
+    if headroom.pairs is None:
+        return f"{told} in two separate runs"
+    return f"{told} in {counted(headroom.pairs, 'pair of blocks', 'pairs of blocks')}"
+
+
+def lost_in_words(headroom: Headroom) -> str:
+    """The time lost per batch and its two parts, with intervals, in one sentence."""
+    return (
+        f"Lost per batch: {lost_of_iteration(headroom)}: "
+        f"{estimated(headroom.waiting_ns, duration)} waiting and "
+        f"{estimated(headroom.contention_ns, duration)} contention."
+    )
+
+
+def lost_of_iteration(headroom: Headroom) -> str:
+    """The time lost per batch, and the lost share."""
+    lost = estimated(headroom.lost_ns, duration)
+    if headroom.lost_ns is None:
+        return lost
+    return f"{lost} of {duration(headroom.real_ns)} ({estimated(headroom.lost_share, share)})"
+
+
+def required_in_words(required: float | None) -> str:
+    """How much faster the loader must be."""
+    if required is None:
+        return NOT_MEASURED
+    if required > 1:
+        return f"the loader must be {speedup(required)} faster to keep up"
+    return f"{speedup(required)} of an ideal iteration: alone, the loader is fast enough"
+
+
+def backends_headline(found: BackendReport) -> str:
+    """Which backend trains fastest, by how much, with its interval, in one sentence.
+
+    Of the ranks of one training, what all of them do together.
+    """
+    if are_ranks([one.run for one in found.backends]):
+        return _ranks_headline(found)
+    known = [one for one in ranked(found.backends) if one.real]
+    if not known:
+        return "No backend was measured"
+    first = known[0]
+    if len(known) == 1:
+        return _only_backend(first, found.unit)
+    ahead = [one for one in found.differences if one.one == first.name]
+    if not ahead[0].shown:
+        return _no_fastest(first, ahead)
+    which = "" if len(ahead) == 1 else "the next, "
+    ratio, other = estimated(ahead[0].ratio, speedup), short_name(ahead[0].other)
+    return f"{short_name(first.name)} trains fastest: {ratio} as fast as {which}{other}"
+
+
+def _ranks_headline(found: BackendReport) -> str:
+    """Their throughput together, and the share lost on those that lose least and most."""
+    rates = [one.real.value for one in found.backends if one.real is not None]
+    together = f"{counted(len(found.backends), 'rank', 'ranks')} of one training"
+    if len(rates) == len(found.backends):
+        together += f", {number(sum(rates))} {short_name(found.unit)}/s together"
+    lost = sorted(one.lost_share.value for one in found.backends if one.lost_share is not None)
+    if not lost:
+        return f"{together}; what free loading would gain was not measured"
+    return f"{together}: each loses {share(lost[0])} to {share(lost[-1])} of its time to loading"
+
+
+def _only_backend(one: BackendResult, unit: str) -> str:
+    name = short_name(one.name)
+    if one.speedup is None:
+        return f"{name}: {estimated(one.real, number)} {short_name(unit)}/s"
+    gain = estimated(one.speedup, speedup)
+    return f"{name}: training would be {gain} as fast if loading were free"
+
+
+def _no_fastest(first: BackendResult, ahead: Sequence[Difference]) -> str:
+    if ahead[0].ratio.low is None:
+        other, ratio = short_name(ahead[0].other), estimated(ahead[0].ratio, speedup)
+        name = short_name(first.name)
+        return f"{name} was {ratio} as fast as {other}, with too few measurements for a CI"
+    level = [short_name(one.other) for one in ahead if not one.shown]
+    *others, last = short_name(first.name), *level
+    fastest = "" if len(ahead) == len(level) else "the fastest, "
+    return f"No difference shown between {fastest}{', '.join(others)} and {last}"
+
+
+def measured_in_words(found: BackendReport) -> str:
+    """How many backends, or ranks, how they were run, and how many batches were measured."""
+    of_ranks = are_ranks([one.run for one in found.backends])
+    each = "rank" if of_ranks else "backend"
+    told = counted(len(found.backends), each, f"{each}s")
+    if not of_ranks:
+        told += " under one training step"
+    known = [one for one in found.backends if one.real]
+    if not known:
+        return f"{told}."
+    ideal = [one.ideal_batches for one in known if one.ideal]
+    also = f" and {_span(ideal)} ideal" if ideal else ""
+    real = _span(one.real_batches for one in known)
+    runs = [one.run for one in known if one.run is not None]
+    if of_one_comparison(runs):
+        told += f", in turns, {printable(runs[0].header.settings.get('rounds'))} rounds in random"
+        told += " order"
+    elif len(runs) > 1:
+        told += ", in separate runs"
+    return f"{told}; {real} real{also} batches measured per {each}."
+
+
+def _span(counts: Iterable[int]) -> str:
+    found = sorted(set(counts))
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,}-{found[-1]:,}"
+
+
+def failures(found: BackendReport) -> list[str]:
+    """The backends whose loader raised, with the error, a sentence each."""
+    return [f"{one.name} failed: {one.error}" for one in found.backends if one.error]
+
+
+def run_notes(one: RunReport) -> list[str]:
+    """What reading the run brought up, what happened while it ran, and what went wrong in it."""
+    run, name = one.run, short_name(one.run.header.name)
+    lines = [f"{name}: {note}" for note in run.notes]
+    lines += [f"{name}, {event}" for event in _events(run)]
+    lines += [
+        f"{name}, epoch {end.epoch} failed: {end.error}"
+        for end in run.ends
+        if end.cause == "failed"
+    ]
+    lines += [
+        f"{name}: memory of the {found.subject} grows: {growth_reason(found)}. "
+        f"{growth_advice(found)}"
+        for found in one.metrics.growths
+        if found.grows
+    ]
+    return [printable(line) for line in lines]
 
 
 def described_loader(run: Run) -> str:
@@ -65,43 +266,382 @@ def class_name(loader: LoaderInfo) -> str:
 
 def _unmeasured_side(headroom: Headroom) -> str:
     if headroom.pairs is not None:
-        return headroom.reason
+        return reason(headroom)
     if headroom.real_ns is None and headroom.ideal_ns is None:
-        return "the steady pace of neither run was measured"
+        return "no steady-state iteration was measured in either run"
     side = "real" if headroom.real_ns is None else "ideal"
-    return f"the steady pace of the {side} run was not measured"
+    return f"no steady-state iteration was measured in the {side} run"
+
+
+OBJECTIONS: dict[Enum, str] = {
+    Objection.TOO_FEW_BATCHES: (
+        "too few batches: {real_batches:,} real and {ideal_batches:,} ideal, and each needs at "
+        "least {fewest}"
+    ),
+    Objection.WORKERS_BUSY: (
+        "the loader's workers were busy in the ideal blocks ({workers_busy:.0%} of a CPU), so "
+        "the ideal arm is too slow"
+    ),
+    Objection.DRIFT: (
+        "iterations drifted by {drift:share} within a run, more than the {difference:share} "
+        "between the two runs"
+    ),
+    Objection.NO_INTERVAL: "{lost}, but {too_few} for a confidence interval",
+    Objection.IDEAL_SLOWER: (
+        "the ideal arm was {slower:share} slower than the real one, which loading cannot explain"
+    ),
+    Objection.MISSED_STALL: (
+        "{lost}, but the loader stalled for {missed_ns:duration} longer beside the measured "
+        "batches than within them, too rarely to say how often"
+    ),
+    Objection.WIDE_INTERVAL: (
+        "{lost}, with a confidence interval wider than {widest:.0f} points either way"
+    ),
+}
+UNMEASURED: dict[Enum, str] = {
+    Unmeasured.NO_PAIR: (
+        "{run} is too short for a pair of a real and an ideal block: it has {batches:,} batches"
+    ),
+    Unmeasured.NO_TIME: "{run} has measured batches, but zero elapsed time",
+    Unmeasured.NO_STEP: "{run} has no measured step; was its epoch interrupted?",
+    Unmeasured.NO_STEADY_BATCH: (
+        "{run} has no steady-state batches: it has {batches:,}, and the first {warmup:,} of each "
+        "epoch are warm-up"
+    ),
+}
+ADVICE: dict[Enum, str] = {
+    Advice.FASTER_LOADER: (
+        "The loader is too slow even on its own: it must be {required:speedup} faster to keep up. "
+        "Use cheaper decoding and transforms, or a faster loader; add workers only if CPUs are "
+        "free. The findings say what this run supports."
+    ),
+    Advice.FAST_ENOUGH: (
+        "The loader is fast enough on its own: it loads a batch in {required:.2f} ideal iterations."
+    ),
+    Advice.SMOOTHER_LOADING: (
+        "Some batches take far longer than others, the queue is too shallow, or each batch costs "
+        "time in the training process: the findings say what this run supports."
+    ),
+    Advice.LESS_CONTENTION: (
+        "Steps are slower while the loader works: it competes for CPU, memory bandwidth or the "
+        "GPU. Try fewer workers or threads, or a loader that needs less."
+    ),
+    Advice.MEASURE_EVERY_BATCH: (
+        "If a step's time depends on its batch, measure with mode='alternate', which serves every "
+        "batch once."
+    ),
+    Advice.SEE_FINDINGS: (
+        "Training waits for batches, and the loader alone was not timed. The cause may be decoding "
+        "and transforms, a shallow queue, or too many or too few workers for the CPUs: the "
+        "findings say what this run supports."
+    ),
+    Advice.LOAD_IN_BACKGROUND: (
+        "The loader does not work during a step, so loading adds to the step: load in background "
+        "workers, if CPUs are free."
+    ),
+    Advice.SHORTER_EPOCH_START: (
+        "Over whole epochs of {batches:.0f} batches free loading would gain {speedup:speedup}: "
+        "epoch starts cost more than the steady state. Make epochs longer or their start faster: "
+        "starting workers, opening files, filling a shuffle buffer."
+    ),
+    Advice.LOOK_AT_STEP: "Loading keeps up: look at the training step instead.",
+    Advice.MORE_PAIRS: (
+        "Measure more pairs: run more batches or epochs, and raise pairs= or batches= if they "
+        "ended the run. A pair takes about 25 batches, more with a deep queue; start with ten "
+        "pairs."
+    ),
+    Advice.MORE_BATCHES: "Measure more batches in both runs, or one run with mode='alternate'.",
+    Advice.LONGER_EPOCHS: "Run more batches per epoch or more epochs, or pass a smaller warmup=.",
+    Advice.RESTING_WORKERS: (
+        "Use a smaller prefetch so that workers rest once the queue is full, and stop this "
+        "program's other worker processes; or compare a run with mode='log' to one with "
+        "mode='replay', which stops the workers."
+    ),
+    Advice.ALTERNATE: (
+        "Measure one run with mode='alternate', which compares neighbouring blocks; or longer "
+        "runs on an idle machine."
+    ),
+    Advice.STOP_OTHER_WORK: (
+        "Free loading cannot slow training down: look for other work on the machine, and for steps "
+        "whose time depends on their batch, then measure again."
+    ),
+}
+CAUTIONS: dict[Enum, str] = {
+    Caution.DIFFERENT_MACHINES: (
+        "The two runs are from different machines: {fact} {real} (real), {ideal} (ideal)."
+    ),
+    Caution.DIFFERENT_LOADERS: (
+        "The two runs used different loaders: {fact} {real} (real), {ideal} (ideal)."
+    ),
+    Caution.DIFFERENT_UNITS: (
+        "The runs count {real} and {ideal}, so they are compared by batch, as if all batches were "
+        "equally large."
+    ),
+    Caution.SAMPLES_UNKNOWN: (
+        "The number of samples is not known in both runs, so they are compared by batch, as if all "
+        "batches were equally large."
+    ),
+    Caution.STEP_VARIES: (
+        "A step's time depends on {with}: the kept batches may not represent the epoch."
+    ),
+    Caution.TWO_RUNS: (
+        "The runs are separate: machine drift between them counts as a loading difference, and the "
+        "confidence interval does not cover it."
+    ),
+    Caution.WORKERS_BUSY: (
+        "The loader's workers were busy in the ideal blocks ({cpu_share:.0%} of a CPU): if they "
+        "slow the step down, more time is lost than reported."
+    ),
+    Caution.PAGE_FAULTS: (
+        "A step had {ideal:,.0f} page faults per batch with ideal loading and {real:,.0f} with "
+        "real loading, about 1 us each: the ideal arm could be faster. Set MALLOC_TRIM_THRESHOLD_ "
+        "and MALLOC_MMAP_THRESHOLD_ to 2000000000 so that the C library keeps its memory."
+    ),
+    Caution.HIDDEN_WAITS: (
+        "Of the {wait_ns:duration} that training waited per batch, the GPU was idle for "
+        "{gpu_idle_ns:duration}: the rest was hidden by GPU work and cost nothing."
+    ),
+    BackendCaution.UNEQUAL_WORK: "The backends do not do equal work: {differences}.",
+    BackendCaution.UNEQUAL_EPOCHS: "The backends' epochs differ in {unit}: {sizes}.",
+    BackendCaution.DIFFERENT_MACHINES: "The runs are from different machines: {fact} {values}.",
+    BackendCaution.SEPARATE_RUNS: (
+        "The runs are separate: machine drift between them counts as a difference between "
+        "backends, and no confidence interval covers it."
+    ),
+    BackendCaution.BY_BATCH: (
+        "Samples are not known for every batch, or have different names: throughput is in batches."
+    ),
+    BackendCaution.MANY_DIFFERENCES: (
+        "The confidence intervals of the {count} differences are not corrected for multiple "
+        "comparisons."
+    ),
+}
+MISSING: dict[Enum, str] = {
+    Missing.INTERVAL: "No confidence interval: fewer than three whole pairs.",
+    Missing.LOADER_ALONE: "The loader alone was not timed: no batches were prefetched.",
+    Missing.LOADER_ALONE_READY: (
+        "The loader alone was not timed: all prefetched batches were ready ahead of time."
+    ),
+    Missing.WORKERS_CPU: (
+        "The workers' CPU time in the ideal blocks could not be read: they may not have been idle."
+    ),
+    Missing.SAMPLES: (
+        "Samples are not known for every batch: batches are compared as if equally large."
+    ),
+    Missing.PREFETCH_DEPTH: (
+        "The loader's prefetch depth is not known: if it prefetches, real blocks begin with a "
+        "queue that ideal blocks have filled, and more time is lost than reported."
+    ),
+    MissingOfBackend.IDEAL: (
+        "No ideal throughput and no loader alone: the run does not alternate."
+    ),
+    MissingOfBackend.EPOCH_START: (
+        "No epoch start: batches were ready whenever the backend's turn began."
+    ),
+    MissingOfBackend.THROUGHPUT: "No throughput: no measured batches, or zero elapsed time.",
+}
+GATE: dict[Enum, str] = {
+    Outcome.ABOVE: "Above {bound}: {lost}; the whole 95% CI is above the limit",
+    Outcome.NOT_ABOVE: "Not above {bound}: {lost}; the 95% CI ends at or below the limit",
+    Outcome.SPANS: (
+        "Undecided whether more than {bound} is lost: {lost}; the 95% CI spans the limit. Measure "
+        "more batches or epochs for a narrower interval."
+    ),
+    Outcome.INCONCLUSIVE: "Undecided whether more than {bound} is lost: {reason}. {advice}",
+}
+PER_HOUR = "{bytes_per_hour:size} per hour, {share:share} of the {limit_bytes:size} available"
+GROWTH: dict[Enum, str] = {
+    GrowthReason.GROWS: f"it grows by {PER_HOUR}",
+    GrowthReason.STARTED_ANEW: (
+        f"it grows by {PER_HOUR}, but the workers restart before that matters"
+    ),
+    GrowthReason.LITTLE: f"it grows by only {PER_HOUR}",
+    GrowthReason.BY_CHANCE: "any growth is within the noise",
+    GrowthReason.NO_READINGS: "not measured: no memory readings of the {subject}",
+    GrowthReason.PROBE_FAILED: "not measured: {reason}",
+    GrowthReason.NO_LIMIT: "not measured: the machine's memory size is not known",
+    GrowthReason.FEW_READINGS: (
+        "not measured: {count} memory readings are too few for a trend; run for some minutes"
+    ),
+    GrowthAdvice.PROCESS: (
+        "Something is kept from step to step: look for losses or outputs kept as tensors together "
+        "with their graph (keep loss.item() instead), and for unbounded lists and caches."
+    ),
+    GrowthAdvice.FORKED_WORKERS: (
+        "The usual cause is copy-on-write: reading a Python object writes its reference count, so "
+        "forked workers gradually copy the dataset's lists and dictionaries. Keep them in NumPy "
+        "arrays, tensors or a memory-mapped file, or use fewer workers. Otherwise look for "
+        "unbounded caches in the dataset."
+    ),
+    GrowthAdvice.WORKERS: (
+        "Each worker has its own dataset: look for unbounded caches in it, and for files that it "
+        "never closes; or use fewer workers, or restart them each epoch."
+    ),
+}
 
 
 def verdict_name(headroom: Headroom) -> str:
     """The verdict in a few words: highly input-bound."""
-    return headroom.verdict
+    return str(headroom.verdict)
 
 
 def reason(headroom: Headroom) -> str:
     """Why the verdict is concluded: a clause without a full stop."""
-    return headroom.reason
+    verdict, gain = headroom.verdict, headroom.lost_share
+    if gain is None:
+        return "; ".join(_sentences(UNMEASURED, verdict.unmeasured))
+    if verdict.objection is None:
+        return _lost(headroom, gain)
+    two_runs = headroom.pairs is None
+    values = {
+        "real_batches": headroom.real_batches,
+        "ideal_batches": headroom.ideal_batches,
+        "fewest": FEWEST_BATCHES,
+        "workers_busy": verdict.workers_busy,
+        "drift": verdict.drift_ns / headroom.real_ns if headroom.real_ns else None,
+        "difference": abs(gain.value),
+        "lost": _lost_clause(gain),
+        "too_few": "one run has too few aggregates" if two_runs else "fewer than three whole pairs",
+        "slower": -gain.value,
+        "missed_ns": verdict.missed_ns,
+        "widest": 100 * WIDEST_SHARE,
+    }
+    return filled(OBJECTIONS[verdict.objection], values)
+
+
+def _lost(headroom: Headroom, lost: Estimate) -> str:
+    waiting_ns, contention_ns = headroom.waiting_ns, headroom.contention_ns
+    limited = headroom.verdict.highest is not InputBound.NOT and lost.value > 0
+    if not limited or waiting_ns is None or contention_ns is None:
+        return _lost_clause(lost)
+    place = "waiting" if mostly_waiting(waiting_ns, contention_ns) else "contention"
+    return f"{_lost_clause(lost)}, most of it to {place}"
+
+
+def _lost_clause(lost: Estimate) -> str:
+    if lost.value < 0:
+        return f"no time is lost to data loading ({estimated(lost, share)})"
+    return f"{estimated(lost, share)} of the training time is lost to data loading"
 
 
 def verdict_advice(headroom: Headroom) -> str:
     """What to do about it, in sentences."""
-    return headroom.advice
+    return " ".join(_sentences(ADVICE, headroom.advice))
 
 
 def cautions(headroom: Headroom) -> list[str]:
     """What makes the figures mean less than they seem to, a sentence each."""
-    return [headroom.caution] if headroom.caution else []
+    return _sentences(CAUTIONS, headroom.cautions)
 
 
 def not_measured(headroom: Headroom) -> list[str]:
     """What was not measured and why, a sentence each."""
-    return list(headroom.not_measured)
+    return _sentences(MISSING, headroom.not_measured)
+
+
+def gate_sentence(gate: Gate) -> str:
+    """Whether more is lost than the bound, and why."""
+    lost = gate.headroom.lost_share
+    values = {
+        "bound": f"{gate.bound * 100:g}%",
+        "lost": "" if lost is None else _lost_clause(lost),
+        "reason": reason(gate.headroom),
+        "advice": verdict_advice(gate.headroom),
+    }
+    return filled(GATE[gate.outcome], values)
+
+
+def backend_verdict(result: BackendResult) -> str:
+    """The verdict in a few words; or failed, or not measured."""
+    return result.state.value if result.headroom is None else verdict_name(result.headroom)
+
+
+def backend_reason(result: BackendResult) -> str:
+    """Why: a clause without a full stop; "" where nothing was concluded."""
+    return result.error or ("" if result.headroom is None else reason(result.headroom))
+
+
+def backend_cautions(report: BackendReport) -> list[str]:
+    """What makes the figures mean less than they seem to, a sentence each.
+
+    What concerns some backends alone is behind their names.
+    """
+    sizes = (
+        f"{one.name} {' or '.join(f'{size:,}' for size in one.epoch_sizes)}"
+        for one in report.backends
+        if one.epoch_sizes
+    )
+    own = {
+        one.name: [
+            *_sentences(CAUTIONS, one.cautions),
+            *(() if one.run is None else one.run.notes),
+        ]
+        for one in report.backends
+    }
+    values = {"sizes": ", ".join(sizes)}
+    return [*_sentences(CAUTIONS, report.cautions, values), *_by_name(own)]
+
+
+def missing_of(result: BackendResult) -> list[str]:
+    """What was not measured of one backend and why, a sentence each."""
+    return _sentences(MISSING, result.not_measured)
+
+
+def backend_not_measured(report: BackendReport) -> list[str]:
+    """What is missing of which backends, and why, a sentence each."""
+    return _by_name({one.name: missing_of(one) for one in report.backends})
+
+
+def _by_name(said: Mapping[str, Iterable[str]]) -> list[str]:
+    """Each sentence once, behind the names of all that it is said of."""
+    names: dict[str, list[str]] = {}
+    for name, sentences in said.items():
+        for sentence in sentences:
+            names.setdefault(sentence, []).append(name)
+    return [f"{', '.join(found)}: {sentence}" for sentence, found in names.items()]
+
+
+def difference_sentence(difference: Difference) -> str:
+    """How the throughputs of two backends compare: a clause without a full stop."""
+    one, other, ratio = difference.one, difference.other, difference.ratio
+    told = estimated(ratio, speedup)
+    if ratio.low is None:
+        return f"{one} {told} as fast as {other}, too little measured for a confidence interval"
+    if difference.shown:
+        return f"{one} {told} as fast as {other}"
+    return f"no difference shown between {one} and {other}: {told}"
 
 
 def growth_reason(growth: Growth) -> str:
     """How the memory of a subject grows, or why that is not known: a clause."""
-    return growth.reason
+    return filled(GROWTH[growth.reason.code], {"subject": growth.subject, **growth.reason.values})
 
 
 def growth_advice(growth: Growth) -> str:
     """What to do about it; "" for nothing."""
-    return growth.advice
+    return "" if growth.advice is None else GROWTH[growth.advice]
+
+
+def _sentences(
+    templates: Mapping[Enum, str],
+    remarks: Iterable[Remark],
+    more: Mapping[str, object] | None = None,
+) -> list[str]:
+    return [filled(templates[one.code], {**(more or {}), **one.values}) for one in remarks]
+
+
+def _events(run: Run) -> list[str]:
+    """What happened and when; errors that were read on, and what happened again, are one line."""
+    groups: dict[str, list[Event]] = {}
+    for event in run.events:
+        key = event.message if event.kind == "note" else event.kind
+        groups.setdefault(key, []).append(event)
+    lines = []
+    for first, *again in groups.values():
+        line = f"at {duration(first.time_ns)}: {first.message}"
+        if again:
+            last = duration(again[-1].time_ns)
+            what = "times" if first.kind == "note" else "errors"
+            line += f" ({len(again) + 1:,} {what}, the last at {last})"
+        lines.append(line)
+    return lines

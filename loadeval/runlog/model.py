@@ -21,6 +21,7 @@ Column = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
 Mode = Literal["log", "replay", "alternate"]
 Arm = Literal["real", "ideal"]
+EventKind = Literal["note", "failed backend", "error read on"]
 Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
 
 ARMS: tuple[Arm, ...] = ("real", "ideal")
@@ -379,10 +380,14 @@ class GpuIdle:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that happened during a run and bears on what its numbers mean."""
+    """Something that happened during a run and bears on what its numbers mean.
+
+    Of a failed backend `message` is its loader's error.
+    """
 
     time_ns: int
     message: str
+    kind: EventKind = "note"
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)

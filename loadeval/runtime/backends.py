@@ -240,8 +240,6 @@ def _whose(name: str) -> Iterator[None]:
         raise
 
 
-FAILURE = "the backend failed: "
-"""What the note of a failure begins with."""
 MOST_FRUITLESS = 3
 """Epochs in a row in which nothing was counted: more would not help."""
 
@@ -342,7 +340,7 @@ class BackendRun:
     def _failed(self, error: Exception) -> None:
         if self.error is None:
             self.error = error
-            self._recorder.note(FAILURE + in_words(error))
+            self._recorder.note(in_words(error), "failed backend")
 
 
 def split_into_blocks(batches: float, smallest: int) -> tuple[int, int]:

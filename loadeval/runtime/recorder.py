@@ -24,7 +24,17 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from loadeval.runlog.codec import Line
-    from loadeval.runlog.model import Aggregate, Arm, Cause, Column, Header, Prefetch, Run, Window
+    from loadeval.runlog.model import (
+        Aggregate,
+        Arm,
+        Cause,
+        Column,
+        EventKind,
+        Header,
+        Prefetch,
+        Run,
+        Window,
+    )
     from loadeval.runlog.writer import RunLog
     from loadeval.runtime.counting import Count
     from loadeval.runtime.metrics_thread import Probes
@@ -125,9 +135,9 @@ class Recorder:
             if not self.closed:
                 self._keep(fact)
 
-    def note(self, message: str) -> None:
+    def note(self, message: str, kind: EventKind = "note") -> None:
         """Record an event, now."""
-        self.keep(self._event(message))
+        self.keep(self._event(message, kind))
 
     def drain(self) -> None:
         """Take what the live epochs have measured to where it is kept."""
@@ -230,8 +240,8 @@ class Recorder:
             lines += [] if failure is None else [failure]
         return lines
 
-    def _event(self, message: str) -> Event:
-        return Event(self._clock() - self.origin_ns, message)
+    def _event(self, message: str, kind: EventKind = "note") -> Event:
+        return Event(self._clock() - self.origin_ns, message, kind)
 
     def _keep(self, line: Line) -> None:
         log = self._log
@@ -400,7 +410,9 @@ class OpenEpoch:
         if failure is not None:
             # An error of a worker has the worker's traceback in its text.
             *_, what = str(failure.error).strip().splitlines()
-            self.recorder.note(f"epoch {self.number}: the loader raised {what}, and was read on")
+            self.recorder.note(
+                f"epoch {self.number}: the loader raised {what}, and was read on", "error read on"
+            )
 
     def end_failed(self) -> None:
         """The epoch ended with its exception: nobody asks for another batch."""

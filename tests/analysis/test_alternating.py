@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.alone import NO_CPU, NO_INTERVAL, NO_PREFETCH, NO_SAMPLES, SWALLOWED
-from loadeval.analysis.headroom import compare, headroom
+from loadeval.analysis.headroom import Caution, Missing, compare, headroom
+from loadeval.analysis.remark import Remark
 from loadeval.analysis.summary import summarise
+from loadeval.analysis.verdict import Advice, InputBound, Objection, Unmeasured, Verdict
 from loadeval.errors import UsageError
 from loadeval.runlog.model import (
     UNKNOWN,
@@ -24,15 +25,16 @@ from loadeval.runlog.model import (
     Steps,
     Window,
 )
+from tests.analysis.numbers import bounds, codes, value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
 
 MS = 1_000_000
 IN_PROCESS = LoaderInfo("loader", workers=0, prefetch_depth=0)
+HIGHLY = Verdict(InputBound.HIGHLY, InputBound.HIGHLY)
+MISSED = Verdict(objection=Objection.MISSED_STALL, missed_ns=1_000 * MS)
 QUEUED = LoaderInfo("loader", workers=2, prefetch_depth=4)
 
 
@@ -91,11 +93,6 @@ def prefetched(longest_ms: float) -> tuple[Prefetch, ...]:
     return (Prefetch(0, 0, 10, 8, 80 * MS, 32, int(longest_ms * MS)),)
 
 
-def value(estimate: Estimate | None) -> float:
-    assert estimate is not None
-    return estimate.value
-
-
 def test_only_what_counts_is_compared() -> None:
     """Wash-out and epoch start enter no figure."""
     found = headroom(alternating(pairs()))
@@ -110,20 +107,16 @@ def test_only_what_counts_is_compared() -> None:
 
 def test_no_noise_is_no_width() -> None:
     """Pairs that are all alike leave nothing unsure."""
-    speedup = headroom(alternating(pairs())).speedup
-    assert speedup is not None
-    assert speedup.low == pytest.approx(2.0)
-    assert speedup.high == pytest.approx(2.0)
+    assert bounds(headroom(alternating(pairs())).speedup) == pytest.approx((2.0, 2.0))
 
 
 def test_the_finding_in_one_line() -> None:
-    """The speed-up with its interval, the verdict and the reason; with no interval, without."""
-    assert str(headroom(alternating(pairs()))) == (
-        "2.00x [2.00, 2.00] if loading were free: highly input-bound, 50.0% [50.0%, 50.0%] of "
-        "the training time is lost to loading, most of it in waiting for batches"
-    )
-    assert str(headroom(alternating(pairs(2)))).startswith("2.00x if loading were free: inconcl")
-    assert str(headroom(alternating([]))).startswith("inconclusive: the run is too short")
+    """The speed-up with its interval and the verdict; with no interval, without."""
+    assert [str(headroom(alternating(blocks))) for blocks in (pairs(), pairs(2), [])] == [
+        "2.00x [2.00, 2.00] if loading were free: highly input-bound",
+        "2.00x if loading were free: inconclusive (too few batches)",
+        "inconclusive (not measured)",
+    ]
 
 
 def test_a_pair_that_is_cut_short_is_left_out() -> None:
@@ -167,7 +160,7 @@ def test_unknown_samples_are_told() -> None:
     blocks = [*pairs(), served("real", 6, 8, 30, 70, -1), served("ideal", 6, 8, 0, 50)]
     found = headroom(alternating(blocks, prefetches=prefetches(40)))
     assert found.samples_per_batch is None
-    assert found.not_measured == (NO_SAMPLES,)
+    assert codes(found.not_measured) == [Missing.SAMPLES]
     assert found.loader_only_ns == 40 * MS
 
 
@@ -197,22 +190,18 @@ def test_prefetches_without_samples_go_by_batch(samples: int | None) -> None:
 def test_a_loader_that_was_not_timed_alone_is_told() -> None:
     """Because nothing was prefetched, or all that was had been loaded before."""
     found = headroom(alternating(pairs()))
-    assert (found.loader_only_ns, found.required, found.not_measured) == (
-        None,
-        None,
-        (NO_PREFETCH,),
-    )
-    assert headroom(alternating(pairs(), prefetches=prefetches(0, None, 0))).not_measured == (
-        SWALLOWED,
-    )
+    assert found.loader_only_ns is found.required is None
+    assert codes(found.not_measured) == [Missing.LOADER_ALONE]
+    ready = headroom(alternating(pairs(), prefetches=prefetches(0, None, 0)))
+    assert codes(ready.not_measured) == [Missing.LOADER_ALONE_READY]
 
 
 def test_unreadable_workers_are_told() -> None:
     """Whether workers rested is not known, unless there are none."""
     more: dict[str, Any] = {"prefetches": prefetches(40)}
-    found = headroom(alternating(pairs(), QUEUED, windows=windows(None), **more))
-    assert found.not_measured == (NO_CPU,)
-    assert headroom(alternating(pairs(), QUEUED, **more)).not_measured == (NO_CPU,)
+    for unread in ((), windows(None)):
+        found = headroom(alternating(pairs(), QUEUED, windows=unread, **more))
+        assert codes(found.not_measured) == [Missing.WORKERS_CPU]
     assert headroom(alternating(pairs(), QUEUED, windows=windows(0), **more)).not_measured == ()
     assert headroom(alternating(pairs(), windows=windows(None), **more)).not_measured == ()
 
@@ -221,15 +210,11 @@ def test_busy_workers_leave_it_open() -> None:
     """Work in ideal blocks may hide a loss: unless it is found to be high all the same."""
     some = pairs(wait=5, real=50)
     found = headroom(alternating(some, QUEUED, windows=windows(80)))
-    assert found.verdict == "inconclusive"
-    assert found.reason == (
-        "the loader's workers were still at work in the ideal blocks, for 20% of a CPU, so that "
-        "free loading was not quite free"
-    )
-    assert "prefetch" in found.advice
+    assert found.verdict == Verdict(objection=Objection.WORKERS_BUSY, workers_busy=0.2)
+    assert codes(found.advice) == [Advice.RESTING_WORKERS]
     high = headroom(alternating(pairs(), QUEUED, windows=windows(80)))
-    assert high.verdict == "highly input-bound"
-    assert "more is lost than was found" in high.caution
+    assert high.verdict == HIGHLY
+    assert high.cautions == (Remark(Caution.WORKERS_BUSY, {"cpu_share": 0.2}),)
 
 
 def test_ticks_are_allowed_for() -> None:
@@ -238,40 +223,33 @@ def test_ticks_are_allowed_for() -> None:
     ticks = windows(5, elapsed_ms=80)
     other = (Window(99, 0, "ideal", MS, 900 * MS), Window(0, 0, "real", MS, 900 * MS))
     found = headroom(alternating(some, QUEUED, windows=(*ticks, *other)))
-    assert found.verdict == "moderately input-bound"
-    assert found.caution == ""
+    assert found.verdict == Verdict(InputBound.MODERATELY, InputBound.MODERATELY)
+    assert found.cautions == ()
 
 
 def test_few_batches_are_inconclusive() -> None:
     """Under 20 in an arm; and under three pairs there is no interval to go by."""
     found = headroom(alternating(pairs(2)))
-    assert found.reason == (
-        "too few batches, 16 counted in the real arm and 16 counted in the ideal arm, where 20 "
-        "are needed"
-    )
-    assert "More pairs" in found.advice
+    assert found.verdict.objection is Objection.TOO_FEW_BATCHES
+    assert codes(found.advice) == [Advice.MORE_PAIRS]
     blocks = [served(arm, pair, 12, 1, 9) for pair in (0, 1) for arm in ("real", "ideal")]
     two = headroom(alternating(blocks, prefetches=prefetches(1)))
-    assert two.verdict == "inconclusive"
-    assert "fewer than three pairs are whole" in two.reason
-    assert two.not_measured == (NO_INTERVAL,)
+    assert two.verdict.objection is Objection.NO_INTERVAL
+    assert codes(two.not_measured) == [Missing.INTERVAL]
 
 
 def test_a_wide_interval_that_says_one_thing_is_no_obstacle() -> None:
     """All of it above 20% is high, however wide."""
     found = headroom(alternating(pairs(noise=40)))
-    assert found.verdict == "highly input-bound"
-    assert found.lost_share is not None
-    assert found.lost_share.low is not None
-    assert found.lost_share.low > 0.2
+    assert found.verdict == HIGHLY
+    assert bounds(found.lost_share)[0] > 0.2
 
 
 def test_a_wide_interval_is_inconclusive() -> None:
     """Wider than ten points of the share lost either way."""
     found = headroom(alternating(pairs(wait=0, real=60, noise=20)))
-    assert found.verdict == "inconclusive"
-    assert found.reason.endswith("an interval wider than 10 points either way")
-    assert "More pairs" in found.advice
+    assert found.verdict.objection is Objection.WIDE_INTERVAL
+    assert codes(found.advice) == [Advice.MORE_PAIRS]
 
 
 @pytest.mark.parametrize(
@@ -288,41 +266,41 @@ def test_a_wide_interval_is_inconclusive() -> None:
 def test_an_interval_may_span_a_threshold(wait: float, noise: float, verdict: str) -> None:
     """Then both are said, and that more pairs would settle it."""
     found = headroom(alternating(pairs(wait=wait, real=50, noise=noise)))
-    assert found.verdict == verdict
-    assert ("More pairs would settle it" in found.advice) is (" to " in verdict)
+    assert str(found.verdict) == verdict
+    assert (Advice.MORE_PAIRS in codes(found.advice)) is (" to " in verdict)
 
 
 def test_no_loss_has_no_place() -> None:
     """Where free loading was no faster there is nothing of which most could be in waiting."""
     found = headroom(alternating(pairs(wait=0, real=49.8, noise=3.5)))
-    assert found.verdict == "not to moderately input-bound"
-    assert found.reason.startswith("no loss is seen")
-    assert "most of it" not in found.reason
-    assert "More pairs would settle it" in found.advice
+    assert found.verdict == Verdict(InputBound.NOT, InputBound.MODERATELY)
+    assert value(found.lost_share) < 0
+    assert codes(found.advice) == [Advice.MORE_PAIRS]
 
 
 @pytest.mark.parametrize(
-    ("loader", "alone", "wait", "real", "said"),
+    ("loader", "alone", "wait", "real", "advice"),
     [
-        (QUEUED, 100, 50, 50, "it must become 2.00 times as fast"),
-        (QUEUED, 100, 10, 90, "or a loader that needs less"),
-        (QUEUED, 25, 50, 50, "Some batches take far longer"),
-        (QUEUED, 25, 10, 90, "try fewer workers or threads"),
-        (IN_PROCESS, 25, 50, 50, "It loads nothing while a step runs"),
-        (IN_PROCESS, 100, 50, 50, "It loads nothing while a step runs"),
+        (QUEUED, 100, 50, 50, [Advice.FASTER_LOADER]),
+        (QUEUED, 100, 10, 90, [Advice.FASTER_LOADER, Advice.LESS_CONTENTION]),
+        (QUEUED, 25, 50, 50, [Advice.FAST_ENOUGH, Advice.SMOOTHER_LOADING]),
+        (QUEUED, 25, 10, 90, [Advice.FAST_ENOUGH, Advice.LESS_CONTENTION]),
+        (IN_PROCESS, 25, 50, 50, [Advice.LOAD_IN_BACKGROUND]),
+        (IN_PROCESS, 100, 50, 50, [Advice.LOAD_IN_BACKGROUND]),
     ],
 )
 def test_advice_goes_by_capacity(
-    loader: LoaderInfo, alone: float, wait: float, real: float, said: str
+    loader: LoaderInfo, alone: float, wait: float, real: float, advice: list[Advice]
 ) -> None:
     """A loader too slow on its own, or fast enough and late all the same, or in the way."""
     found = headroom(alternating(pairs(wait=wait, real=real), loader, prefetches=prefetches(alone)))
-    assert said in found.advice
-    assert ("capacity is not the problem" in found.advice) is (loader is QUEUED and alone < 50)
+    assert codes(found.advice) == advice
+    if loader is QUEUED:
+        assert found.advice[0].values == {"required": alone / 50}
 
 
 def test_whole_epochs_have_start_up_and_end() -> None:
-    """Epoch start, batches and the wait at the end, over the epoch's batches in ideal iterations."""
+    """Epoch start, batches and the wait at the end, over as many ideal iterations."""
     run = alternating(pairs(), ends=(EpochEnd(0, "exhausted", 0, 100 * MS),))
     found = headroom(run)
     assert found.epoch_start_ns == 500 * MS
@@ -346,26 +324,24 @@ def test_start_up_that_costs_more_is_told() -> None:
     """Where the steady part loses little, and short epochs begin slowly."""
     some = alternating(pairs(wait=1, real=50), replace(IN_PROCESS, length=20))
     found = headroom(some)
-    assert found.verdict == "not input-bound"
-    assert "Over whole epochs of 20 batches free loading would be worth 1.52x" in found.advice
+    assert str(found.verdict) == "not input-bound"
+    assert codes(found.advice) == [Advice.LOOK_AT_STEP, Advice.SHORTER_EPOCH_START]
+    assert found.advice[1].values == {"batches": 20, "speedup": pytest.approx(1.52)}
     long = replace(IN_PROCESS, length=2_000)
-    assert "whole epochs" not in headroom(alternating(pairs(), long)).advice
+    assert Advice.SHORTER_EPOCH_START not in codes(headroom(alternating(pairs(), long)).advice)
     unsure = alternating(pairs(2, wait=1, real=50), replace(IN_PROCESS, length=20))
-    assert "whole epochs" in headroom(unsure).advice
+    assert Advice.SHORTER_EPOCH_START in codes(headroom(unsure).advice)
 
 
 def test_without_a_pair_nothing_is_known() -> None:
     """And with pairs of no time, nothing either: said in each case."""
     found = headroom(alternating(pairs()[:3]))
     assert (found.speedup, found.lost_share, found.real_ns, found.required) == (None,) * 4
-    assert found.verdict == "inconclusive"
-    assert found.reason == (
-        "the run is too short for a pair of blocks, one of real loading and one of ideal: it has "
-        "10 batches in all"
-    )
+    cause = Remark(Unmeasured.NO_PAIR, {"run": "the run", "batches": 10})
+    assert found.verdict == Verdict(objection=Objection.NOT_MEASURED, unmeasured=(cause,))
     assert found.pairs == 0
     no_time = headroom(alternating(pairs(wait=0, real=0)))
-    assert no_time.reason == "the run has pairs that took no time by its clock"
+    assert codes(no_time.verdict.unmeasured) == [Unmeasured.NO_TIME]
 
 
 def test_other_runs_are_no_alternating_ones() -> None:
@@ -397,7 +373,7 @@ def test_the_arm_of_another_run_may_be_asked_for() -> None:
     assert summarise(logged, "ideal").steady_batches == 0
 
 
-def stalled(longest_ms: float, blocks: list[Block] | None = None, depth: int = 0) -> Headroom:
+def stalled(longest_ms: float, blocks: list[Block] | None = None, depth: int = 0) -> Any:
     """Six pairs that agree, 5% lost, and a wait of `longest_ms` in a prefetch."""
     run = alternating(pairs(wait=5, real=100, ideal=100) if blocks is None else blocks)
     loader = replace(run.header.loader, prefetch_depth=depth)
@@ -408,33 +384,30 @@ def stalled(longest_ms: float, blocks: list[Block] | None = None, depth: int = 0
 
 def test_a_stall_beside_the_counted_batches_widens_the_interval() -> None:
     """By three such stalls among the counted ones; 48 batches of 105 ms, and 1 s in a prefetch."""
-    speedup = stalled(1005).speedup
-    assert speedup is not None
-    assert speedup.low == pytest.approx(1.05)
-    assert speedup.high == pytest.approx(1.05 + 3 * 1000 / 48 / 100)
+    high = 1.05 + 3 * 1000 / 48 / 100
+    assert bounds(stalled(1005).speedup) == pytest.approx((1.05, high))
 
 
 def test_stalls_too_rare_to_count_are_inconclusive() -> None:
-    """The reason says by how much the stall was longer, and the advice asks for more."""
+    """By how much the stall was longer is told, and the advice asks for more."""
     found = stalled(1005)
-    assert found.verdict == "inconclusive"
-    assert "stalled for 1,000 ms longer beside the counted batches" in found.reason
-    assert "More pairs would settle it" in found.advice
+    assert found.verdict == MISSED
+    assert codes(found.advice) == [Advice.MORE_PAIRS]
 
 
 def test_a_stall_that_could_not_matter_is_let_pass() -> None:
     """One that is small beside the counted time, that the queue hides, or that was counted too."""
-    assert "stalled" not in stalled(200).reason
-    assert stalled(1005, depth=10).verdict != "inconclusive"
+    assert stalled(200).verdict.objection is None
+    assert stalled(1005, depth=10).verdict.objection is None
     counted = pairs(wait=5, real=100, ideal=100)
     counted += [served("real", 6, 1, 1005, 100), served("real", 6, 7, 5, 100)]
     counted += [served("ideal", 6, 8, 0, 100)]
-    assert "stalled" not in stalled(1005, counted).reason
+    assert stalled(1005, counted).verdict.missed_ns == 0
 
 
 def test_a_stall_in_a_warm_up_is_seen() -> None:
     """But not the first wait of one, which includes the prefetch, nor an epoch's epoch start."""
     first = [served("real", None, 1, 9000, 100), *pairs(wait=5, real=100, ideal=100)[1:]]
-    assert stalled(0, first).verdict != "inconclusive"
+    assert stalled(0, first).verdict.objection is None
     later = [*first, served("real", None, 1, 9000, 100), served("real", None, 1, 1005, 100)]
-    assert "stalled for 1,000 ms" in stalled(0, later).reason
+    assert stalled(0, later).verdict == MISSED

@@ -1,4 +1,4 @@
-"""Backends side by side: results, differences, and their order."""
+"""Backends side by side: results, differences, their order, and cautions."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ import pytest
 
 from loadeval.analysis.backends import (
     BATCHES,
-    NO_EPOCH_START,
-    NO_IDEAL,
-    NO_PACE,
+    BackendCaution,
+    BackendReport,
     BackendResult,
+    BackendState,
     Difference,
+    MeasuredRun,
+    MissingOfBackend,
+    cautions,
     comparison_of,
-    differences,
     failed,
     of_one_comparison,
     ranked,
-    result_of,
     unit_of,
+    whole_epochs,
 )
+from loadeval.analysis.backends import result_of as result_of_measured
 from loadeval.analysis.headroom import headroom
-from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.stats import Estimate
+from loadeval.analysis.verdict import Objection
 from loadeval.errors import UsageError
 from loadeval.runlog.model import (
     UNKNOWN,
@@ -36,7 +41,7 @@ from loadeval.runlog.model import (
     Run,
     Steps,
 )
-from loadeval.runtime.backends import FAILURE
+from tests.analysis.numbers import codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -71,6 +76,10 @@ def turns(
     return Run(header, Steps.from_blocks(blocks, []), events=events, prefetches=prefetches)
 
 
+def result_of(name: str, run: Run, unit: str) -> BackendResult:
+    return result_of_measured(name, MeasuredRun.of(run), unit)
+
+
 def test_a_run_in_turns_tells_all_paces() -> None:
     """In samples per second, and its times as the headroom of the run has them."""
     run = turns()
@@ -88,7 +97,7 @@ def test_a_run_in_turns_tells_all_paces() -> None:
     ):
         assert getattr(found, name) == getattr(expected, name)
     assert (found.real_batches, found.ideal_batches) == (40, 40)
-    assert (found.verdict, found.reason) == (expected.verdict, expected.reason)
+    assert (found.headroom, found.state) == (expected, BackendState.COMPARED)
 
 
 def test_paces_can_be_in_batches() -> None:
@@ -99,11 +108,11 @@ def test_paces_can_be_in_batches() -> None:
 
 
 def test_without_a_whole_round_nothing_is_told() -> None:
-    """The reason says so."""
+    """And nothing is concluded."""
     found = result_of("torch", turns(rounds=0), BATCHES)
     assert found.real is found.ideal is found.loader_only is found.speedup is None
-    assert found.verdict == "inconclusive"
-    assert "too short for a pair of blocks" in found.reason
+    assert found.verdict is not None
+    assert found.verdict.objection is Objection.NOT_MEASURED
 
 
 def test_a_loader_that_was_ready_has_no_epoch_start() -> None:
@@ -111,9 +120,9 @@ def test_a_loader_that_was_ready_has_no_epoch_start() -> None:
     ready = replace(IN_PROCESS, ready_batches=1)
     found = result_of("dali", turns(loader=ready), "images")
     assert found.epoch_start_ns is None
-    assert NO_EPOCH_START in found.not_measured
+    assert Remark(MissingOfBackend.EPOCH_START) in found.not_measured
     alone = result_of("dali", turns(loader=ready, comparison=None), "images")
-    assert NO_EPOCH_START not in alone.not_measured
+    assert Remark(MissingOfBackend.EPOCH_START) not in alone.not_measured
 
 
 def test_a_log_run_has_a_real_pace_alone(make_run: Callable[..., Run]) -> None:
@@ -123,7 +132,8 @@ def test_a_log_run_has_a_real_pace_alone(make_run: Callable[..., Run]) -> None:
     assert found.real.value == pytest.approx(4e7)
     assert found.ideal is found.loader_only is found.speedup is None
     assert (found.real_ns, found.epoch_start_ns, found.real_batches) == (100, 10, 100)
-    assert (found.verdict, found.not_measured) == ("not measured", (NO_IDEAL,))
+    assert (found.state, found.verdict) == (BackendState.NOT_COMPARED, None)
+    assert codes(found.not_measured) == [MissingOfBackend.IDEAL]
 
 
 def test_a_log_run_without_batches_has_no_pace(make_run: Callable[..., Run]) -> None:
@@ -131,7 +141,7 @@ def test_a_log_run_without_batches_has_no_pace(make_run: Callable[..., Run]) -> 
     found = result_of("torch", make_run([]), BATCHES)
     assert found.real is None
     assert found.epoch_start_ns is None
-    assert found.not_measured == (NO_PACE, NO_IDEAL)
+    assert codes(found.not_measured) == [MissingOfBackend.THROUGHPUT, MissingOfBackend.IDEAL]
 
 
 def test_a_run_that_replayed_is_an_error(make_run: Callable[..., Run]) -> None:
@@ -142,19 +152,21 @@ def test_a_run_that_replayed_is_an_error(make_run: Callable[..., Run]) -> None:
 
 def test_a_run_that_notes_a_failure_has_failed() -> None:
     """With the error, and without figures; other events are none."""
-    note, other = Event(1, FAILURE + "OSError: gone"), Event(0, "something else")
+    note = Event(1, "OSError: gone", "failed backend")
+    other = Event(0, "the backend failed: OSError: gone")
     found = result_of("torch", turns(events=(other, note)), "images")
-    assert (found.verdict, found.error, found.reason) == ("failed", *["OSError: gone"] * 2)
+    assert (found.state, found.error) == (BackendState.FAILED, "OSError: gone")
     assert found.real is None
     assert result_of("torch", turns(events=(other,)), "images").error is None
 
 
 def test_samples_are_the_unit_where_all_know_theirs() -> None:
     """Under one name; else batches are. Runs in which nothing counts have no say."""
-    assert unit_of([turns(), turns(rounds=0)]) == "images"
-    assert unit_of([turns(), turns(samples=UNKNOWN)]) == BATCHES
-    assert unit_of([turns(), turns(unit="videos")]) == BATCHES
-    assert unit_of([turns(rounds=0)]) == unit_of([]) == BATCHES
+    known, empty = MeasuredRun.of(turns()), MeasuredRun.of(turns(rounds=0))
+    assert unit_of([known, empty]) == "images"
+    assert unit_of([known, MeasuredRun.of(turns(samples=UNKNOWN))]) == BATCHES
+    assert unit_of([known, MeasuredRun.of(turns(unit="videos"))]) == BATCHES
+    assert unit_of([empty]) == unit_of([]) == BATCHES
 
 
 def test_the_fastest_is_first() -> None:
@@ -165,10 +177,14 @@ def test_the_fastest_is_first() -> None:
 
 
 def test_differences_are_between_every_two() -> None:
-    """Of those that were measured, each as the faster over the slower."""
-    named = (("slow", turns(40)), ("fast", turns(20)), ("middle", turns(30)))
-    results = [result_of(name, run, "images") for name, run in named]
-    found = differences([*results, failed("broken", "OSError", turns())], "images")
+    """The fastest first; what was not measured, or failed, is in none."""
+    paces = {"slow": 40.0, "fast": 20.0, "middle": 30.0}
+    measured = [(name, MeasuredRun.of(turns(ms)), None) for name, ms in paces.items()]
+    report = BackendReport.of_backends(
+        [*measured, ("none", MeasuredRun.of(turns(rounds=0)), None), ("broken", None, "OSError")]
+    )
+    assert [one.name for one in report.backends] == [*paces, "none", "broken"]
+    found = report.differences
     told = [(one.one, one.other) for one in found]
     assert told == [("fast", "middle"), ("fast", "slow"), ("middle", "slow")]
     assert [one.ratio.value for one in found] == pytest.approx([1.5, 2, 4 / 3])
@@ -181,19 +197,6 @@ def test_a_difference_is_shown_when_its_interval_leaves_1_out() -> None:
         assert Difference("a", "b", Estimate(1.2, low, high)).shown is shown
 
 
-def test_a_difference_in_words() -> None:
-    """It says when none is shown."""
-    assert str(Difference("a", "b", Estimate(1.2, 1.1, 1.3))) == (
-        "a 1.20x [1.10x, 1.30x] as fast as b"
-    )
-    assert str(Difference("a", "b", Estimate(1.2, 0.9, 1.5))) == (
-        "no difference shown between a and b: 1.20x [0.90x, 1.50x]"
-    )
-    assert str(Difference("a", "b", Estimate(1.2, None, None))) == (
-        "a 1.20x as fast as b, too little measured for an interval"
-    )
-
-
 def test_what_runs_of_one_comparison_have_in_common() -> None:
     """Its name, in their settings; a run by itself has none."""
     assert comparison_of(turns()) == "one"
@@ -201,3 +204,91 @@ def test_what_runs_of_one_comparison_have_in_common() -> None:
     assert of_one_comparison([turns(), turns()])
     assert not of_one_comparison([turns(), turns(comparison="other")])
     assert not of_one_comparison([turns(comparison=None)] * 2)
+
+
+RATE = Estimate(100.0, 90.0, 110.0)
+
+
+def results(*runs: Run, together: bool = True, **more: Any) -> list[BackendResult]:
+    """Backends a, b and so on."""
+    settings = {"comparison": "one"} if together else {}
+    in_turns = [replace(run, header=replace(run.header, settings=settings)) for run in runs]
+    return [BackendResult("abc"[i], real=RATE, run=run, **more) for i, run in enumerate(in_turns)]
+
+
+def test_two_backends_in_turns_need_no_caution(make_run: Callable[..., Run]) -> None:
+    """Nor do none at all."""
+    assert cautions(results(make_run([1]), make_run([1])), "images") == []
+    assert cautions([], BATCHES) == []
+
+
+def test_unequal_work_is_said_first(make_run: Callable[..., Run]) -> None:
+    """With all its differences."""
+    told = cautions(results(make_run([1]), make_run([1])), BATCHES, ["b: other", "c: too"])
+    assert codes(told) == [BackendCaution.UNEQUAL_WORK, BackendCaution.BY_BATCH]
+    assert told[0].values == {"differences": "b: other; c: too"}
+
+
+def test_separate_runs_are_cautioned(make_run: Callable[..., Run]) -> None:
+    """Drift between them is in no interval; one alone has nothing beside it."""
+    runs = make_run([1]), make_run([1])
+    apart = [Remark(BackendCaution.SEPARATE_RUNS)]
+    assert cautions(results(*runs, together=False), "images") == apart
+    assert cautions(results(runs[0], together=False), "images") == []
+
+
+def test_different_machines_are_named(make_run: Callable[..., Run]) -> None:
+    """Where both runs tell theirs."""
+    hosts: list[dict[str, Any]] = [{"host": "b", "cpus_usable": 2}, {"host": "a"}, {}]
+    runs = [make_run([1], environment=one) for one in hosts]
+    told = cautions(results(*runs), "images")[0]
+    values = {"fact": "host", "values": "a, b"}
+    assert told == Remark(BackendCaution.DIFFERENT_MACHINES, values)
+    assert cautions(results(runs[0], runs[0]), "images") == []
+
+
+def test_many_differences_are_cautioned(make_run: Callable[..., Run]) -> None:
+    """Three backends have three differences."""
+    (told,) = cautions(results(*[make_run([1])] * 3), "images")
+    assert told == Remark(BackendCaution.MANY_DIFFERENCES, {"count": 3})
+
+
+def test_epochs_count_from_the_end_of_another_one(make_run: Callable[..., Run]) -> None:
+    """Only then is it sure that they were served from their beginning."""
+    run = make_run([1] * 12, epochs=[2, 5, 5], samples=4)
+    assert whole_epochs(run, "images") == {20}
+    assert whole_epochs(run, BATCHES) == {5}
+    broken = replace(run, ends=(replace(run.ends[0], cause="broken off"), *run.ends[1:]))
+    assert whole_epochs(replace(broken, ends=broken.ends[:2]), BATCHES) == set()
+
+
+def test_epochs_of_unknown_samples_are_not_counted(make_run: Callable[..., Run]) -> None:
+    """Their batches are."""
+    run = make_run([1] * 4, epochs=[2, 2], samples=[4, 4, 4, -1])
+    assert whole_epochs(run, "images") == set()
+    assert whole_epochs(run, BATCHES) == {2}
+
+
+@pytest.mark.parametrize(
+    ("sizes", "told"),
+    [
+        ([(12,), (1_200,)], True),
+        ([(12,), (16, 20)], True),
+        ([(12, 1_200), (1_200,)], False),
+        ([(12,), ()], False),
+    ],
+)
+def test_unequal_epochs_are_told(
+    make_run: Callable[..., Run], sizes: list[tuple[int, ...]], told: bool
+) -> None:
+    """Where each backend has its own size; not where one is common, or only one is known."""
+    both = results(make_run([1]), make_run([1]))
+    found = [replace(one, epoch_sizes=size) for one, size in zip(both, sizes, strict=True)]
+    expected = [Remark(BackendCaution.UNEQUAL_EPOCHS, {"unit": "images"})]
+    assert cautions(found, "images") == (expected if told else [])
+
+
+def test_a_backend_tells_the_sizes_of_its_epochs(make_run: Callable[..., Run]) -> None:
+    """In samples, in order."""
+    run = make_run([1] * 12, epochs=[2, 6, 4], samples=4)
+    assert result_of("a", run, "images").epoch_sizes == (16, 24)

@@ -11,12 +11,13 @@ import numpy.typing as npt
 import pytest
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
-from loadeval.analysis.arms import Side
-from loadeval.analysis.figures import figures
+from loadeval.analysis.arms import ArmTimes, compare_arms
 from loadeval.analysis.headroom import headroom
-from loadeval.analysis.intervals import over_runs, speedup_of_pairs
+from loadeval.analysis.stats import over_runs, speedup_of_pairs
+from loadeval.analysis.verdict import Advice
 from loadeval.runtime import registry
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.analysis.numbers import bounds, codes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -135,10 +136,8 @@ def test_the_interval_contains_the_truth(name: str) -> None:
     true = truth(setting)
     covered = 0
     for real_ns, ideal_ns in zip(*simulated(setting, np.random.default_rng(7)), strict=True):
-        found = speedup_of_pairs(real_ns, ideal_ns)
-        assert found.low is not None
-        assert found.high is not None
-        covered += found.low <= true <= found.high
+        low, high = bounds(speedup_of_pairs(real_ns, ideal_ns))
+        covered += low <= true <= high
     assert FEWEST <= covered / RUNS <= MOST
 
 
@@ -154,12 +153,11 @@ def test_the_interval_of_two_runs_contains_the_truth(name: str) -> None:
     covered = 0
     ones = np.ones(200)
     for waits, steps, others in zip(load, step, replayed, strict=True):
-        real, ideal = Side(waits, steps, ones, None), Side(0 * others, others, ones, None)
-        gain = figures(real, ideal, over_runs).gain
+        real, ideal = ArmTimes(waits, steps, ones, None), ArmTimes(0 * others, others, ones, None)
+        gain = compare_arms(real, ideal, over_runs).gain
         assert gain is not None
-        assert gain.speedup.low is not None
-        assert gain.speedup.high is not None
-        covered += gain.speedup.low <= true <= gain.speedup.high
+        low, high = bounds(gain.speedup)
+        covered += low <= true <= high
     assert FEWEST <= covered / RUNS <= MOST
 
 
@@ -188,15 +186,13 @@ def test_the_evaluator_finds_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     for _, step_ns in zip(evaluator, steps_ns, strict=True):
         clock.advance(step_ns)
     found = headroom(evaluator.recorded())
-    assert found.speedup is not None
-    assert found.speedup.low is not None
-    assert found.speedup.high is not None
-    assert found.speedup.low <= 1.8 <= found.speedup.high
-    assert found.verdict == "highly input-bound"
+    low, high = bounds(found.speedup)
+    assert low <= 1.8 <= high
+    assert str(found.verdict) == "highly input-bound"
     assert found.loader_only_ns is not None
     assert found.ideal_ns is not None
     assert found.loader_only_ns / found.ideal_ns == pytest.approx(0.8, rel=0.1)
-    assert "loads nothing while a step runs" in found.advice
+    assert codes(found.advice) == [Advice.LOAD_IN_BACKGROUND]
     assert found.samples_per_batch == 4.0
     assert found.not_measured == ()
     assert found.pairs == 11

@@ -1,34 +1,44 @@
-"""Real against ideal: the gain, where the time went, and the verdict."""
+"""The headroom of two runs: the gain, where the time went, the verdict, and cautions."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
-from loadeval.analysis.headroom import compare
+from loadeval.analysis.arms import ArmComparison
+from loadeval.analysis.headroom import Caution, compare, drift_ns, more_faults
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.stats import MeanTime
+from loadeval.analysis.verdict import Advice, Objection, Unmeasured
 from loadeval.errors import UsageError
+from loadeval.runlog.model import (
+    NOT_RECORDED,
+    UNKNOWN,
+    Arm,
+    Block,
+    EpochEnd,
+    Header,
+    LoaderInfo,
+    Readings,
+    Run,
+    Steps,
+)
+from tests.analysis.numbers import bounds, codes, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.intervals import Estimate
-    from loadeval.runlog.model import Run
 
     MakeRun = Callable[..., Run]
 
 
 def parts(headroom: Headroom) -> tuple[float, float]:
     return value(headroom.waiting_ns), value(headroom.contention_ns)
-
-
-def value(estimate: Estimate | None) -> float:
-    assert estimate is not None
-    return estimate.value
 
 
 FEW = 19
@@ -69,7 +79,7 @@ def test_a_step_may_be_shorter_in_the_real_run(make_run: MakeRun) -> None:
     """A device that works on during the wait shortens the step: the parts still add up."""
     headroom = compare(make_run([60] * ENOUGH, 40), make_run([0] * ENOUGH, 80, mode="replay"))
     assert (*parts(headroom), value(headroom.lost_ns)) == (60.0, -40.0, 20.0)
-    assert headroom.verdict == "highly input-bound"
+    assert str(headroom.verdict) == "highly input-bound"
 
 
 def test_batches_of_other_sizes_are_compared_by_sample(make_run: MakeRun) -> None:
@@ -101,7 +111,8 @@ def test_samples_of_different_kinds_are_compared_by_batch(make_run: MakeRun) -> 
     replay = make_run([0] * ENOUGH, 80, mode="replay", samples=8, unit="videos")
     headroom = compare(make_run([20] * ENOUGH, 80, samples=4), replay)
     assert headroom.ideal_ns == 80.0
-    assert "The runs count images and videos" in headroom.caution
+    (caution, _) = headroom.cautions
+    assert caution == Remark(Caution.DIFFERENT_UNITS, {"real": "images", "ideal": "videos"})
 
 
 @pytest.mark.parametrize(
@@ -118,29 +129,23 @@ def test_samples_of_different_kinds_are_compared_by_batch(make_run: MakeRun) -> 
 def test_thresholds_are_exact(make_run: MakeRun, lost: int, verdict: str) -> None:
     """From 5% of the time on moderately, from 20% on highly input-bound: lost of 10,000."""
     real = make_run([lost] * ENOUGH, 10_000 - lost)
-    assert compare(real, make_run([0] * ENOUGH, 10_000 - lost, mode="replay")).verdict == verdict
+    found = compare(real, make_run([0] * ENOUGH, 10_000 - lost, mode="replay"))
+    assert str(found.verdict) == verdict
 
 
 def test_no_step_at_all_is_all_lost(make_run: MakeRun) -> None:
     """Where the training does next to nothing, nearly all the time is lost."""
     headroom = compare(make_run([999] * ENOUGH, 1), make_run([0] * ENOUGH, 1, mode="replay"))
     assert value(headroom.speedup) == pytest.approx(1_000)
-    assert headroom.reason.startswith(
-        "99.9% [99.9%, 99.9%] of the training time is lost to loading"
-    )
+    assert bounds(headroom.lost_share) == pytest.approx((0.999, 0.999))
 
 
 def test_advice_goes_where_the_time_went(make_run: MakeRun) -> None:
     """Waiting asks for a faster loader, slower steps for one that takes less."""
     waiting = compare(make_run([50] * ENOUGH, 60), make_run([0] * ENOUGH, 50, mode="replay"))
-    assert waiting.reason == (
-        "54.5% [54.5%, 54.5%] of the training time is lost to loading, most of it in waiting for "
-        "batches"
-    )
-    assert "more workers" in waiting.advice
+    assert codes(waiting.advice) == [Advice.SEE_FINDINGS]
     slower = compare(make_run([10] * ENOUGH, 100), make_run([0] * ENOUGH, 50, mode="replay"))
-    assert slower.reason.endswith("most of it in slower steps")
-    assert "fewer workers" in slower.advice
+    assert codes(slower.advice) == [Advice.LESS_CONTENTION, Advice.MEASURE_EVERY_BATCH]
 
 
 def test_advice_compares_the_parts_by_sample(make_run: MakeRun) -> None:
@@ -149,74 +154,57 @@ def test_advice_compares_the_parts_by_sample(make_run: MakeRun) -> None:
     replay = make_run([0] * ENOUGH, 150, mode="replay", samples=8)
     headroom = compare(real, replay)
     assert parts(headroom) == (10.0, 25.0)
-    assert headroom.reason.endswith("most of it in slower steps")
+    assert Advice.LESS_CONTENTION in codes(headroom.advice)
 
 
 def test_little_lost_points_to_the_step(make_run: MakeRun) -> None:
     """Where loading keeps up, the training step is what to look at."""
     headroom = compare(make_run([2] * ENOUGH, 98), make_run([0] * ENOUGH, 98, mode="replay"))
-    assert headroom.reason == "2.0% [2.0%, 2.0%] of the training time is lost to loading"
-    assert headroom.advice == "Look at the training step instead: loading keeps up with it."
+    assert codes(headroom.advice) == [Advice.LOOK_AT_STEP]
 
 
 def test_replay_a_little_slower_is_not_input_bound(make_run: MakeRun) -> None:
     """A speed-up just under 1 is within what two runs differ by: nothing negative is lost."""
     headroom = compare(make_run([0] * ENOUGH, 98), make_run([0] * ENOUGH, 100, mode="replay"))
     assert value(headroom.speedup) == pytest.approx(0.98)
-    assert headroom.verdict == "not input-bound"
-    assert headroom.reason == "free loading was no faster than the real one [-2.0%, -2.0%]"
-    assert "keeps up" in headroom.advice
+    assert str(headroom.verdict) == "not input-bound"
+    assert codes(headroom.advice) == [Advice.LOOK_AT_STEP]
 
 
 def test_replay_much_slower_asks_for_the_runs_again(make_run: MakeRun) -> None:
     """Loading cannot be free and cost time: something else differed between the runs."""
     headroom = compare(make_run([0] * ENOUGH, 100), make_run([0] * ENOUGH, 130, mode="replay"))
-    assert headroom.verdict == "inconclusive"
-    assert headroom.reason == (
-        "free loading was slower than the real one, by 30.0% of its time, which loading cannot "
-        "explain"
-    )
-    assert headroom.advice.endswith("then measure again.")
+    assert headroom.verdict.objection is Objection.IDEAL_SLOWER
+    assert codes(headroom.advice) == [Advice.STOP_OTHER_WORK]
 
 
-@pytest.mark.parametrize(
-    ("real", "ideal", "said"),
-    [
-        (FEW, ENOUGH, "19 steady in the real run,"),
-        (ENOUGH, FEW, "19 steady in the ideal run,"),
-        (3, 4, "3 steady in the real run and 4 steady in the ideal run,"),
-    ],
-)
-def test_few_batches_are_inconclusive(make_run: MakeRun, real: int, ideal: int, said: str) -> None:
+@pytest.mark.parametrize(("real", "ideal"), [(FEW, ENOUGH), (ENOUGH, FEW), (3, 4)])
+def test_few_batches_are_inconclusive(make_run: MakeRun, real: int, ideal: int) -> None:
     """Under 20 steady batches on a side there are figures, and no verdict but this."""
     headroom = compare(make_run([50] * real, 50), make_run([0] * ideal, 50, mode="replay"))
-    assert headroom.verdict == "inconclusive"
-    assert headroom.reason == f"too few batches, {said} where 20 are needed"
+    assert headroom.verdict.objection is Objection.TOO_FEW_BATCHES
     assert value(headroom.speedup) == pytest.approx(2.0)
-    assert "smaller warmup=" in headroom.advice
+    assert codes(headroom.advice) == [Advice.LONGER_EPOCHS]
 
 
 def test_no_steady_batch_is_unmeasured(make_run: MakeRun) -> None:
     """Where all of a side is warm-up there are no figures, but the other side's pace."""
     headroom = compare(make_run([50] * 3, 50, warmup=3), make_run([0] * 30, 50, mode="replay"))
-    assert headroom.verdict == "inconclusive"
+    assert headroom.verdict.objection is Objection.NOT_MEASURED
     assert (headroom.speedup, headroom.lost_share, headroom.lost_ns) == (None, None, None)
     assert (headroom.waiting_ns, headroom.contention_ns) == (None, None)
     assert (headroom.real_ns, headroom.ideal_ns) == (None, 50.0)
-    assert headroom.reason == (
-        "the real run has no steady batch: it has 3 in all, and the first 3 of each epoch are "
-        "left out"
-    )
+    (cause,) = headroom.verdict.unmeasured
+    assert cause.code is Unmeasured.NO_STEADY_BATCH
+    assert cause.values == {"run": "the real run", "batches": 3, "warmup": 3}
 
 
 def test_both_sides_unmeasured_are_both_told(make_run: MakeRun) -> None:
     """A run without a batch, and one whose steps nobody knows, are told each with its cause."""
     headroom = compare(make_run([]), make_run([1, 1], -1, mode="replay"))
     assert (headroom.real_ns, headroom.ideal_ns) == (None, None)
-    assert headroom.reason == (
-        "the real run has no steady batch: it has 0 in all, and the first 0 of each epoch are "
-        "left out; the ideal run has no batch whose step was measured: was its epoch broken off?"
-    )
+    causes = codes(headroom.verdict.unmeasured)
+    assert causes == [Unmeasured.NO_STEADY_BATCH, Unmeasured.NO_STEP]
 
 
 @pytest.mark.parametrize(("real", "ideal"), [(0, 50), (50, 0), (0, 0)])
@@ -225,7 +213,7 @@ def test_a_pace_of_no_time_is_unmeasured(make_run: MakeRun, real: int, ideal: in
     headroom = compare(make_run([0] * ENOUGH, real), make_run([0] * ENOUGH, ideal, mode="replay"))
     assert headroom.speedup is None
     assert headroom.real_ns == (real or None)
-    assert "run has steady batches that took no time by its clock" in headroom.reason
+    assert set(codes(headroom.verdict.unmeasured)) == {Unmeasured.NO_TIME}
 
 
 def test_runs_the_wrong_way_round_are_an_error(make_run: MakeRun) -> None:
@@ -262,3 +250,207 @@ def test_the_first_wait_counts_as_start_up_only(make_run: MakeRun) -> None:
     assert value(
         compare(real, make_run([0] * ENOUGH, 100, mode="replay")).speedup
     ) == pytest.approx(1.0)
+
+
+NOISE = np.random.default_rng(3)
+
+
+def noisy(mean: float, count: int = 100) -> list[int]:
+    return [int(time_ns) for time_ns in NOISE.gamma(20.0, mean / 20.0, count)]
+
+
+def test_two_runs_have_an_interval(make_run: MakeRun) -> None:
+    """Around the value, and the drift between the runs is said not to be in it."""
+    real = make_run(noisy(10_000), noisy(10_000))
+    found = compare(real, make_run([0] * 100, noisy(10_000), mode="replay"))
+    low, high = bounds(found.speedup)
+    assert 1.7 < low < value(found.speedup) < high < 2.3
+    assert found.pairs is None
+    assert codes(found.cautions) == [Caution.TWO_RUNS]
+
+
+def test_a_wide_interval_asks_for_one_alternating_run(make_run: MakeRun) -> None:
+    """Bursts in few batches leave the share open."""
+    bursts = [0] * 24 + [3_000] * 2 + [0] * 4
+    found = compare(make_run(bursts, 100), make_run([0] * 30, 100, mode="replay"))
+    assert found.verdict.objection is Objection.WIDE_INTERVAL
+    assert codes(found.advice) == [Advice.MORE_BATCHES]
+
+
+def test_a_drift_within_a_run_leaves_it_open(make_run: MakeRun) -> None:
+    """A pace that changes more within a run than between the runs says nothing of loading."""
+    drifting = [90] * 50 + [120] * 50
+    found = compare(make_run([5] * 100, drifting), make_run([0] * 100, 100, mode="replay"))
+    assert found.verdict.objection is Objection.DRIFT
+    assert found.verdict.drift_ns == 30.0
+    assert codes(found.advice) == [Advice.ALTERNATE]
+
+
+def test_a_drift_too_small_to_matter_does_no_harm(make_run: MakeRun) -> None:
+    """It could not change the verdict."""
+    drifting = [990] * 50 + [1010] * 50
+    found = compare(make_run([1] * 100, drifting), make_run([0] * 100, 1000, mode="replay"))
+    assert str(found.verdict) == "not input-bound"
+
+
+def test_drift_is_the_difference_of_the_halves() -> None:
+    """Beyond noise; and 0.0 where a half has too few batches, or no sample."""
+    assert drift_ns(MeanTime(np.array([1.0] * 9 + [3.0] * 9), np.ones(18))) == 2.0
+    assert drift_ns(MeanTime(np.array([1.0, 3.0] * 9), np.ones(18))) == 0.0
+    assert drift_ns(MeanTime(np.array([1.0, 1.0, 3.0, 3.0]), np.ones(4))) == 0.0
+    assert drift_ns(MeanTime(np.array([1.0] * 3 + [3.0] * 3), np.ones(6))) == 0.0
+    assert drift_ns(MeanTime(np.ones(18), np.array([0.0] * 9 + [1.0] * 9))) == 0.0
+    assert drift_ns(MeanTime(np.ones(18), np.array([1.0] * 9 + [0.0] * 9))) == 0.0
+
+
+def test_steps_that_grow_over_the_epoch_are_told(make_run: MakeRun) -> None:
+    """The first batches do not stand for those to come."""
+    real = make_run([0] * 80, list(range(5_000, 15_000, 250)) * 2, epochs=[40, 40])
+    found = compare(real, make_run([0] * 80, 10_000, mode="replay"))
+    (caution, _) = found.cautions
+    assert caution.code is Caution.STEP_VARIES
+    assert caution.values == {"with": "its place in the epoch", "rank_correlation": 1.0}
+
+
+@pytest.mark.parametrize("side", ["real", "ideal"])
+def test_steps_that_go_by_size_are_told(make_run: MakeRun, side: str) -> None:
+    """In either run; sizes that are not known tell nothing."""
+    sizes = np.random.default_rng(1).permutation(60) + 1
+    steps = (sizes * 100).tolist()
+    runs = {"real": make_run([0] * 60, 3_000), "ideal": make_run([0] * 60, 3_000, mode="replay")}
+    mode = "log" if side == "real" else "replay"
+    run = make_run([0] * 60, steps, mode=mode)
+    runs[side] = replace(run, steps=replace(run.steps, nbytes=sizes))
+    (caution, _) = compare(runs["real"], runs["ideal"]).cautions
+    assert caution.values["with"] == "its size in bytes"
+    runs[side] = replace(run, steps=replace(run.steps, nbytes=np.full(60, UNKNOWN)))
+    assert codes(compare(runs["real"], runs["ideal"]).cautions) == [Caution.TWO_RUNS]
+
+
+def test_whole_epochs_of_two_runs(make_run: MakeRun) -> None:
+    """The real run's epoch start and end, and the steady iterations of both."""
+    run = make_run([500] + [30] * 30, 70, warmup=1)
+    real = replace(run, ends=(EpochEnd(0, "exhausted", 0, 50),))
+    found = compare(real, make_run([0] * 30, 50, mode="replay"))
+    assert found.epoch_start_ns == 500.0
+    assert found.epoch_speedup == pytest.approx((500 + 31 * 100 + 50) / (31 * 50))
+
+
+def cautions(make_run: MakeRun, real: dict[str, Any], ideal: dict[str, Any]) -> list[Remark]:
+    """Those about two runs with these headers, without the one that there always is."""
+    found = compare(make_run([1] * 20, **real), make_run([1] * 20, mode="replay", **ideal))
+    *others, last = found.cautions
+    assert last == Remark(Caution.TWO_RUNS)
+    return others
+
+
+def test_runs_that_are_alike_may_still_drift(make_run: MakeRun) -> None:
+    """Nothing else speaks against them."""
+    assert cautions(make_run, {}, {}) == []
+
+
+def test_unknown_samples(make_run: MakeRun) -> None:
+    """Runs one of which does not know its samples are compared by batch."""
+    assert codes(cautions(make_run, {"samples": -1}, {})) == [Caution.SAMPLES_UNKNOWN]
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "differences"),
+    [
+        (LoaderInfo("a.L"), LoaderInfo("b.L"), [("backend", "a.L", "b.L")]),
+        (
+            LoaderInfo("l", batch_size=8),
+            LoaderInfo("l", batch_size=16),
+            [("batch size", "8", "16")],
+        ),
+        (LoaderInfo("l", device="cpu"), LoaderInfo("l", device="gpu"), [("device", "cpu", "gpu")]),
+        (
+            LoaderInfo("l", pinned=True, length=9),
+            LoaderInfo("l", pinned=False, length=5),
+            [("pinned", "True", "False"), ("length", "9", "5")],
+        ),
+    ],
+)
+def test_a_replay_of_another_loader(
+    make_run: MakeRun, one: LoaderInfo, other: LoaderInfo, differences: list[tuple[str, str, str]]
+) -> None:
+    """A loader that differs in what replay keeps is told with each difference."""
+    found = cautions(make_run, {"loader": one}, {"loader": other})
+    assert set(codes(found)) == {Caution.DIFFERENT_LOADERS}
+    assert [tuple(remark.values.values()) for remark in found] == differences
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        (LoaderInfo("l", workers=0), LoaderInfo("l", workers=8)),
+        (LoaderInfo("l", batch_size=8), LoaderInfo("l")),
+        (LoaderInfo("l"), LoaderInfo("l", length=3)),
+        (LoaderInfo("l"), LoaderInfo(NOT_RECORDED)),
+    ],
+)
+def test_a_loader_that_may_be_the_same(
+    make_run: MakeRun, one: LoaderInfo, other: LoaderInfo
+) -> None:
+    """Workers do not matter to a replay, and what one side does not know is no difference."""
+    assert cautions(make_run, {"loader": one}, {"loader": other}) == []
+
+
+def test_another_machine(make_run: MakeRun) -> None:
+    """Runs of different machines, or with other CPUs, compare the machines too."""
+    here = {"environment": {"host": "a", "cpus_usable": 8, "pid": 3}}
+    there = {"environment": {"host": "b", "cpus_usable": 2, "pid": 4}}
+    assert cautions(make_run, here, there) == [
+        Remark(Caution.DIFFERENT_MACHINES, {"fact": "host", "real": "a", "ideal": "b"}),
+        Remark(Caution.DIFFERENT_MACHINES, {"fact": "cpus usable", "real": "8", "ideal": "2"}),
+    ]
+    (odd,) = cautions(make_run, here, {"environment": {"host": ["odd"]}})
+    assert odd.values["ideal"] == "['odd']"
+    assert cautions(make_run, here, {}) == []
+
+
+MS = 1_000_000
+ARMS_ALIKE = ArmComparison(100.0 * MS, 100.0 * MS, 10, 10, None, None)
+
+
+def block(arm: Arm, begin_ns: int) -> Block:
+    unknown = np.full(10, -1)
+    wait_ns, step_ns = np.full(10, 20 * MS), np.full(10, 80 * MS)
+    request_ns = begin_ns + 100 * MS * np.arange(10)
+    return Block(0, arm, request_ns, wait_ns, step_ns, unknown, unknown, pair=0)
+
+
+def faulting(**values: Any) -> Run:
+    """A real block of a second, and an ideal one, with a reading at the edges of each."""
+    times = np.array([0, 1000, 2000, 3000]) * MS
+    columns = {name: np.array(column, np.float64) for name, column in values.items()}
+    return Run(
+        Header("id", "run", "alternate", "", "images", 0, LoaderInfo("loader")),
+        Steps.from_blocks([block("real", 0), block("ideal", 2000 * MS)], []),
+        readings=(Readings("host", "process", times, columns),),
+    )
+
+
+def test_far_more_faults_are_told() -> None:
+    """By how many a batch."""
+    (told,) = more_faults(faulting(minor_faults_per_s=[0, 1_900, 0, 53_000]), ARMS_ALIKE)
+    assert told == Remark(Caution.PAGE_FAULTS, {"real": 190.0, "ideal": 5_300.0})
+
+
+@pytest.mark.parametrize("ideal", [1_900, 11_000, 0])
+def test_few_more_are_not(ideal: float) -> None:
+    """Under a thousand a batch, or when there are fewer."""
+    assert not more_faults(faulting(minor_faults_per_s=[0, 1_900, 0, ideal]), ARMS_ALIKE)
+
+
+def test_many_in_both_arms_are_not() -> None:
+    """The step itself takes memory then, wherever its batches come from."""
+    assert not more_faults(faulting(minor_faults_per_s=[0, 30_000, 0, 50_000]), ARMS_ALIKE)
+
+
+def test_what_was_not_read_is_not_told() -> None:
+    """Neither without readings of both arms nor without a pace."""
+    run = faulting(minor_faults_per_s=[0, 1_900, 0, 53_000])
+    assert not more_faults(faulting(cpu_cores=[0, 1, 0, 1]), ARMS_ALIKE)
+    assert not more_faults(faulting(minor_faults_per_s=[0, np.nan, 0, 9e9]), ARMS_ALIKE)
+    assert not more_faults(run, replace(ARMS_ALIKE, ideal_ns=None))

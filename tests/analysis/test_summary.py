@@ -8,13 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from loadeval.analysis.summary import Summary, steady, summarise
-from loadeval.runlog.model import rank_in_epoch
+from loadeval.analysis.summary import Summary, epoch_starts, steady, summarise
+from loadeval.runlog.model import Block, Header, LoaderInfo, Run, Steps, rank_in_epoch
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-
-    from loadeval.runlog.model import Run
 
 
 def test_means_are_over_the_steady_batches(make_run: Callable[..., Run]) -> None:
@@ -137,3 +135,14 @@ def test_rank_counts_within_the_epoch(make_run: Callable[..., Run]) -> None:
     """Batches are numbered from 0 in each epoch."""
     steps = make_run([1] * 5, epochs=[3, 0, 2]).steps
     assert rank_in_epoch(steps.epoch).tolist() == [0, 1, 2, 0, 1]
+
+
+def test_a_batch_that_was_ready_has_no_epoch_start() -> None:
+    """The first wait of the first epoch is left out; without such a batch it is told."""
+    two = np.array([5, 6])
+    blocks = [Block(epoch, "real", two, two * (epoch + 1), two, two, two) for epoch in range(2)]
+    steps = Steps.from_blocks(blocks, [])
+    for ready, expected in ((0, [5, 10]), (1, [10])):
+        loader = LoaderInfo("a.Loader", ready_batches=ready)
+        header = Header("id", "log", "log", "2026-11-21", "samples", 0, loader)
+        assert epoch_starts(Run(header, steps)).tolist() == expected

@@ -7,23 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
-from loadeval.analysis.arms import side_of_run
+from loadeval.analysis.arms import arm_times, run_times
 from loadeval.analysis.backends import whole_epochs
-from loadeval.analysis.epochs import epochs_of, numbers_in_run
-from loadeval.analysis.gpu_idle import gpu_idle_ns
 from loadeval.analysis.headroom import compare
-from loadeval.analysis.quantiles import quantiles
-from loadeval.analysis.readings import quantities
-from loadeval.analysis.rounds import counted_of
-from loadeval.analysis.summary import steady, summarise
+from loadeval.analysis.metrics import quantities
+from loadeval.analysis.summary import epochs_of, gpu_idle_ns, numbers_in_run, steady, summarise
+from loadeval.analysis.verdict import Objection
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.histogram import bin_counts
 from loadeval.runlog.model import Readings
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.analysis.numbers import bounds, value
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,9 +43,7 @@ def test_a_comparison_goes_by_all_batches() -> None:
     """Stalls that fall between the kept batches are in the speed-up, to the last digit."""
     ideal = trained(mode="replay")
     whole, thinned = compare(trained(), ideal), compare(trained(every=20), ideal)
-    assert whole.speedup is not None
-    assert thinned.speedup is not None
-    assert thinned.speedup.value == pytest.approx(whole.speedup.value, rel=1e-12)
+    assert value(thinned.speedup) == pytest.approx(value(whole.speedup), rel=1e-12)
     assert thinned.real_batches == whole.real_batches
     assert thinned.epoch_speedup == pytest.approx(whole.epoch_speedup, rel=1e-12)
     assert thinned.epoch_start_ns == whole.epoch_start_ns
@@ -60,39 +52,34 @@ def test_a_comparison_goes_by_all_batches() -> None:
 def test_an_interval_is_over_aggregates() -> None:
     """It is there where there are aggregates enough, and contains the speed-up."""
     found = compare(trained(every=20, epochs=5), trained(mode="replay")).speedup
-    assert found is not None
-    assert found.low is not None
-    assert found.high is not None
-    assert found.low < found.value < found.high
+    low, high = bounds(found)
+    assert low < value(found) < high
 
 
 def test_too_few_aggregates_give_no_interval() -> None:
-    """The verdict then says what there is too little of."""
+    """So nothing is concluded."""
     clock = FakeClock()
     loader = ScriptedLoader([0] * 100, [MS // 10] * 100, clock)
     with LoaderEvaluator(loader, every=20, clock=clock) as evaluator:
         for _ in evaluator:
             clock.advance(MS // 10)
     found = compare(evaluator.recorded(), trained(mode="replay", epochs=1))
-    assert found.verdict == "inconclusive"
-    assert found.reason.endswith(
-        "of one of the runs there are totals of a few stretches alone, too few for an interval"
-    )
+    assert found.verdict.objection is Objection.NO_INTERVAL
 
 
 def test_sides_have_an_entry_for_each_aggregate() -> None:
     """Samples are known where every aggregate knows them, and are not where one does not."""
     run = trained(every=20)
-    side = side_of_run(run)
+    side = arm_times(run)
     assert side.count == summarise(run).steady_batches == 2_997
     assert len(side.wait_ns) == sum(aggregate.first > 0 for aggregate in run.aggregates)
     assert side.samples is not None
     unknown = replace(
         run, aggregates=(*run.aggregates[:-1], replace(run.aggregates[-1], samples=None))
     )
-    assert side_of_run(unknown).samples is None
+    assert arm_times(unknown).samples is None
     assert summarise(unknown).samples_per_s is None
-    assert counted_of(run).real.count == 2_997
+    assert run_times(run).real.count == 2_997
 
 
 def test_bytes_are_of_all_batches_or_else_of_those_kept() -> None:
@@ -146,20 +133,3 @@ def test_readings_count_between_kept_batches() -> None:
     assert quantity.real is not None
     assert quantity.real.count > 0.9 * len(time_ns)
     assert quantity.ideal is None
-
-
-SHARES = (0.0, 0.25, 0.5, 0.75, 0.95, 0.99, 1.0)
-
-
-@given(st.lists(st.integers(0, 2**40), min_size=1))
-def test_quantiles_of_a_histogram(values: list[int]) -> None:
-    """They are where those of the values are, within the width of a bin."""
-    expected = np.quantile(values, SHARES)
-    assert quantiles(bin_counts(np.array(values)), SHARES) == pytest.approx(expected, rel=1 / 16)
-
-
-@given(st.lists(st.integers(0, 31), min_size=1))
-def test_quantiles_of_small_values_are_exact(values: list[int]) -> None:
-    """Up to 31 each value has its own bin."""
-    expected = stats.mstats.mquantiles(values, SHARES, alphap=1, betap=1)
-    assert quantiles(bin_counts(np.array(values)), SHARES) == pytest.approx(expected)

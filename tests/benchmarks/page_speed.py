@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from playwright.sync_api import sync_playwright
 
+from loadeval.analysis.report import Report
 from loadeval.report.html.page import page_of, write_page
-from loadeval.report.html.subject import Subject
 from loadeval.runlog.model import UNKNOWN, EpochEnd, Header, LoaderInfo, Readings, Run, Steps
 
 if TYPE_CHECKING:
@@ -101,7 +101,7 @@ def main() -> None:
             path = Path(folder) / f"{name}.html"
             began = time.perf_counter()
             files = [Path(f"{mode}.jsonl") for mode in modes]
-            write_page(page_of(Subject.of(runs), files, path), path)
+            write_page(page_of(Report.of(runs), files, path), path)
             made_s = time.perf_counter() - began
             size = path.stat().st_size / 1e6
             print(f"| {name} | {made_s:.1f} | {size:.1f} | {opened_in_s(browser, path):.1f} |")

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 
 from loadeval import LoaderEvaluator
-from loadeval.analysis.intervals import Pace, over_pairs, ratio
+from loadeval.analysis.stats import MeanTime, over_pairs, ratio
 from loadeval.demo.photographs import make_photographs
 from loadeval.demo.training import Training
 from loadeval.probes import host
@@ -95,14 +95,14 @@ def trained(probes: list[Timed], on: list[bool]) -> Steps:
             return evaluator.recorded().steps
 
 
-def pace(steps: Steps, on: list[bool], wanted: bool) -> Pace:
+def pace(steps: Steps, on: list[bool], wanted: bool) -> MeanTime:
     """The iterations of the blocks with probes, or without, an entry for each pair."""
     row = np.arange(len(steps))
     counts = (row % BLOCK >= WARMUP) & (steps.step_ns != UNKNOWN)
     counts &= np.array(on)[row // BLOCK] == wanted
     pair, iteration_ns = row[counts] // (2 * BLOCK), (steps.wait_ns + steps.step_ns)[counts]
     total_ns, batches = np.bincount(pair, iteration_ns), np.bincount(pair)
-    return Pace(total_ns.astype(np.float64), batches.astype(np.float64))
+    return MeanTime(total_ns.astype(np.float64), batches.astype(np.float64))
 
 
 def main() -> None:

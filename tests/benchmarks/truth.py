@@ -54,7 +54,7 @@ class Result:
         close = abs(speedup.value / truth - 1) <= CLOSE
         if not close and not speedup.low <= truth <= speedup.high:
             found.append("misses the truth")
-        if not named(self.ours.verdict) & true_classes(*self.truth.spread):
+        if not named(str(self.ours.verdict)) & true_classes(*self.truth.spread):
             found.append("wrong verdict")
         if self.case.steady and (speedup.high - speedup.low) / 2 >= CLOSE * speedup.value:
             found.append("wide")
@@ -73,7 +73,7 @@ class Result:
             self.case.what,
             f"{self.truth.value:.2f} [{low:.2f}, {high:.2f}]",
             ours,
-            self.ours.verdict,
+            str(self.ours.verdict),
             *(self.peer(value) for value in (self.dali, self.spdl)),
             ", ".join(self.faults()) or "yes",
         ]

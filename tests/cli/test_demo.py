@@ -51,7 +51,7 @@ def printed(folder: Path) -> list[str]:
 def test_verdict(folder: Path, printed: list[str]) -> None:
     """The verdict printed is the one that follows from the log."""
     found = headroom(read_run(folder / "run.jsonl"))
-    assert any(line.lower().startswith(found.verdict) for line in printed)
+    assert any(line.lower().startswith(str(found.verdict)) for line in printed)
 
 
 @pytest.mark.slow

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.gate import gate
+from loadeval.analysis.gate import Outcome, gate
 from loadeval.analysis.headroom import Headroom, compare, headroom
-from loadeval.analysis.intervals import Estimate
-from loadeval.analysis.verdict import INCONCLUSIVE, TOO_RARE, TOO_WIDE
+from loadeval.analysis.stats import Estimate
+from loadeval.analysis.verdict import Objection, Verdict
+from loadeval.report.wording import gate_sentence
 from loadeval.runlog.reader import read_run
 from tests.cli.commands import record, runner
 
@@ -31,7 +32,6 @@ def found(low: float | None, high: float | None, run: Path, **changes: Any) -> H
     """The headroom of `run`, with another interval of the share lost."""
     value = 0.3 if low is None or high is None else (low + high) / 2
     share = Estimate(value, low, high)
-    changes = {"verdict": "highly input-bound", "reason": "why", **changes}
     return replace(headroom(read_run(run)), lost_share=share, **changes)
 
 
@@ -40,8 +40,8 @@ def test_an_interval_above_the_bound_exits_with_3(alternated: Path) -> None:
     code, out, err = run(alternated, "--fail-above", 20)
     assert code == 3
     assert err == (
-        "Above 20%: 75.0% [75.0%, 75.0%] of the training time is lost to loading, and so is the "
-        "whole 95% interval\n"
+        "Above 20%: 75.0% [75.0%, 75.0%] of the training time is lost to data loading; the whole "
+        "95% CI is above the limit\n"
     )
     assert out == run(alternated)[1]
 
@@ -62,8 +62,8 @@ def test_a_run_that_is_too_short_exits_with_4(tmp_path: Path) -> None:
     short = record(tmp_path / "short.jsonl", "alternate", batches=4)
     code, _, err = run(short, "--fail-above", 20)
     assert code == 4
-    assert err.startswith(f"Cannot tell whether more than 20% is lost: {short} is too short")
-    assert "More pairs would settle it" in err
+    assert err.startswith(f"Undecided whether more than 20% is lost: {short} is too short")
+    assert "Measure more pairs" in err
     assert err.count("\n") == 1
 
 
@@ -82,9 +82,10 @@ def test_an_end_that_the_bound_rounds_to_counts_as_at_it(tmp_path: Path) -> None
     share = compare(*both).lost_share
     assert share is not None
     assert round(share.value, 3) == 0.167
-    assert gate(
-        replace(compare(*both), lost_share=Estimate(0.2, 0.2, 0.2 + 1e-15)), 0.2
-    ).outcome == ("not above")
+    assert (
+        gate(replace(compare(*both), lost_share=Estimate(0.2, 0.2, 0.2 + 1e-15)), 0.2).outcome
+        is Outcome.NOT_ABOVE
+    )
 
 
 def test_json_is_the_same_with_a_bound(alternated: Path) -> None:
@@ -107,52 +108,51 @@ def test_a_figure_is_written_before_the_exit(alternated: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("low", "high", "outcome"),
     [
-        (0.21, 0.25, "above"),
-        (0.21, 0.99, "above"),
-        (0.20, 0.25, "cannot tell"),
-        (0.15, 0.25, "cannot tell"),
-        (0.15, 0.20, "not above"),
-        (-0.1, 0.1, "not above"),
+        (0.21, 0.25, Outcome.ABOVE),
+        (0.21, 0.99, Outcome.ABOVE),
+        (0.20, 0.25, Outcome.SPANS),
+        (0.15, 0.25, Outcome.SPANS),
+        (0.15, 0.20, Outcome.NOT_ABOVE),
+        (-0.1, 0.1, Outcome.NOT_ABOVE),
     ],
 )
 def test_the_whole_interval_decides(
-    alternated: Path, low: float, high: float, outcome: str
+    alternated: Path, low: float, high: float, outcome: Outcome
 ) -> None:
     """Above from its lower end on, not above up to its upper end, and else nobody knows."""
-    assert gate(found(low, high, alternated), 0.2).outcome == outcome
+    assert gate(found(low, high, alternated), 0.2).outcome is outcome
 
 
 def test_an_interval_that_spans_the_bound_asks_for_more(alternated: Path) -> None:
     """The sentence names the interval and says to measure longer."""
-    said = gate(found(0.15, 0.25, alternated), 0.2).reason
+    said = gate_sentence(gate(found(0.15, 0.25, alternated), 0.2))
     assert said == (
-        "Cannot tell whether more than 20% is lost: 20.0% [15.0%, 25.0%] of the training time is "
-        "lost to loading, and the 95% interval spans the bound. Measure longer: more batches or "
-        "epochs make the interval narrower."
+        "Undecided whether more than 20% is lost: 20.0% [15.0%, 25.0%] of the training time is "
+        "lost to data loading; the 95% CI spans the limit. Measure more batches or epochs for a "
+        "narrower interval."
     )
 
 
-@pytest.mark.parametrize("why", [TOO_WIDE, TOO_RARE])
-def test_a_wide_interval_may_be_wholly_above(alternated: Path, why: str) -> None:
+@pytest.mark.parametrize("why", [Objection.WIDE_INTERVAL, Objection.MISSED_STALL])
+def test_a_wide_interval_may_be_wholly_above(alternated: Path, why: Objection) -> None:
     """A verdict that objects to the width alone leaves it to the interval."""
-    wide = found(0.3, 0.7, alternated, verdict=INCONCLUSIVE, reason=f"lost, {why}")
-    assert gate(wide, 0.2).outcome == "above"
-    assert gate(wide, 0.5).outcome == "cannot tell"
-    assert gate(wide, 0.8).outcome == "not above"
+    wide = found(0.3, 0.7, alternated, verdict=Verdict(objection=why))
+    outcomes = [gate(wide, bound).outcome for bound in (0.2, 0.5, 0.8)]
+    assert outcomes == [Outcome.ABOVE, Outcome.SPANS, Outcome.NOT_ABOVE]
 
 
 def test_figures_in_doubt_cannot_tell(alternated: Path) -> None:
     """Where the verdict objects to what the interval does not cover, it decides nothing."""
-    doubted = found(0.3, 0.4, alternated, verdict=INCONCLUSIVE, reason="the pace changed")
-    assert gate(doubted, 0.2).outcome == "cannot tell"
-    assert "the pace changed" in gate(doubted, 0.2).reason
+    doubted = found(0.3, 0.4, alternated, verdict=Verdict(objection=Objection.DRIFT))
+    assert gate(doubted, 0.2).outcome is Outcome.INCONCLUSIVE
+    assert "drifted" in gate_sentence(gate(doubted, 0.2))
 
 
 def test_without_an_interval_nobody_knows(alternated: Path) -> None:
     """A share without its interval is no reason to pass or to fail."""
-    assert gate(found(None, None, alternated), 0.2).outcome == "cannot tell"
+    assert gate(found(None, None, alternated), 0.2).outcome is Outcome.INCONCLUSIVE
     unmeasured = replace(found(0.3, 0.4, alternated), lost_share=None)
-    assert gate(unmeasured, 0.2).outcome == "cannot tell"
+    assert gate(unmeasured, 0.2).outcome is Outcome.INCONCLUSIVE
 
 
 def test_several_backends_have_no_share(tmp_path: Path) -> None:
@@ -160,7 +160,7 @@ def test_several_backends_have_no_share(tmp_path: Path) -> None:
     logs = [record(tmp_path / f"{name}.jsonl", "log") for name in ("one", "two")]
     code, out, err = run(*logs, "--fail-above", 20)
     assert (code, out) == (2, "")
-    assert "of several backends none is told" in " ".join(err.split())
+    assert "not of several backends" in " ".join(err.split())
 
 
 @pytest.mark.parametrize("bound", ["0", "100", "-1", "nan", "inf", "many"])

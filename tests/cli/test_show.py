@@ -81,6 +81,14 @@ def test_json_has_the_summary_of_each_run(log: Path) -> None:
     assert shown["runs"][0]["summary"] == json.loads(json.dumps(summary))
 
 
+def test_a_run_that_replayed_has_no_findings(tmp_path: Path) -> None:
+    """There is no loading to find anything about."""
+    log = record(tmp_path / "ideal.jsonl", "replay")
+    assert "Findings" not in run(log)[1]
+    (shown,) = json.loads(run(log, "--json")[1])["runs"]
+    assert shown["diagnosis"] is None
+
+
 def test_a_name_cannot_steer_the_terminal(tmp_path: Path) -> None:
     """Escape sequences and markup of a run are text."""
     _, out, _ = run(record(tmp_path / "a.jsonl", name="[red]\x1b[2J"))

@@ -1,15 +1,17 @@
-"""A comparison of backends as an object: what it holds, as JSON and by name."""
+"""A comparison of backends: what it holds, as text, as JSON and as a figure."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from loadeval import BackendComparison, UsageError
+from loadeval.analysis.backends import are_ranks
+from loadeval.report.wording import difference_sentence
 from loadeval.runtime.backends import Measured
 
 if TYPE_CHECKING:
@@ -20,14 +22,26 @@ if TYPE_CHECKING:
     Record = Callable[..., Run]
 
 MS = 1_000_000
-TURNS = {"comparison": "one", "rounds": 6}
+
+
+@pytest.fixture(name="turns")
+def _turns(alternating: Record) -> Record:
+    """A run that took turns with others in rounds."""
+
+    def turns(name: str, real_ms: float = 40, pairs: int = 6, **more: float) -> Run:
+        iterations_ns = (round(real_ms * MS), 25 * MS)
+        settings = {"comparison": "one", "rounds": pairs}
+        return alternating(
+            name=name, pairs=pairs, iterations_ns=iterations_ns, settings=settings, **more
+        )
+
+    return turns
 
 
 @pytest.fixture(name="measured")
-def _measured(alternating: Record) -> list[Measured]:
-    """torch, of 40 ms a batch; dali, of 30 ms; and spdl, which failed."""
-    torch = alternating(name="torch", pairs=6, settings=TURNS)
-    dali = alternating(name="dali", pairs=6, iterations_ns=(30 * MS, 25 * MS), settings=TURNS)
+def _measured(turns: Record) -> list[Measured]:
+    """torch, of 40 ms a batch; dali, of 20 ms; and spdl, which failed."""
+    torch, dali = turns("torch"), turns("dali", 20)
     error = RuntimeError("the pipeline\nis gone")
     return [
         Measured("torch", torch, None),
@@ -36,14 +50,21 @@ def _measured(alternating: Record) -> list[Measured]:
     ]
 
 
+def compared(*runs: Run) -> BackendComparison:
+    return BackendComparison.of_measured([Measured(run.header.name, run, None) for run in runs])
+
+
+def first_line(found: BackendComparison) -> str:
+    return str(found).splitlines()[0]
+
+
 def test_results_come_in_the_order_given(measured: list[Measured]) -> None:
     """Those that failed too, with the error in one line; differences come the fastest first."""
     found = BackendComparison.of_measured(measured)
-    assert [one.name for one in found.backends] == ["torch", "dali", "spdl"]
-    assert [one.error for one in found.backends] == [
-        None,
-        None,
-        "RuntimeError: the pipeline is gone",
+    assert [(one.name, one.error) for one in found.backends] == [
+        ("torch", None),
+        ("dali", None),
+        ("spdl", "RuntimeError: the pipeline is gone"),
     ]
     assert [(one.one, one.other) for one in found.differences] == [("dali", "torch")]
     assert found.unit == "images"
@@ -53,14 +74,7 @@ def test_a_backend_that_failed_at_once_has_no_run(measured: list[Measured]) -> N
     """It is told all the same."""
     found = BackendComparison.of_measured([measured[0], Measured("x", None, OSError("gone"))])
     assert (found["x"].error, found["x"].run) == ("OSError: gone", None)
-    nothing = BackendComparison.of_measured([Measured("x", None, None)])
-    assert nothing.backends == ()
-
-
-def test_unlike_work_is_a_caution(measured: list[Measured]) -> None:
-    """It was compared because the user meant it."""
-    found = BackendComparison.of_measured(measured, ["dali: batch 0 is other"])
-    assert found.cautions[0].startswith("The backends do not do equal work: dali: batch 0 is")
+    assert BackendComparison.of_measured([Measured("x", None, None)]).backends == ()
 
 
 def test_a_result_is_had_by_its_name(measured: list[Measured]) -> None:
@@ -72,39 +86,34 @@ def test_a_result_is_had_by_its_name(measured: list[Measured]) -> None:
 
 
 def test_as_dict_is_json(measured: list[Measured]) -> None:
-    """All fields but the runs; differences with their words."""
+    """All fields but the runs; metrics, and differences with their words."""
     found = BackendComparison.of_measured(measured)
     told = json.loads(json.dumps(found.as_dict()))
-    assert set(told) == {"backends", "differences", "unit", "cautions", "not_measured"}
-    assert "run" not in told["backends"][0]
-    assert told["backends"][0]["real"]["value"] == pytest.approx(
-        found["torch"].real and found["torch"].real.value
-    )
-    assert told["differences"][0]["shown"] is True
-    assert told["differences"][0]["words"] == str(found.differences[0])
+    keys = {"backends", "differences", "unit", "cautions", "caution_codes", "not_measured"}
+    assert set(told) == keys
+    torch = told["backends"][0]
+    assert not {"run", "metrics"} & set(torch)
+    assert set(torch["readings"]) == {"gpu_idle_ns", "quantities", "missing", "growth"}
+    assert found["torch"].real is not None
+    assert torch["real"]["value"] == pytest.approx(found["torch"].real.value)
+    (difference,) = told["differences"]
+    assert difference["shown"] is True
+    assert difference["words"] == difference_sentence(found.differences[0])
 
 
-def test_separate_runs_are_named_as_they_are(record: Record, alternating: Record) -> None:
-    """By their names where they differ."""
+def test_separate_runs_have_their_own_names(record: Record, alternating: Record) -> None:
+    """Where those do not differ their paths, or numbers."""
     found = BackendComparison.of_runs([record(name="torch"), alternating(name="dali")])
     assert [one.name for one in found.backends] == ["torch", "dali"]
     assert found["torch"].ideal is None
     assert len(found.differences) == 1
-
-
-def test_runs_of_one_name_are_told_apart(record: Record) -> None:
-    """By their paths, or numbered where there are none."""
     run = record(name="torch")
     files = [replace(run, path=Path(name)) for name in ("a.jsonl", "b.jsonl")]
     assert [one.name for one in BackendComparison.of_runs(files).backends] == ["a.jsonl", "b.jsonl"]
     both = BackendComparison.of_runs([run, run]).backends
     assert [one.name for one in both] == ["torch (1)", "torch (2)"]
-
-
-def test_a_run_that_replayed_is_an_error(record: Record) -> None:
-    """It has no real pace."""
-    with pytest.raises(UsageError, match="tells nothing of its loader's pace"):
-        BackendComparison.of_runs([record(name="torch"), record("replay")])
+    with pytest.raises(UsageError, match="tells nothing of its loader's throughput"):
+        BackendComparison.of_runs([run, record("replay")])
 
 
 def test_the_figure_is_written_where_asked(measured: list[Measured], tmp_path: Path) -> None:
@@ -114,3 +123,117 @@ def test_the_figure_is_written_where_asked(measured: list[Measured], tmp_path: P
     assert (tmp_path / "backends.png").read_bytes().startswith(b"\x89PNG")
     with pytest.raises(UsageError, match=r"\.png, \.svg or \.pdf was expected"):
         found.plot(tmp_path / "backends.gif")
+
+
+def test_the_fastest_is_in_the_first_line(turns: Record) -> None:
+    """With the interval of what it is ahead of the next one by."""
+    torch, dali = turns("torch"), turns("dali", 20)
+    assert first_line(compared(torch, dali)) == (
+        "dali trains fastest: 2.00x [2.00x, 2.00x] as fast as torch"
+    )
+    assert "1.50x [1.50x, 1.50x]" in first_line(compared(torch, dali, turns("spdl", 30)))
+
+
+def test_no_difference_is_said_to_be_shown_where_none_is(turns: Record) -> None:
+    """Between the fastest ones, or all; two rounds show nothing."""
+    near, equal, third = (
+        turns(name, noise=noise) for name, noise in (("near", 0.3), ("equal", 0.2), ("third", 0.1))
+    )
+    no_difference = "No difference shown between"
+    assert first_line(compared(near, equal)) == f"{no_difference} near and equal"
+    assert first_line(compared(near, turns("far", 80), equal)) == (
+        f"{no_difference} the fastest, near and equal"
+    )
+    assert first_line(compared(near, third, equal)) == f"{no_difference} near, equal and third"
+    few = first_line(compared(turns("a", 20, pairs=2), turns("b", pairs=2)))
+    assert few.startswith("a was 2.00x as fast as b, with too few measurements")
+
+
+def test_one_backend_alone(turns: Record, record: Record) -> None:
+    """What free loading gains is told, or where that was not measured, its throughput."""
+    assert first_line(compared(turns("torch"))).startswith("torch: training would be 1.58x [")
+    logged = BackendComparison.of_runs([record(name="torch")])
+    assert first_line(logged) == "torch: 100 [100, 100] images/s"
+
+
+def test_no_backend_at_all_is_said() -> None:
+    """All have failed."""
+    found = BackendComparison.of_measured([Measured("torch", None, OSError("gone"))])
+    lines = str(found).splitlines()
+    assert lines[0] == "No backend was measured"
+    assert lines[-1] == "torch failed: OSError: gone"
+    assert ["torch", "failed"] in [line.split() for line in lines]
+
+
+def test_the_text_has_everything(measured: list[Measured]) -> None:
+    """Throughputs, the fastest first; what is lost, failures, differences, cautions."""
+    text = str(BackendComparison.of_measured(measured, ["dali: batch 0 is other"]))
+    rows = [line.split("  ")[0] for line in text.splitlines()]
+    assert rows[4:8] == ["images/s", "dali", "torch", "spdl"]
+    assert rows[10:12] == ["dali", "torch"]
+    assert "in turns, 6 rounds in random order; " in text
+    assert "\n\nspdl failed: RuntimeError: the pipeline is gone\n\n" in text
+    assert "Differences in real throughput\ndali 2.00x [2.00x, 2.00x] as fast as torch\n" in text
+    assert "\n\nCautions\nThe backends do not do equal work: dali: batch 0 is other" in text
+
+
+def test_separate_runs_are_said_to_be_such(record: Record, alternating: Record) -> None:
+    """And a run without an ideal has "not measured" in its place, and the reason below."""
+    text = str(BackendComparison.of_runs([record(name="torch"), alternating(name="dali")]))
+    assert "2 backends under one training step, in separate runs; 29-" in text
+    assert "torch     100 [100, 100]  not measured" in text
+    assert "torch: No ideal throughput and no loader alone" in text
+
+
+def test_names_from_a_log_cannot_steer_the_terminal(turns: Record) -> None:
+    """Nor do long ones widen the table."""
+    wild, long = "\x1b[31mred", "the loader of the department, third version"
+    text = str(compared(turns(wild), turns(long, 20)))
+    assert "\x1b" not in text
+    assert "\\x1b[31mred" in text
+    assert all(len(line.split("  ")[0]) <= 24 for line in text.splitlines()[5:7])
+    assert text.splitlines()[5].startswith("the loader ")
+
+
+def of_rank(run: Run, rank: int | None, size: int | None) -> Run:
+    place: dict[str, Any] = {"rank": rank, "world_size": size}
+    known = {name: value for name, value in place.items() if value is not None}
+    return replace(run, header=replace(run.header, name=f"rank{rank}", environment=known))
+
+
+def ranks(*runs: Run) -> BackendComparison:
+    return BackendComparison.of_runs([of_rank(run, at, len(runs)) for at, run in enumerate(runs)])
+
+
+def test_ranks_are_told_together(alternating: Record, record: Record) -> None:
+    """Their throughputs add up; without ideal batches their loss is not known."""
+    found = ranks(alternating(waits_ns=(MS, 0)), alternating(waits_ns=(9 * MS, 0)))
+    assert first_line(found).startswith("2 ranks of one training, ")
+    assert "backend" not in str(found)
+    assert "Cautions" not in str(found)  # they were measured at the same time
+    logged = first_line(ranks(record(), record()))
+    assert logged.startswith("2 ranks of one training, 200 images/s together; ")
+    assert logged.endswith("not measured")
+
+
+@pytest.mark.filterwarnings("ignore:the loader gave no batch")
+def test_a_rank_without_a_throughput(record: Record) -> None:
+    """There is no sum then."""
+    told = first_line(ranks(record(), record(waits_ns=[])))
+    assert told.startswith("2 ranks of one training; what")
+
+
+@pytest.mark.parametrize(
+    "places",
+    [
+        [(0, 2), (0, 2)],
+        [(0, 2), (1, 4)],
+        [(0, 2), (None, 2)],
+        [(None, None), (None, None)],
+        [(0, 2)],
+    ],
+)
+def test_what_are_no_ranks(record: Record, places: list[tuple[int | None, int | None]]) -> None:
+    """The same rank twice, trainings of different sizes, runs that were no rank, one alone."""
+    assert not are_ranks([of_rank(record(), *place) for place in places])
+    assert not are_ranks([None, of_rank(record(), 0, 2)])

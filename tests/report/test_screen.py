@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.analysis.backends import failed, result_of
+from loadeval.analysis.backends import BackendReport, MeasuredRun, failed, result_of
 from loadeval.analysis.remark import Remark
+from loadeval.analysis.report import Comparison, Report
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Advice, Diagnosis, Finding, Problem, Rule
-from loadeval.report.backends import BackendComparison
-from loadeval.report.comparison import Comparison
 from loadeval.report.screen import (
     MOST_LINES,
     backends_screen,
@@ -40,9 +39,17 @@ def finding(rule: Rule, cost: float | None = 0.1) -> Finding:
     return Finding(rule, "high", "measured", problem, alternate, (), cost)
 
 
+def comparison_of(*runs: Run) -> Comparison:
+    found = Report.of(runs).comparison
+    assert found is not None
+    return found
+
+
 def screen(*runs: Run, diagnosis: Diagnosis | None = None) -> list[str]:
-    found = Comparison.of(*runs)
-    return comparison_screen(found, diagnosis or diagnose(*found.runs), MORE, WIDTH)
+    found = comparison_of(*runs)
+    if diagnosis is not None:
+        found = dataclasses.replace(found, diagnosis=diagnosis)
+    return comparison_screen(found, MORE, WIDTH)
 
 
 def row_of(lines: list[str], label: str) -> list[str]:
@@ -57,23 +64,19 @@ def changes(run: Run, **loader: object) -> dict[Rule, str]:
     return {one.rule: change_in_short(one) for one in found}
 
 
-def test_an_alternating_run_has_three_arms(alternating: Record) -> None:
-    """Each with its throughput and times; the loader alone has neither wait nor step."""
+def test_an_alternating_run(alternating: Record) -> None:
+    """Three arms with throughput and times; the time lost, split, with intervals; the commands."""
     lines = screen(alternating(noise=0))
     assert row_of(lines, "real") == ["800 images/s", "40.0 ms", "10.0 ms", "30.0 ms"]
     assert row_of(lines, "ideal") == ["1,280 images/s", "25.0 ms", "0 ns", "25.0 ms"]
     assert row_of(lines, "loader alone") == ["800 images/s", "40.0 ms", "-", "-"]
-
-
-def test_the_time_lost_is_split(alternating: Record) -> None:
-    """Into waiting and contention, with their intervals; of all there is the share too."""
-    lines = screen(alternating(noise=0))
-    (head,) = (line for line in lines if line.lstrip().startswith("per batch"))
-    assert head.split("  ")[-1] == "95% CI"
-    lost = next(line for line in lines if line.startswith("time lost"))
-    assert lost.split("  ")[-1] == "37.5% to 37.5%"
+    assert row_of(lines, "time lost")[-1] == "37.5% to 37.5%"
     assert any(line.startswith("  waiting     10.0 ms") for line in lines)
     assert any(line.startswith("  contention  5.00 ms") for line in lines)
+    assert lines[-2:] == [
+        "everything  loadeval compare run.jsonl --full",
+        "page        loadeval report run.jsonl",
+    ]
 
 
 def test_two_runs_have_two_arms(record: Record) -> None:
@@ -105,7 +108,7 @@ def test_an_inconclusive_run_says_what_would_settle_it(alternating: Record) -> N
     """Its advice stands on the screen, for the findings are about something else."""
     lines = screen(alternating(pairs=2))
     assert lines[0].startswith("Inconclusive: ")
-    assert "More pairs would settle it" in " ".join(lines)
+    assert "Measure more pairs" in " ".join(lines)
 
 
 def test_everything_at_once_fits(alternating: Record) -> None:
@@ -118,18 +121,10 @@ def test_everything_at_once_fits(alternating: Record) -> None:
         assert any(line.startswith("and ") and line.endswith(" more") for line in lines)
 
 
-def test_the_last_lines_say_where_there_is_more(alternating: Record) -> None:
-    """The commands, one under the other."""
-    assert screen(alternating())[-2:] == [
-        "everything  loadeval compare run.jsonl --full",
-        "page        loadeval report run.jsonl",
-    ]
-
-
 def test_a_narrow_screen_folds_whole_columns(alternating: Record) -> None:
     """No number is parted from its unit."""
-    found = Comparison.of(alternating(noise=0))
-    lines = comparison_screen(found, diagnose(*found.runs), [], 40)
+    found = comparison_of(alternating(noise=0))
+    lines = comparison_screen(found, [], 40)
     assert max(map(len, lines)) <= WIDTH
     assert any("800 images/s" in line for line in lines)
     assert sum(line.startswith("real") for line in lines) == 2
@@ -166,7 +161,7 @@ def test_five_backends_fit(alternating: Record) -> None:
         alternating(name=name, iterations_ns=((40 + 9 * place) * MS, 25 * MS))
         for place, name in enumerate(names)
     ]
-    lines = backends_screen(BackendComparison.of_runs(runs), MORE, WIDTH)
+    lines = backends_screen(BackendReport.of_runs(runs), MORE, WIDTH)
     assert lines[0].startswith("torch trains fastest")
     assert len(lines) <= MOST_LINES
     assert max(map(len, lines)) <= WIDTH
@@ -177,18 +172,18 @@ def test_five_backends_fit(alternating: Record) -> None:
 def test_a_few_backends_leave_room_for_cautions(record: Record, alternating: Record) -> None:
     """Differences and cautions follow the table, and what was not measured is a dash."""
     runs = [record(name="torch"), alternating(name="dali", noise=0)]
-    lines = backends_screen(BackendComparison.of_runs(runs), MORE, WIDTH)
+    lines = backends_screen(BackendReport.of_runs(runs), MORE, WIDTH)
     assert any(line.startswith("dali 8.00x") for line in lines)
-    assert any(line.startswith("Caution: Separate runs") for line in lines)
+    assert any(line.startswith("Caution: The runs are separate") for line in lines)
     (row, _) = (line.split() for line in lines if line.startswith("torch "))
     assert row[-1] == "-"
 
 
 def test_a_backend_that_failed_is_said(alternating: Record) -> None:
     """With its error."""
-    measured = result_of("torch", alternating(), "images")
+    measured = result_of("torch", MeasuredRun.of(alternating()), "images")
     results = (measured, failed("dali", "OSError: gone"))
-    found = BackendComparison(results, (), "images", (), ())
+    found = BackendReport(results, (), "images", ())
     lines = backends_screen(found, MORE, WIDTH)
     assert "dali failed: OSError: gone" in lines
     assert any(line.split()[:2] == ["dali", "failed"] for line in lines)

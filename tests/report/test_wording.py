@@ -7,9 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.headroom import compare, headroom
-from loadeval.analysis.intervals import Estimate
+from loadeval.analysis.backends import (
+    BackendCaution,
+    BackendReport,
+    BackendResult,
+    Difference,
+    MissingOfBackend,
+    failed,
+)
+from loadeval.analysis.gate import Outcome
+from loadeval.analysis.headroom import Caution, Missing, compare, headroom
+from loadeval.analysis.memory import Growth, GrowthAdvice, GrowthReason
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.report import Report
+from loadeval.analysis.stats import Estimate
 from loadeval.analysis.summary import summarise
+from loadeval.analysis.verdict import Advice, InputBound, Objection, Unmeasured, Verdict
+from loadeval.report import wording
 from loadeval.report.formatting import (
     counted,
     duration,
@@ -22,10 +36,24 @@ from loadeval.report.formatting import (
     speedup,
     throughput,
 )
-from loadeval.report.wording import described_loader, headline
+from loadeval.report.wording import (
+    backend_cautions,
+    backend_not_measured,
+    backend_reason,
+    backend_verdict,
+    described_loader,
+    difference_sentence,
+    growth_advice,
+    growth_reason,
+    headline,
+    reason,
+    run_notes,
+)
+from loadeval.runlog.model import EpochEnd, Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping, Sequence
+    from enum import Enum
 
     from loadeval.runlog.model import Run
 
@@ -77,6 +105,7 @@ def test_number_has_three_digits_or_is_whole(value: float, text: str) -> None:
         (share(0.0), "0.0%"),
         (share(0.0001), "under 0.1%"),  # not rounded to nothing
         (share(0.456), "45.6%"),
+        (share(-0.0001), "0.0%"),
         (speedup(None), "not measured"),
         (speedup(1.034), "1.03x"),  # two decimals above and below 1
         (speedup(0.9849), "0.98x"),
@@ -108,48 +137,6 @@ def test_figures_and_names_in_words(told: str, text: str) -> None:
 def test_throughput(record: Callable[..., Run], options: dict[str, Any], text: str) -> None:
     """In samples under their name where they are counted, in batches where they are unknown."""
     assert throughput(summarise(record(**options)), "images") == text
-
-
-def test_size_in_decimal_units() -> None:
-    """Bytes are told in kB, MB, GB."""
-    assert (size(12), size(4_816_896), size(3e9)) == ("12 bytes", "4.82 MB", "3.00 GB")
-
-
-def test_counted_has_its_plural() -> None:
-    """One is singular."""
-    assert counted(1, "batch", "batches") == "1 batch"
-    assert counted(2000, "batch", "batches") == "2,000 batches"
-
-
-def test_printable_escapes_what_steers_a_terminal() -> None:
-    """Escape sequences, line ends, direction marks and lone surrogates become visible."""
-    assert printable("a\x1b[31m\n\u202e\ud800b") == r"a\x1b[31m\n\u202e\ud800b"
-
-
-def test_printable_keeps_letters_of_any_script() -> None:
-    """What can be shown stays as it is."""
-    assert printable("Läufer 中文") == "Läufer 中文"
-
-
-def test_shortened_keeps_beginning_and_end() -> None:
-    """A long name loses its middle, and is as long as asked for."""
-    assert shortened("short", 10) == "short"
-    assert shortened("beginning-middle-end", 10) == "begi...end"
-
-
-def test_throughput_in_samples(record: Callable[..., Run]) -> None:
-    """Where samples are counted they are told under their name."""
-    assert throughput(summarise(record()), "images") == "100 images/s"
-
-
-def test_throughput_in_batches(record: Callable[..., Run]) -> None:
-    """Where samples are unknown batches are told."""
-    assert throughput(summarise(record(samples=None)), "images") == "25.0 batches/s"
-
-
-def test_throughput_of_an_unmeasured_run(record: Callable[..., Run]) -> None:
-    """Without a steady batch there is no throughput."""
-    assert throughput(summarise(record(warmup=99)), "images") == "not measured"
 
 
 def test_headline_highly_input_bound(record: Callable[..., Run]) -> None:
@@ -190,28 +177,30 @@ def test_headline_without_an_interval(record: Callable[..., Run]) -> None:
 
 def test_headline_of_a_span(alternating: Callable[..., Run]) -> None:
     """A verdict that spans two levels is told as it is."""
-    found = replace(headroom(alternating()), verdict="moderately to highly input-bound")
+    found = replace(
+        headroom(alternating()), verdict=Verdict(InputBound.MODERATELY, InputBound.HIGHLY)
+    )
     assert headline(found).startswith("Moderately to highly input-bound: training would be 1.")
 
 
 def test_headline_of_an_alternating_run_without_pairs(alternating: Callable[..., Run]) -> None:
     """It is said why there is nothing to compare."""
     found = headroom(alternating(pairs=0))
-    assert headline(found) == f"Inconclusive: {found.reason}"
+    assert headline(found) == f"Inconclusive: {reason(found)}"
 
 
 def test_headline_inconclusive(record: Callable[..., Run]) -> None:
     """Too few steady batches make no finding, whatever their speed-up is."""
     found = compare(record(waits_ns=[MS] * 6), record("replay"))
-    assert headline(found) == f"Inconclusive: {found.reason}"
+    assert headline(found) == f"Inconclusive: {reason(found)}"
 
 
 @pytest.mark.parametrize(
     ("real", "ideal", "text"),
     [
-        (99, 1, "the steady pace of the real run was not measured"),
-        (1, 99, "the steady pace of the ideal run was not measured"),
-        (99, 99, "the steady pace of neither run was measured"),
+        (99, 1, "no steady-state iteration was measured in the real run"),
+        (1, 99, "no steady-state iteration was measured in the ideal run"),
+        (99, 99, "no steady-state iteration was measured in either run"),
     ],
 )
 def test_headline_unmeasured(record: Callable[..., Run], real: int, ideal: int, text: str) -> None:
@@ -228,3 +217,151 @@ def test_described_loader_leaves_out_what_is_unknown(record: Callable[..., Run])
 def test_described_loader_of_a_replay(record: Callable[..., Run]) -> None:
     """A replay was served from kept batches."""
     assert described_loader(record("replay")) == "2 kept batches replayed"
+
+
+def test_notes_of_a_run(record: Callable[..., Run]) -> None:
+    """What reading brought up, what happened when, what ended an epoch, and memory that grows."""
+    run = replace(
+        record(),
+        notes=("cut off",),
+        events=(
+            Event(1_500 * MS, "copies"),
+            *(Event(at * MS, "again") for at in (2, 3, 4)),
+            *(Event(at * MS, f"raised {at}", "error read on") for at in (5, 6)),
+        ),
+        ends=(EpochEnd(3, "failed", 0, 0, "ValueError: bad"),),
+    )
+    (one,) = Report.of([run]).runs
+    values = {"bytes_per_hour": 1e9, "share": 0.1, "limit_bytes": 10**10}
+    codes = (GrowthReason.GROWS, GrowthReason.LITTLE)
+    grows = [Growth("workers", None, None, None, Remark(code, values)) for code in codes]
+    told = run_notes(replace(one, metrics=replace(one.metrics, growths=tuple(grows))))
+    assert told[:5] == [
+        "log: cut off",
+        "log, at 1.50 s: copies",
+        "log, at 2.00 ms: again (3 times, the last at 4.00 ms)",
+        "log, at 5.00 ms: raised 5 (2 errors, the last at 6.00 ms)",
+        "log, epoch 3 failed: ValueError: bad",
+    ]
+    assert [line[:31] for line in told[5:]] == ["log: memory of the workers grows"[:31]]
+
+
+TABLES: list[tuple[Mapping[Enum, str], Sequence[type[Enum]], set[Enum]]] = [
+    (wording.OBJECTIONS, [Objection], {Objection.NOT_MEASURED}),
+    (wording.UNMEASURED, [Unmeasured], set()),
+    (wording.ADVICE, [Advice], set()),
+    (wording.CAUTIONS, [Caution, BackendCaution], set()),
+    (wording.MISSING, [Missing, MissingOfBackend], set()),
+    (wording.GATE, [Outcome], set()),
+    (wording.GROWTH, [GrowthReason, GrowthAdvice], set()),
+]
+
+
+@pytest.mark.parametrize(("sentences", "enums", "without"), TABLES)
+def test_every_code_has_a_sentence(
+    sentences: Mapping[Enum, str], enums: Sequence[type[Enum]], without: set[Enum]
+) -> None:
+    """And every sentence a code. An objection to what was not measured has that of its cause."""
+    assert set(sentences) == {code for enum in enums for code in enum} - without
+    assert len(set(sentences.values())) == len(sentences)
+
+
+@pytest.mark.parametrize(
+    ("lost", "waiting", "limited", "text"),
+    [
+        (
+            (0.5, 0.4, 0.6),
+            30.0,
+            True,
+            "50.0% [40.0%, 60.0%] of the training time is lost to data loading, most of it to waiting",
+        ),
+        (
+            (0.5, None, None),
+            10.0,
+            True,
+            "50.0% of the training time is lost to data loading, most of it to contention",
+        ),
+        (
+            (0.02, 0.01, 0.03),
+            30.0,
+            False,
+            "2.0% [1.0%, 3.0%] of the training time is lost to data loading",
+        ),
+        ((-0.02, -0.03, 0.06), 30.0, True, "no time is lost to data loading (-2.0% [-3.0%, 6.0%])"),
+    ],
+)
+def test_the_reason_of_a_level(
+    alternating: Callable[..., Run],
+    lost: tuple[float, float | None, float | None],
+    waiting: float,
+    limited: bool,
+    text: str,
+) -> None:
+    """How much is lost, and where most of it is where that matters."""
+    level = InputBound.HIGHLY if limited else InputBound.NOT
+    found = replace(
+        headroom(alternating()),
+        verdict=Verdict(level, level),
+        lost_share=Estimate(*lost),
+        waiting_ns=Estimate(waiting, None, None),
+        contention_ns=Estimate(20.0, None, None),
+    )
+    assert reason(found) == text
+
+
+@pytest.mark.parametrize("objection", wording.OBJECTIONS)
+def test_the_reason_of_an_objection(alternating: Callable[..., Run], objection: Objection) -> None:
+    """It has its numbers."""
+    verdict = Verdict(objection=objection, workers_busy=0.2, drift_ns=3e6, missed_ns=1e9)
+    found = replace(headroom(alternating()), verdict=verdict)
+    told = reason(found)
+    assert any(char.isdigit() for char in told) or "three" in told
+    if objection is Objection.MISSED_STALL:
+        assert "1.00 s longer" in told
+    if objection is Objection.WORKERS_BUSY:
+        assert "20% of a CPU" in told
+
+
+def test_what_is_said_of_several_backends_is_said_once(record: Callable[..., Run]) -> None:
+    """Behind their names, as are notes of reading a run; sizes of epochs are told together."""
+    run = replace(record(), notes=("the end is missing",))
+    missing = tuple(map(Remark, MissingOfBackend))
+    results = (
+        BackendResult("a", epoch_sizes=(12,), not_measured=missing[:2], run=run),
+        BackendResult("b", epoch_sizes=(16, 1_200), not_measured=missing[:1], run=run),
+        failed("z", "OSError: gone"),
+    )
+    codes = (Remark(BackendCaution.UNEQUAL_EPOCHS, {"unit": "images"}),)
+    report = BackendReport(results, (), "images", codes)
+    assert backend_cautions(report) == [
+        "The backends' epochs differ in images: a 12, b 16 or 1,200.",
+        "a, b: the end is missing",
+    ]
+    both, one = backend_not_measured(report)
+    assert (both[:6], one[:3]) == ("a, b: ", "a: ")
+    assert [backend_verdict(one) for one in results] == ["not measured", "not measured", "failed"]
+    assert [backend_reason(one) for one in results] == ["", "", "OSError: gone"]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (1.1, 1.3, "a 1.20x [1.10x, 1.30x] as fast as b"),
+        (0.9, 1.5, "no difference shown between a and b: 1.20x [0.90x, 1.50x]"),
+        (None, None, "a 1.20x as fast as b, too little measured for a confidence interval"),
+    ],
+)
+def test_a_difference_in_words(low: float | None, high: float | None, text: str) -> None:
+    """It says when none is shown."""
+    assert difference_sentence(Difference("a", "b", Estimate(1.2, low, high))) == text
+
+
+def test_growth_in_words() -> None:
+    """By how much in an hour, of how much; or why it was not measured."""
+    values = {"bytes_per_hour": 6e9, "share": 0.06, "limit_bytes": 100e9}
+    grows = Growth("process", None, None, None, Remark(GrowthReason.GROWS, values))
+    assert growth_reason(grows) == "it grows by 6.00 GB per hour, 6.0% of the 100 GB available"
+    assert growth_advice(grows) == ""
+    unread = replace(grows, reason=Remark(GrowthReason.NO_READINGS), advice=GrowthAdvice.PROCESS)
+    assert growth_reason(unread) == "not measured: no memory readings of the process"
+    assert growth_advice(unread).startswith("Something is kept from step to step")

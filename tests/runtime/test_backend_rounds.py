@@ -14,7 +14,6 @@ from loadeval import (
 )
 from loadeval.runlog.model import ARMS, UNKNOWN
 from loadeval.runtime.backends import (
-    FAILURE,
     BackendRun,
     BackendRunner,
     Source,
@@ -193,7 +192,9 @@ def test_an_error_of_the_loader_ends_the_round() -> None:
     assert backend.train(0) == list(range(5))
     assert isinstance(backend.backend.error, OSError)
     run = backend.backend.run()
-    assert [event.message for event in run.events] == [FAILURE + "OSError: the disk went away"]
+    assert [(event.kind, event.message) for event in run.events] == [
+        ("failed backend", "OSError: the disk went away")
+    ]
     assert [end.cause for end in run.ends] == ["failed"]
 
 

@@ -287,6 +287,7 @@ def test_an_error_after_which_the_loader_was_read_on_is_an_event() -> None:
     assert [end.cause for end in run.ends] == ["exhausted"]
     (event,) = run.events
     assert event.message == "epoch 0: the loader raised worse, and was read on"
+    assert event.kind == "error read on"
 
 
 def test_an_error_ends_the_epoch_for_who_does_not_read_on(tmp_path: Path) -> None:

@@ -8,21 +8,20 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.epochs import epochs_of
 from loadeval.analysis.headroom import Headroom, compare, headroom
-from loadeval.analysis.readings import Quantity, quantities
+from loadeval.analysis.metrics import Quantity, quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
-from loadeval.analysis.summary import Summary, steady, summarise
+from loadeval.analysis.summary import Summary, epochs_of, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.analysis.epochs import Epochs
-    from loadeval.analysis.intervals import Estimate
     from loadeval.analysis.rules.finding import Finding, Severity
+    from loadeval.analysis.stats import Estimate
+    from loadeval.analysis.summary import Epochs
     from loadeval.runlog.model import Column, LoaderInfo, Run
 
 MOST_PLACES = 20

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.gpu_idle import gpu_idle_ns, hidden_waits
-from loadeval.analysis.growth import growth
+from loadeval.analysis.headroom import hidden_waits
+from loadeval.analysis.memory import growth
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
@@ -18,6 +18,7 @@ from loadeval.analysis.rules.workers import (
     worker_cpus,
     workers_to,
 )
+from loadeval.analysis.summary import gpu_idle_ns
 from loadeval.analysis.verdict import MODERATE_SHARE
 from loadeval.runlog.model import ARMS, UNKNOWN
 

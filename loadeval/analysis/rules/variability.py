@@ -7,22 +7,21 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.checks import dependence, drift_ns
-from loadeval.analysis.intervals import Pace
+from loadeval.analysis.headroom import BatchProperty, dependences, drift_ns
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import deeper_prefetch
-from loadeval.analysis.slope import slope
+from loadeval.analysis.stats import MeanTime, slope
 from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN, epoch_starts
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-    from loadeval.analysis.intervals import Estimate, Series
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.finding import Confidence
+    from loadeval.analysis.stats import Estimate, Series
 
 FEWEST_FOR_STALLS = 200
 """Batches of which the slowest hundredth is at least two."""
@@ -212,7 +211,7 @@ def drift(case: Case) -> Answer:
     if unknown:
         return unknown
     iteration_ns = case.iteration_ns.astype(np.float64)
-    change_ns = drift_ns(Pace(iteration_ns, np.ones(len(iteration_ns))))
+    change_ns = drift_ns(MeanTime(iteration_ns, np.ones(len(iteration_ns))))
     share = change_ns / float(iteration_ns.mean()) if change_ns else 0.0
     if share < MODERATE_SHARE or isinstance(falling_throughput(case), Finding):
         return None
@@ -238,10 +237,10 @@ def not_representative(case: Case) -> Answer:
         return None  # it serves every batch once
     if case.ideal is None:
         return Remark(Unknown.NOT_REPLAYED)
-    by_place = dependence(case.real, case.real.steps.batch)
-    by_size = max((dependence(run, run.steps.nbytes) for run in (case.real, case.ideal)), key=abs)
-    if not by_place and not by_size:
+    found = dependences(case.real, case.ideal)
+    if not found:
         return None
+    by_place, by_size = found.get(BatchProperty.PLACE), found.get(BatchProperty.SIZE)
     return Finding(
         Rule.NOT_REPRESENTATIVE,
         "moderate",
@@ -249,8 +248,8 @@ def not_representative(case: Case) -> Answer:
         Remark(Problem.STEP_DEPENDS_ON_BATCH),
         (Remark(Advice.ALTERNATE),),
         facts(
-            ("rank correlation with place in the epoch", by_place or None, "rank correlation"),
-            ("rank correlation with size in bytes", by_size or None, "rank correlation"),
+            ("rank correlation with place in the epoch", by_place, "rank correlation"),
+            ("rank correlation with size in bytes", by_size, "rank correlation"),
         ),
     )
 

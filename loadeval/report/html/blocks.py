@@ -7,11 +7,18 @@ exception, see `escaping`.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from loadeval.report.html.escaping import literal
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.report.tables import Rows
+
 Json = dict[str, Any]
+MOST_ROWS = 100
+"""Of a table whose rows a run's file decides."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,3 +143,18 @@ class Section:
     name: str
     heading: str
     blocks: tuple[Block, ...] = field(default=())
+
+
+def side_by_side(
+    caption: str, names: Sequence[str], columns: Sequence[Rows], *, folded: bool = False
+) -> Table:
+    """A column for each of `names`; `columns` have the same labels in the same order."""
+    rows = [(cells[0][0], *(value for _, value in cells)) for cells in zip(*columns, strict=True)]
+    if len(rows) > MOST_ROWS:
+        rows[MOST_ROWS:] = [(f"and {len(rows) - MOST_ROWS:,} more", *("" for _ in names))]
+    return Table(caption, ("", *names), tuple(rows), folded)
+
+
+def listed(caption: str, head: str, rows: Rows, *, folded: bool = False) -> Table:
+    """Labels and what belongs to each, in words."""
+    return Table(caption, ("", head), tuple(rows), folded)

@@ -18,23 +18,23 @@ from loadeval.report.wording_findings import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadeval.analysis.report import Report
     from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
     from loadeval.report.html.blocks import Block
-    from loadeval.report.html.subject import Subject
 
 NOTHING = "No problem with data loading was found."
 NO_RULES = "No rule was checked for this run."
 NOT_OF_REPLAY = "Kept batches were replayed: this run has no data loading to check."
 
 
-def findings(subject: Subject) -> Section:
+def findings(report: Report) -> Section:
     """Those of each run, the costliest first."""
     blocks: list[Block] = []
-    for name, diagnosis in subject.diagnoses:
+    for name, diagnosis in report.diagnoses:
         if name:
             blocks.append(Heading(name))
         blocks += _of(diagnosis, level=4 if name else 3)
-    if not subject.diagnoses:
+    if not report.diagnoses:
         blocks.append(Text((NOT_OF_REPLAY,)))
     return Section("findings", "Findings", tuple(blocks))
 

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from importlib import metadata
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.report import Report
 from loadeval.errors import UsageError
 from loadeval.report.formatting import LONGEST_NAME, printable, shortened
-from loadeval.report.html.backends import side_by_side
 from loadeval.report.html.blocks import Figure
 from loadeval.report.html.escaping import script_json
 from loadeval.report.html.findings import findings
 from loadeval.report.html.plotly import PlotlyJs, policy
-from loadeval.report.html.reproduce import reproduce
 from loadeval.report.html.sections import (
     distribution,
     epoch_starts,
@@ -25,9 +23,9 @@ from loadeval.report.html.sections import (
     throughput,
     timeline,
 )
-from loadeval.report.html.settings import settings
-from loadeval.report.html.verdict import top, verdict
+from loadeval.report.html.text import backends, reproduce, settings, top
 from loadeval.report.palette import THEMES, css_classes, css_variables
+from loadeval.report.wording import report_headline
 
 if TYPE_CHECKING:
     import os
@@ -35,8 +33,8 @@ if TYPE_CHECKING:
 
     from jinja2 import Environment
 
+    from loadeval.analysis.report import Report
     from loadeval.report.html.blocks import Section
-    from loadeval.report.html.subject import Subject
 
 EXTENSION = ".html"
 PACKAGE = "loadeval.report.html"
@@ -48,36 +46,37 @@ LONGEST_TITLE = 100
 LONGEST_TEXT = 10_000
 
 
-def sections(subject: Subject, runs: Sequence[Path], output: Path) -> list[Section]:
+def sections(report: Report, runs: Sequence[Path], output: Path) -> list[Section]:
     """The parts of the page below the verdict, in their order."""
-    report = Report.of(subject.runs)
     return [
         throughput(report),
         iteration_time(report),
-        findings(subject),
+        findings(report),
         timeline(report),
         epoch_starts(report),
         outliers(report),
         distribution(report),
         system_metrics(report),
-        *side_by_side(subject),
-        settings(subject),
-        reproduce(subject, runs, output),
+        *backends(report),
+        settings(report),
+        reproduce(report, runs, output),
     ]
 
 
-def page_of(subject: Subject, runs: Sequence[Path], output: Path) -> str:
+def page_of(report: Report, runs: Sequence[Path], output: Path) -> str:
     """The page as text. `runs` are the files that it is of, and `output` is where it goes.
 
     Raises UsageError where a page cannot hold the installed plotly.
     """
     from markupsafe import Markup  # noqa: PLC0415 - needed only to write a page
 
-    plotly, told = PlotlyJs.installed(), sections(subject, runs, output)
-    shown = [one for section in told for one in section.blocks if isinstance(one, Figure)]
+    named = [replace(one, name=shortened(one.name, LONGEST_NAME)) for one in report.runs]
+    report = replace(report, runs=tuple(named))
+    plotly, found = PlotlyJs.installed(), sections(report, runs, output)
+    shown = [one for section in found for one in section.blocks if isinstance(one, Figure)]
     css, script = _stylesheet(shown), _asset("page.js")
     figures = {one.name: {"data": one.data, "layout": one.layout} for one in shown}
-    said = verdict(subject)
+    headline = report_headline(report)
     ours = {
         "css": css,
         "themes": script_json(THEMES),
@@ -91,11 +90,11 @@ def page_of(subject: Subject, runs: Sequence[Path], output: Path) -> str:
         .render(
             policy=policy([plotly.text, script]),
             generator=f"{GENERATOR} {metadata.version('loadeval')}",
-            title=f"{shortened(said, LONGEST_TITLE)} (loadeval)",
+            title=f"{shortened(headline, LONGEST_TITLE)} (loadeval)",
             files=", ".join(shortened(path.name, LONGEST_NAME) for path in runs),
-            verdict=said,
-            top=top(subject),
-            sections=told,
+            headline=headline,
+            top=top(report),
+            sections=found,
             plotly_version=plotly.version,
             **{name: Markup(text) for name, text in ours.items()},  # noqa: S704 - none is a run's
         )

@@ -25,15 +25,13 @@ from loadeval.report.charts import (
     tick_label,
     waits_chart,
 )
-from loadeval.report.facts import comparison_facts
 from loadeval.report.formatting import LONGEST_NAME, counted, duration, number, share, shortened
 from loadeval.report.html import plotly
-from loadeval.report.html.blocks import Figure, Heading, Section, Table, Text
+from loadeval.report.html.blocks import Figure, Heading, Section, Table, Text, listed, side_by_side
 from loadeval.report.html.escaping import drawn
-from loadeval.report.html.tables import listed, side_by_side
+from loadeval.report.metrics import LONGEST_SUBJECT, MAIN, metrics_rows, quantity_in_words, value_of
 from loadeval.report.palette import NAMES, dash, series
-from loadeval.report.readings import LONGEST_SUBJECT, MAIN, UNITS, readings_rows, value_of
-from loadeval.report.text import arm_of, figures
+from loadeval.report.text import comparison_facts, figures
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
@@ -76,10 +74,10 @@ def throughput(report: Report) -> Section:
         listed(f"Throughput in {unit}/s, with 95% CIs", f"{unit}/s", rows, folded=True),
     ]
     if report.comparison is not None:
-        facts = comparison_facts(report.comparison.headroom)
+        facts = comparison_facts(report.comparison)
         blocks.append(listed("All figures of the comparison", "", facts, folded=True))
     names = [shortened(side.name, LONGEST_NAME) for side in report.sides]
-    found = [figures(side.run, side.summary) for side in report.sides]
+    found = [figures(side) for side in report.sides]
     blocks.append(side_by_side("All figures of each run", names, found, folded=True))
     return Section("throughput", "Throughput", tuple(blocks))
 
@@ -298,7 +296,7 @@ def distribution(report: Report) -> Section:
     """A line for each run or arm, counted from all waits, and their quantiles in a table."""
     sides = [side for side in report.sides if len(_waits(side))]
     # Of several backends the real waits alone: ideal ones are alike, and hide what differs.
-    real = [side for side in sides if arm_of(side.run) == "real"]
+    real = [side for side in sides if side.arm == "real"]
     shown = sides if report.comparison is not None else real or sides
     if not shown:
         return Section("distribution", "Waits", (Text((NOTHING,)),))
@@ -319,7 +317,7 @@ def distribution(report: Report) -> Section:
 
 def _waits(side: Side) -> Column:
     """The waits of its measured batches."""
-    arm = arm_of(side.run) if side.run.header.mode == "alternate" else None
+    arm = side.arm if side.run.header.mode == "alternate" else None
     return side.run.steps.wait_ns[steady(side.run, arm)]
 
 
@@ -408,7 +406,7 @@ def system_metrics(report: Report) -> Section:
         reasons = "; ".join(f"{probe}: {why}" for probe, why in one.metrics.missing)
         why = reasons or "this run has no readings"
         blocks.append(_metrics(one, found) if found else Text((NO_METRICS.format(why=why),)))
-    rows = readings_rows([(side.run, arm_of(side.run)) for side in report.sides])
+    rows = metrics_rows([(one.metrics, side.arm) for one in report.runs for side in one.sides])
     names = [shortened(side.name, LONGEST_NAME) for side in report.sides]
     blocks.append(side_by_side("Means over the measured batches", names, rows))
     return Section("machine", "System metrics", tuple(blocks))
@@ -440,7 +438,7 @@ def _metrics(one: RunReport, found: Sequence[MetricLine]) -> Figure:
         highest_value = max(float(line.values.max()) for line in found if line.quantity == name)
         panel = _metric_axis(name, max(highest_value, 0.0) or 1.0)
         form[_axis_key("yaxis", row)] = panel | {"domain": domain, "anchor": "x"}
-        title = plotly.note(_plain(name), 0, domain[1], "left", "bottom")
+        title = plotly.note(quantity_in_words(name), 0, domain[1], "left", "bottom")
         form["annotations"].append(title | {"xref": "paper", "yref": "paper"})
     data: list[Json] = []
     for place, line in enumerate(found):
@@ -448,7 +446,7 @@ def _metrics(one: RunReport, found: Sequence[MetricLine]) -> Figure:
         axis = _axis_key("y", quantities.index(line.quantity))
         data.append(_metric_trace(line, subjects.index(line.subject), axis, first=first))
     count, shown = sum(len(line.values) for line in found), sum(len(one["x"]) for one in data)
-    caption = METRICS.format(names=", ".join(map(_plain, quantities)))
+    caption = METRICS.format(names=", ".join(map(quantity_in_words, quantities)))
     notes = _thinned(shown, count, "readings")
     return Figure(f"machine-{one.number}", caption, data, form, notes, f"run-{one.number}")
 
@@ -458,7 +456,9 @@ def _metric_trace(line: MetricLine, subject: int, axis: str, *, first: bool) -> 
     name = drawn(line.subject, LONGEST_SUBJECT) or "all"
     times = np.round(line.time_ns[kept] / SECOND_NS, plotly.S_DIGITS).tolist()
     values = line.values[kept].tolist()
-    told = [f"{_plain(line.quantity)} {value_of(line.quantity, value)}" for value in values]
+    told = [
+        f"{quantity_in_words(line.quantity)} {value_of(line.quantity, value)}" for value in values
+    ]
     return {
         "type": "scatter",
         "mode": "lines+markers" if len(kept) <= METRIC_BUCKETS // 4 else "lines",
@@ -487,12 +487,6 @@ def _metric_axis(name: str, top: float) -> Json:
         ticktext=[value_of(name, tick) if tick else "0" for tick in ticks],
         range=[-0.05 * top, 1.1 * top],
     )
-
-
-def _plain(name: str) -> str:
-    """The name without its unit, one of ours: kernel busy."""
-    ends = (end for end in UNITS if name.endswith(end))
-    return name.removesuffix(next(ends, "")).replace("_", " ")
 
 
 def _axis_key(name: str, row: int) -> str:

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from loadeval.analysis.report import Report
 from loadeval.report.html.page import page_of, write_page
-from loadeval.report.html.subject import Subject
 from loadeval.runlog.model import Readings
 
 if TYPE_CHECKING:
@@ -49,10 +49,10 @@ def _readings() -> Callable[..., Run]:
 def _write(tmp_path: Path) -> Write:
     """Write a page of runs, and tell where it is."""
 
-    def write(runs: Sequence[Run], *, names: Sequence[str] = (), **options: Any) -> Path:
+    def write(runs: Sequence[Run], *, names: Sequence[str] = ()) -> Path:
         files = [Path(name) for name in names or [f"{run.header.name}.jsonl" for run in runs]]
         path = tmp_path / "page.html"
-        write_page(page_of(Subject.of(runs, **options), files, path), path)
+        write_page(page_of(Report.of(runs), files, path), path)
         return path
 
     return write

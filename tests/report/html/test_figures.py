@@ -14,7 +14,6 @@ from loadeval.report.charts import OUTLIERS, iteration_chart, throughput_chart, 
 from loadeval.report.formatting import duration
 from loadeval.report.html.blocks import Figure, Table
 from loadeval.report.html.page import sections
-from loadeval.report.html.subject import Subject
 from loadeval.report.palette import LIGHT
 from loadeval.runlog.model import UNKNOWN
 from tests.report.conftest import MS
@@ -39,7 +38,7 @@ def tables(runs: Sequence[Run]) -> dict[str, Table]:
 
 def of_kind(runs: Sequence[Run], kind: type[Any]) -> list[Any]:
     files = [Path(f"{place}.jsonl") for place, _ in enumerate(runs)]
-    told = sections(Subject.of(runs), files, Path("page.html"))
+    told = sections(Report.of(runs), files, Path("page.html"))
     return [block for section in told for block in section.blocks if isinstance(block, kind)]
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.remark import Remark
+from loadeval.analysis.report import Report
 from loadeval.analysis.rules.finding import (
     Advice,
     Check,
@@ -19,7 +20,6 @@ from loadeval.analysis.rules.finding import (
 )
 from loadeval.report.html.blocks import Heading
 from loadeval.report.html.findings import findings
-from loadeval.report.html.subject import Subject
 from loadeval.report.wording_findings import ADVICE, QUESTIONS, SOURCES, UNKNOWNS, finding_sentence
 
 if TYPE_CHECKING:
@@ -66,9 +66,17 @@ DIAGNOSIS = Diagnosis(
 )
 
 
+def report_with(runs: Sequence[Run], diagnosis: Diagnosis) -> Report:
+    """The report of `runs` with another diagnosis wherever it has one."""
+    found = Report.of(runs)
+    comparison = found.comparison and replace(found.comparison, diagnosis=diagnosis)
+    each = [replace(one, diagnosis=one.diagnosis and diagnosis) for one in found.runs]
+    return replace(found, runs=tuple(each), comparison=comparison)
+
+
 def told(runs: Sequence[Run], diagnosis: Diagnosis) -> set[str]:
     """All that the section says."""
-    section = findings(Subject.of(runs, lambda *_: diagnosis))
+    section = findings(report_with(runs, diagnosis))
     return set(texts([astuple(block) for block in section.blocks]))
 
 
@@ -106,7 +114,7 @@ def test_no_finding(record: Record) -> None:
 def test_of_several_runs_each_has_its_own(record: Record) -> None:
     """Under its name."""
     runs = [record("log", name="a"), record("log", name="b")]
-    section = findings(Subject.of(runs, lambda *_: DIAGNOSIS))
+    section = findings(report_with(runs, DIAGNOSIS))
     assert [block.text for block in section.blocks if isinstance(block, Heading)] == ["a", "b"]
 
 

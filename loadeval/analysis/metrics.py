@@ -7,10 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.summary import steady, steady_aggregates
+from loadeval.analysis.memory import growths
+from loadeval.analysis.summary import gpu_idle_ns, steady, steady_aggregates
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loadeval.analysis.memory import Growth
     from loadeval.runlog.model import Arm, Column, Readings, Run, Values
 
 MOSTLY = 0.9
@@ -48,6 +52,36 @@ class Quantity:
         return self.ideal.mean - self.real.mean
 
 
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """System metrics: each quantity real beside ideal, and the probes that read nothing, and why.
+
+    `gpu_idle_ns` is how long the device had no work in the wait for a batch, on average, in each
+    arm; None where no device's clock told.
+    """
+
+    quantities: tuple[Quantity, ...]
+    missing: tuple[tuple[str, str], ...]
+    gpu_idle_ns: Mapping[Arm, float | None]
+    growths: tuple[Growth, ...]
+
+
+def metrics_of(run: Run) -> Metrics:
+    """Those of one run."""
+    idle_ns: dict[Arm, float | None] = {arm: gpu_idle_ns(run, arm) for arm in ARMS}
+    return Metrics(quantities(run), missing(run), idle_ns, growths(run))
+
+
+def metrics_of_two(real: Metrics, ideal: Metrics) -> Metrics:
+    """The real arm's from one run, the ideal one's from another."""
+    return Metrics(
+        of_two_runs(real.quantities, ideal.quantities),
+        tuple(dict.fromkeys([*real.missing, *ideal.missing])),
+        {"real": real.gpu_idle_ns["real"], "ideal": ideal.gpu_idle_ns["ideal"]},
+        (*real.growths, *ideal.growths),
+    )
+
+
 def quantities(run: Run) -> tuple[Quantity, ...]:
     """Every quantity that was read while batches that count were served, in order.
 
@@ -63,10 +97,10 @@ def quantities(run: Run) -> tuple[Quantity, ...]:
     )
 
 
-def of_two_runs(real: Run, ideal: Run) -> tuple[Quantity, ...]:
-    """The real arm's levels from one run, the ideal one's from another."""
-    found = {_key(one): one for one in quantities(real)}
-    others = {_key(one): one for one in quantities(ideal)}
+def of_two_runs(real: Sequence[Quantity], ideal: Sequence[Quantity]) -> tuple[Quantity, ...]:
+    """The real arm's levels from the quantities of one run, the ideal one's from another's."""
+    found = {_key(one): one for one in real}
+    others = {_key(one): one for one in ideal}
     keys = dict.fromkeys([*found, *others])
     return tuple(
         Quantity(

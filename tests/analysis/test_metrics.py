@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.analysis.gpu_idle import gpu_idle_ns, hidden_waits
-from loadeval.analysis.readings import Level, missing, quantities
+from loadeval.analysis.headroom import Caution, hidden_waits
+from loadeval.analysis.metrics import Level, missing, quantities
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.summary import gpu_idle_ns
 from loadeval.runlog.model import Arm, Block, GpuIdle, Header, LoaderInfo, Readings, Run, Steps
 
 if TYPE_CHECKING:
@@ -29,12 +31,12 @@ def run_of(
     times: Sequence[int],
     values: Sequence[float],
     mode: Mode = "alternate",
-    starved: Sequence[int] = (),
+    idle_ns: Sequence[int] = (),
 ) -> Run:
     column: Any = np.array(values, dtype=np.float64)
     readings = Readings("gpu", "GPU 0", np.array(times), {"kernel_busy_percent": column})
     stopped = Readings("host", "", np.empty(0, np.int64), {}, "no such file")
-    gpu_idle = [GpuIdle(0, 0, np.array(starved))] if starved else []
+    gpu_idle = [GpuIdle(0, 0, np.array(idle_ns))] if idle_ns else []
     return Run(
         Header("id", "run", mode, "", "images", 0, LoaderInfo("loader")),
         Steps.from_blocks(blocks, [], gpu_idle),
@@ -93,17 +95,18 @@ def test_why_a_probe_read_nothing_is_told() -> None:
     assert missing(run_of([], [], [])) == (("host", "no such file"),)
 
 
-def test_starving_is_a_mean_over_the_batches_that_count() -> None:
-    """Those whose starving the device has told; None where it told none."""
+def test_gpu_idle_is_a_mean_over_the_measured_batches() -> None:
+    """Those of which the device has told it; None where it told none."""
     blocks = [block("real", 1000, None, 1), block("real", 1100), block("ideal", 3000)]
-    run = run_of(blocks, [], [], starved=[5000, 10, 20, 30])
+    run = run_of(blocks, [], [], idle_ns=[5000, 10, 20, 30])
     assert gpu_idle_ns(run, "real") == 20.0
     assert gpu_idle_ns(run, "ideal") is None
 
 
-def test_waits_that_starved_nobody_are_told() -> None:
+def test_waits_that_are_hidden_by_gpu_work() -> None:
     """Where the device had work for most of the time that was waited, they cost nothing."""
     blocks = [block("real", 1000, None, 4)]
-    assert hidden_waits(run_of(blocks, [], [], "log", [2, 2, 2, 2])).startswith("Of the 2e-05 ms")
-    assert hidden_waits(run_of(blocks, [], [], "log", [20, 19, 18, 20])) == ""
-    assert hidden_waits(run_of(blocks, [], [], "log")) == ""
+    (hidden,) = hidden_waits(run_of(blocks, [], [], "log", [2, 2, 2, 2]))
+    assert hidden == Remark(Caution.HIDDEN_WAITS, {"wait_ns": 20.0, "gpu_idle_ns": 2.0})
+    assert hidden_waits(run_of(blocks, [], [], "log", [20, 19, 18, 20])) == []
+    assert hidden_waits(run_of(blocks, [], [], "log")) == []

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
     from rich.console import Console, ConsoleOptions, RenderResult
 
+Rows = list[tuple[str, str]]
+"""Labels, and what belongs to each."""
 GAP = "  "
 NARROWEST = 16
 """Characters of a line, at least."""

@@ -4,8 +4,8 @@ Of the workers PSS counts, without mapped files, which the system may drop. Of t
 anonymous memory does, for its PSS also rises while its workers copy what they shared with it. RSS
 stands in where the system told no better.
 
-The slope is Theil's and Sen's, see `slope`. Memory also grows when a run starts up, and steps up
-now and then. So each stretch of readings is halved: the slope is that of the second half, and
+The slope is Theil's and Sen's. Memory also grows when a run starts up, and steps up now and then.
+So the readings are halved: the slope is that of the second half, and
 growth is only reported when the first half grows too, which one step, at whatever time, cannot do
 to both.
 
@@ -18,15 +18,16 @@ between epochs, and its memory does not.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.slope import slope
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.stats import slope
 
 if TYPE_CHECKING:
-    from loadeval.analysis.intervals import Estimate
-    from loadeval.analysis.slope import Series, Stretch
+    from loadeval.analysis.stats import Estimate, Series, TimeSeries
     from loadeval.runlog.model import Readings, Run
 
 SUBJECTS = ("process", "workers")
@@ -35,22 +36,27 @@ LEAST_SHARE = 0.01
 MOST_POINTS = 200
 """Of a stretch; a longer one is told by the medians of neighbouring readings."""
 HOUR_NS = 3.6e12
-GB = 1e9
-PROCESS_GROWS = (
-    "Something is kept from step to step: look for losses or outputs that are kept as tensors, "
-    "with all that they were computed from (keep loss.item() instead), and for lists and caches "
-    "without a bound."
-)
-FORKED_WORKERS_GROW = (
-    "The usual cause is copy-on-write: to read a Python object writes its reference count, so "
-    "workers that were forked copy, bit by bit, the lists and dictionaries of the dataset. Keep "
-    "them in NumPy arrays or tensors, or in a file that is mapped, or use fewer workers. Else look "
-    "for caches without a bound in the dataset."
-)
-WORKERS_GROW = (
-    "Each worker has a dataset of its own: look for caches without a bound in it, and for files "
-    "that it never closes; or use fewer workers, or start them anew for each epoch."
-)
+
+
+class GrowthReason(Enum):
+    """Whether memory grows, or why that is not known."""
+
+    GROWS = "grows"
+    STARTED_ANEW = "workers started anew in time"
+    LITTLE = "little"
+    BY_CHANCE = "not beyond chance"
+    NO_READINGS = "no readings"
+    PROBE_FAILED = "probe failed"
+    NO_LIMIT = "memory of the machine not known"
+    FEW_READINGS = "few readings"
+
+
+class GrowthAdvice(Enum):
+    """What to look for where memory grows."""
+
+    PROCESS = "what steps keep"
+    FORKED_WORKERS = "copy-on-write"
+    WORKERS = "caches in the dataset"
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,17 +64,21 @@ class Growth:
     """How the memory of `subject`, "process" or "workers", grows.
 
     `bytes_per_hour` is None where it was not measured; `quantity` is what it is of, and
-    `limit_bytes` the memory there is. `grows` tells whether it does, beyond chance and by as much
-    as matters; `reason` why, or why it was not measured; `advice` what to try, "" for nothing.
+    `limit_bytes` the memory there is. `reason` tells whether it grows, beyond chance and by as much
+    as matters, or why it was not measured; `advice` is what to look for, None for nothing.
     """
 
     subject: str
     bytes_per_hour: Estimate | None
     quantity: str | None
     limit_bytes: int | None
-    grows: bool
-    reason: str
-    advice: str = ""
+    reason: Remark
+    advice: GrowthAdvice | None = None
+
+    @property
+    def grows(self) -> bool:
+        """Whether it does."""
+        return self.reason.code is GrowthReason.GROWS
 
 
 def growths(run: Run) -> tuple[Growth, ...]:
@@ -79,36 +89,31 @@ def growths(run: Run) -> tuple[Growth, ...]:
 def growth(run: Run, subject: str) -> Growth:
     """What `run` tells of the memory of `subject`."""
     readings = _readings(run, subject)
-    if readings is None:
-        return _not_measured(subject, _why_no_readings(run, subject))
     limit_bytes = _limit_bytes(run)
+    if readings is None:
+        return _not_measured(subject, _why_no_readings(run))
     if limit_bytes is None:
-        return _not_measured(subject, "how much memory the machine has is not known")
+        return _not_measured(subject, Remark(GrowthReason.NO_LIMIT))
     quantity, used = _memory(readings)
-    stretches = _stretches(readings, used)
-    firsts, seconds = (slope(list(map(_thinned, half))) for half in _halves(stretches))
-    if firsts is None or seconds is None or firsts.low is None or seconds.low is None:
-        return _not_measured(
-            subject,
-            "too few readings of memory for a trend, "
-            f"{sum(len(times) for times, _ in stretches)}: run for some minutes",
-        )
-    goes_on = firsts.low > 0 and seconds.low > 0
-    gained = seconds.value * _hours(stretches) / limit_bytes
-    grows = goes_on and gained >= LEAST_SHARE
-    return Growth(
-        subject,
-        seconds,
-        quantity,
-        limit_bytes,
-        grows,
-        _reason(seconds, limit_bytes, grows, goes_on),
-        _advice(run, subject) if grows else "",
-    )
+    parts = _between_starts(readings, used)
+    first, second = (slope(list(map(_thinned, half))) for half in _halves(parts))
+    if first is None or second is None or first.low is None or second.low is None:
+        count = sum(len(times) for times, _ in parts)
+        return _not_measured(subject, Remark(GrowthReason.FEW_READINGS, {"count": count}))
+    share = second.value / limit_bytes
+    if first.low <= 0 or second.low <= 0:
+        code = GrowthReason.BY_CHANCE
+    elif share * _hours(parts) >= LEAST_SHARE:
+        code = GrowthReason.GROWS
+    else:
+        code = GrowthReason.STARTED_ANEW if share >= LEAST_SHARE else GrowthReason.LITTLE
+    values = {"bytes_per_hour": second.value, "share": share, "limit_bytes": limit_bytes}
+    advice = _advice(run, subject) if code is GrowthReason.GROWS else None
+    return Growth(subject, second, quantity, limit_bytes, Remark(code, values), advice)
 
 
-def _not_measured(subject: str, why: str) -> Growth:
-    return Growth(subject, None, None, None, False, f"not measured: {why}")
+def _not_measured(subject: str, reason: Remark) -> Growth:
+    return Growth(subject, None, None, None, reason)
 
 
 def _readings(run: Run, subject: str) -> Readings | None:
@@ -116,9 +121,11 @@ def _readings(run: Run, subject: str) -> Readings | None:
     return next(found, None)
 
 
-def _why_no_readings(run: Run, subject: str) -> str:
-    missing = (one.missing for one in run.readings if one.probe == "host" and one.missing)
-    return next(missing, f"there are no readings of the {subject}")
+def _why_no_readings(run: Run) -> Remark:
+    for one in run.readings:
+        if one.probe == "host" and one.missing:
+            return Remark(GrowthReason.PROBE_FAILED, {"reason": one.missing})
+    return Remark(GrowthReason.NO_READINGS)
 
 
 def _limit_bytes(run: Run) -> int | None:
@@ -139,7 +146,7 @@ def _memory(readings: Readings) -> tuple[str, Series]:
     return "rss_bytes", values.get("rss_bytes", unknown)
 
 
-def _stretches(readings: Readings, used: Series) -> list[Stretch]:
+def _between_starts(readings: Readings, used: Series) -> list[TimeSeries]:
     """The known readings, by hours, cut where a worker has come or gone."""
     known = np.isfinite(used)
     hours, used = readings.time_ns[known] / HOUR_NS, used[known]
@@ -152,46 +159,32 @@ def _stretches(readings: Readings, used: Series) -> list[Stretch]:
     return list(zip(np.split(hours, at), np.split(used, at), strict=True))
 
 
-def _halves(stretches: list[Stretch]) -> tuple[list[Stretch], list[Stretch]]:
-    middles = [(len(times) // 2, times, values) for times, values in stretches]
+def _halves(parts: list[TimeSeries]) -> tuple[list[TimeSeries], list[TimeSeries]]:
+    middles = [(len(times) // 2, times, values) for times, values in parts]
     return (
         [(times[:middle], values[:middle]) for middle, times, values in middles],
         [(times[middle:], values[middle:]) for middle, times, values in middles],
     )
 
 
-def _thinned(stretch: Stretch) -> Stretch:
-    count = len(stretch[0])
+def _thinned(part: TimeSeries) -> TimeSeries:
+    count = len(part[0])
     if count <= MOST_POINTS:
-        return stretch
+        return part
     groups = np.array_split(np.arange(count), MOST_POINTS)
-    times, values = (np.array([np.median(one[group]) for group in groups]) for one in stretch)
+    times, values = (np.array([np.median(one[group]) for group in groups]) for one in part)
     return times, values
 
 
-def _hours(stretches: list[Stretch]) -> float:
+def _hours(parts: list[TimeSeries]) -> float:
     """How long it may go on growing, an hour at most."""
-    if len(stretches) == 1:
+    if len(parts) == 1:
         return 1.0
-    return min(1.0, max(float(np.ptp(times)) for times, _ in stretches))
+    return min(1.0, max(float(np.ptp(times)) for times, _ in parts))
 
 
-def _reason(found: Estimate, limit_bytes: int, grows: bool, goes_on: bool) -> str:
-    if not goes_on:
-        return "it does not grow beyond chance"
-    share = found.value / limit_bytes
-    pace = (
-        f"{found.value / GB:.3g} GB an hour, {share:.1%} of the {limit_bytes / GB:.3g} GB there are"
-    )
-    if grows:
-        return f"it grows by {pace}"
-    if share >= LEAST_SHARE:
-        return f"it grows by {pace}, but the workers are started anew before that matters"
-    return f"it grows by no more than {pace}"
-
-
-def _advice(run: Run, subject: str) -> str:
+def _advice(run: Run, subject: str) -> GrowthAdvice:
     if subject == "process":
-        return PROCESS_GROWS
+        return GrowthAdvice.PROCESS
     forked = run.header.loader.start_method in (None, "fork")
-    return FORKED_WORKERS_GROW if forked else WORKERS_GROW
+    return GrowthAdvice.FORKED_WORKERS if forked else GrowthAdvice.WORKERS

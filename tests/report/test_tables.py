@@ -8,7 +8,7 @@ import pytest
 from rich.console import Console
 from rich.measure import Measurement
 
-from loadeval.report.folding import WHOLE_INTERVAL, CellTable, Paragraph, table_lines, wrapped
+from loadeval.report.tables import WHOLE_INTERVAL, CellTable, Paragraph, table_lines, wrapped
 
 ROWS = [["", "real", "ideal"], ["cpu", "1.00 (0.9, 1.1) cores", "2.00 (1.9, 2.1) cores"]]
 

@@ -7,16 +7,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.growth import (
-    FORKED_WORKERS_GROW,
+from loadeval.analysis.memory import (
     MOST_POINTS,
-    PROCESS_GROWS,
-    WORKERS_GROW,
     Growth,
+    GrowthAdvice,
+    GrowthReason,
     growth,
     growths,
 )
+from loadeval.analysis.remark import Remark
 from loadeval.runlog.model import Header, LoaderInfo, Readings, Run, Steps
+from tests.analysis.numbers import bounds, value
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -48,11 +49,6 @@ def workers(pss: Sequence[float] | Values, **values: Sequence[float] | Values) -
     return growth(run_of(readings("workers", pss_bytes=pss, **values)), "workers")
 
 
-def pace(found: Growth) -> float:
-    assert found.bytes_per_hour is not None
-    return found.bytes_per_hour.value
-
-
 def line(count: int, bytes_per_hour: float, start: float = 8 * GB) -> Values:
     return start + bytes_per_hour * np.arange(count) / HOUR
 
@@ -67,13 +63,10 @@ def test_growth_under_noise() -> None:
     assert found.grows
     assert found.quantity == "pss_bytes"
     assert found.limit_bytes == LIMIT
-    assert found.bytes_per_hour is not None
-    assert found.bytes_per_hour.low is not None
-    assert found.bytes_per_hour.high is not None
-    assert 0 < found.bytes_per_hour.low < 6 * GB < found.bytes_per_hour.high
-    assert found.reason.startswith("it grows by ")
-    assert found.reason.endswith("of the 100 GB there are")
-    assert found.advice == FORKED_WORKERS_GROW
+    low, high = bounds(found.bytes_per_hour)
+    assert 0 < low < 6 * GB < high
+    assert found.reason.values["share"] == pytest.approx(0.06, rel=0.1)
+    assert found.advice is GrowthAdvice.FORKED_WORKERS
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -81,14 +74,14 @@ def test_noise_is_no_growth(seed: int) -> None:
     """However large it is."""
     found = workers(8 * GB + noise(60, GB, seed))
     assert not found.grows
-    assert found.advice == ""
+    assert found.advice is None
 
 
 def test_growth_that_does_not_matter() -> None:
     """Under a hundredth of the memory in an hour, and told all the same."""
     found = workers(line(120, 0.5 * GB))
     assert not found.grows
-    assert found.reason == ("it grows by no more than 0.5 GB an hour, 0.5% of the 100 GB there are")
+    assert found.reason.code is GrowthReason.LITTLE
 
 
 @pytest.mark.parametrize("at", [6, 30, 60, 90, 114])
@@ -104,14 +97,14 @@ def test_starting_up_is_no_growth() -> None:
     times = np.arange(200)
     found = workers(8 * GB * (1 - np.exp(-times / 15)) + noise(200, 0.01 * GB))
     assert not found.grows
-    assert found.reason == "it does not grow beyond chance"
+    assert found.reason.code is GrowthReason.BY_CHANCE
 
 
 def test_shrinking_is_no_growth() -> None:
     """The slope is told as it is."""
     found = workers(line(120, -6 * GB))
     assert not found.grows
-    assert pace(found) == pytest.approx(-6 * GB)
+    assert value(found.bytes_per_hour) == pytest.approx(-6 * GB)
 
 
 def test_outliers_do_not_matter() -> None:
@@ -122,7 +115,7 @@ def test_outliers_do_not_matter() -> None:
     assert not workers(flat).grows
     found = workers(grown)
     assert found.grows
-    assert pace(found) == pytest.approx(6 * GB, rel=0.2)
+    assert value(found.bytes_per_hour) == pytest.approx(6 * GB, rel=0.2)
 
 
 def test_workers_that_are_started_anew_do_not_shrink() -> None:
@@ -130,7 +123,7 @@ def test_workers_that_are_started_anew_do_not_shrink() -> None:
     epochs = np.concatenate([line(240, 20 * GB) for _ in range(4)])
     found = workers(epochs, started_workers=np.repeat([2, 4, 6, 8], 240))
     assert found.grows
-    assert pace(found) == pytest.approx(20 * GB)
+    assert value(found.bytes_per_hour) == pytest.approx(20 * GB)
 
 
 def test_workers_that_are_started_anew_in_time() -> None:
@@ -138,7 +131,7 @@ def test_workers_that_are_started_anew_in_time() -> None:
     epochs = np.concatenate([line(12, 20 * GB) for _ in range(4)])
     found = workers(epochs, started_workers=np.repeat([2, 4, 6, 8], 12))
     assert not found.grows
-    assert found.reason.endswith("but the workers are started anew before that matters")
+    assert found.reason.code is GrowthReason.STARTED_ANEW
 
 
 def test_each_start_is_no_growth() -> None:
@@ -152,7 +145,7 @@ def test_a_worker_that_is_gone_begins_a_stretch() -> None:
     """The others' memory is less than the sum before."""
     values = np.concatenate([line(240, 20 * GB, 16 * GB), line(240, 20 * GB, 2 * GB)])
     found = workers(values, alive_workers=np.repeat([8, 7], 240))
-    assert pace(found) == pytest.approx(20 * GB)
+    assert value(found.bytes_per_hour) == pytest.approx(20 * GB)
 
 
 def test_mapped_files_do_not_count() -> None:
@@ -160,7 +153,7 @@ def test_mapped_files_do_not_count() -> None:
     mapped = line(120, 20 * GB, 0)
     found = workers(8 * GB + mapped, pss_file_bytes=mapped)
     assert not found.grows
-    assert pace(found) == pytest.approx(0, abs=1e3)
+    assert value(found.bytes_per_hour) == pytest.approx(0, abs=1e3)
 
 
 def test_readings_without_memory_are_left_out() -> None:
@@ -168,7 +161,7 @@ def test_readings_without_memory_are_left_out() -> None:
     values = np.full(600, np.nan)
     values[::10] = line(600, 6 * GB)[::10]
     found = workers(values, started_workers=np.full(600, 2))
-    assert pace(found) == pytest.approx(6 * GB)
+    assert value(found.bytes_per_hour) == pytest.approx(6 * GB)
 
 
 def test_rss_where_there_is_no_pss() -> None:
@@ -182,7 +175,7 @@ def test_a_long_run_is_thinned() -> None:
     """The slope of ten hours is that of the medians of neighbours."""
     count = 20 * MOST_POINTS
     found = workers(line(count, 6 * GB) + noise(count, 0.1 * GB))
-    assert pace(found) == pytest.approx(6 * GB, rel=0.02)
+    assert value(found.bytes_per_hour) == pytest.approx(6 * GB, rel=0.02)
 
 
 def test_too_few_readings() -> None:
@@ -190,36 +183,36 @@ def test_too_few_readings() -> None:
     found = workers(line(8, 6 * GB))
     assert found.bytes_per_hour is None
     assert not found.grows
-    assert found.reason.startswith("not measured: too few readings of memory for a trend, 8:")
+    assert found.reason == Remark(GrowthReason.FEW_READINGS, {"count": 8})
 
 
 @pytest.mark.parametrize("values", [{"cpu_cores": [1.0, 2.0]}, {"rss_bytes": [np.nan] * 9}])
 def test_no_reading_of_memory(values: dict[str, list[float]]) -> None:
     """Other readings do not tell."""
     found = growth(run_of(readings("workers", **values)), "workers")
-    assert found.reason.startswith("not measured: too few readings of memory for a trend, 0:")
+    assert found.reason == Remark(GrowthReason.FEW_READINGS, {"count": 0})
 
 
 def test_no_readings() -> None:
     """Of a loader without workers, say."""
     found = growth(run_of(), "workers")
-    assert found.reason == "not measured: there are no readings of the workers"
+    assert found.reason.code is GrowthReason.NO_READINGS
 
 
 def test_a_probe_that_had_nothing_to_read() -> None:
     """Its reason is told."""
     nothing = Readings("host", "", np.empty(0, np.int64), {}, "no /proc here")
     other = Readings("gpu", "", np.empty(0, np.int64), {}, "no driver")
-    assert growth(run_of(other, nothing), "process").reason == "not measured: no /proc here"
+    assert growth(run_of(other, nothing), "process").reason == Remark(
+        GrowthReason.PROBE_FAILED, {"reason": "no /proc here"}
+    )
 
 
 def test_the_machine_of_the_header() -> None:
     """Its memory is the limit where the probe told none; without one nothing is concluded."""
     found = readings("workers", pss_bytes=line(120, 6 * GB))
     run = run_of(found, limit=None)
-    assert growth(run, "workers").reason == (
-        "not measured: how much memory the machine has is not known"
-    )
+    assert growth(run, "workers").reason.code is GrowthReason.NO_LIMIT
     run.header.environment["memory_bytes"] = int(LIMIT)  # type: ignore[index]  # a dictionary
     assert growth(run, "workers").limit_bytes == LIMIT
 
@@ -230,7 +223,7 @@ def test_the_process_too() -> None:
     process, of_workers = growths(run)
     assert (process.subject, of_workers.subject) == ("process", "workers")
     assert process.grows
-    assert process.advice == PROCESS_GROWS
+    assert process.advice is GrowthAdvice.PROCESS
     assert of_workers.bytes_per_hour is None
 
 
@@ -245,4 +238,4 @@ def test_what_the_process_no_longer_shares_is_no_growth() -> None:
 def test_workers_that_were_not_forked() -> None:
     """They share nothing that could be copied."""
     run = run_of(readings("workers", pss_bytes=line(120, 6 * GB)), start_method="spawn")
-    assert growth(run, "workers").advice == WORKERS_GROW
+    assert growth(run, "workers").advice is GrowthAdvice.WORKERS

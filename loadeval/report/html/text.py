@@ -1,0 +1,237 @@
+"""The parts of the page that are text: its top, backends side by side, settings, reproduction."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from importlib import metadata
+from typing import TYPE_CHECKING, Any
+
+from loadeval.analysis.backends import are_ranks, ranked
+from loadeval.report.findings import IN_SHORT, findings_in_short
+from loadeval.report.formatting import (
+    LONGEST_NAME,
+    NOT_MEASURED,
+    counted,
+    duration,
+    interval,
+    per_second,
+    share,
+    shortened,
+    size,
+    speedup,
+    throughput,
+)
+from loadeval.report.html.blocks import Code, Heading, Keys, Section, Table, Text, side_by_side
+from loadeval.report.metrics import gpus_of_backends
+from loadeval.report.text import BACKEND_HEAD, LONGEST_FACT, backend_gains, fact, loader_facts
+from loadeval.report.wording import (
+    BRACKETS,
+    HOW_TO_MEASURE_GAIN,
+    THRESHOLDS,
+    backend_cautions,
+    backend_not_measured,
+    cautions,
+    described_loader,
+    difference_sentence,
+    failures,
+    lost_in_words,
+    measured,
+    measured_in_words,
+    not_measured,
+    run_notes,
+    verdict_advice,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from loadeval.analysis.backends import BackendReport, BackendResult
+    from loadeval.analysis.report import Comparison, Report, RunReport
+    from loadeval.analysis.stats import Estimate
+    from loadeval.report.html.blocks import Block
+    from loadeval.report.tables import Rows
+
+MOST_KEYS = 4
+MOST_NOTES = 50
+FILES_HEAD = ("file", "run", "mode", "id", "batches", "complete")
+Key = tuple[str, str, str]
+
+
+def top(report: Report) -> list[Block]:
+    """Under the headline: a few figures, the time lost, what to do, and cautions."""
+    if report.comparison is not None:
+        return _top_of_comparison(report.comparison)
+    if report.backends is not None:
+        return _top_of_backends(report.backends)
+    return _top_of_run(report.runs[0])
+
+
+def backends(report: Report) -> list[Section]:
+    """One section where there are several backends, else none."""
+    found = report.backends
+    if found is None:
+        return []
+    rows = tuple(map(tuple, backend_gains(found, LONGEST_NAME)))
+    blocks: list[Block] = [Table("What each would gain, with 95% CI", tuple(BACKEND_HEAD), rows)]
+    for title, said in (
+        ("Differences in real throughput", map(difference_sentence, found.differences)),
+        ("Failed", failures(found)),
+        ("GPUs", gpus_of_backends(found.backends)),
+        ("Not measured", backend_not_measured(found)),
+    ):
+        lines = tuple(said)
+        if lines:
+            blocks += [Heading(title), Text(lines, "list")]
+    what = "Ranks" if are_ranks([one.run for one in report.runs]) else "Backends"
+    return [Section("backends", f"{what} side by side", tuple(blocks))]
+
+
+def settings(report: Report) -> Section:
+    """Loader, settings and environment, with a column for each run; and notes."""
+    runs = [one.run for one in report.runs]
+    names = [one.name or one.run.header.mode for one in report.runs]
+    loaders = [
+        [*loader_facts(run), ("adapter", shortened(run.header.loader.adapter, LONGEST_FACT))]
+        for run in runs
+    ]
+    asked = _merged([_flat(run.header.settings) for run in runs])
+    where = _merged([_flat(run.header.environment) for run in runs])
+    blocks: list[Block] = [
+        side_by_side("Loader", names, loaders),
+        side_by_side("Settings", names, asked),
+        side_by_side("Environment", names, where),
+    ]
+    notes = [line for one in report.runs for line in run_notes(one)]
+    if notes:
+        more = [f"and {len(notes) - MOST_NOTES:,} more"] if len(notes) > MOST_NOTES else []
+        blocks += [Heading("Notes"), Text((*notes[:MOST_NOTES], *more), "list")]
+    return Section("settings", "Settings", tuple(blocks))
+
+
+def reproduce(report: Report, files: Sequence[Path], output: Path) -> Section:
+    """Commands for a shell, and which runs the files hold."""
+    told = "show" if report.comparison is None and report.backends is None else "compare"
+    commands = (
+        shlex.join(["loadeval", "report", *map(str, files), "-o", str(output)]),
+        shlex.join(["loadeval", told, *map(str, files)]),
+    )
+    rows = tuple(
+        (
+            shortened(path.name, LONGEST_NAME),
+            shortened(one.run.header.name, LONGEST_NAME),
+            one.run.header.mode,
+            shortened(one.run.header.run_id, LONGEST_NAME),
+            f"{len(one.run.steps):,}",
+            "yes" if one.run.closed else "no",
+        )
+        for path, one in zip(files, report.runs, strict=True)
+    )
+    made = (
+        f"loadeval {metadata.version('loadeval')} made this page from "
+        f"{counted(len(files), 'file', 'files')}. The first command makes it again, the second "
+        "one prints the same in a terminal."
+    )
+    table = Table("Files", FILES_HEAD, rows)
+    return Section("reproduce", "Reproduce", (Text((made,)), Code(commands), table))
+
+
+def _top_of_run(one: RunReport) -> list[Block]:
+    (side,) = one.sides
+    summary = side.summary
+    unit = shortened(one.run.header.unit, LONGEST_NAME)
+    keys = Keys(
+        (
+            ("throughput", throughput(summary, unit), ""),
+            ("iteration, mean", duration(summary.iteration_ns), ""),
+            ("wait, mean", duration(summary.wait_ns), ""),
+            ("step, mean", duration(summary.step_ns), ""),
+        )
+    )
+    steady = counted(summary.steady_batches, "steady batch", "steady batches")
+    epochs = counted(summary.epochs, "epoch", "epochs")
+    what = f"{described_loader(one.run)}; {steady} of {summary.batches:,} in {epochs}."
+    return [keys, Text((HOW_TO_MEASURE_GAIN,)), Text((what,), "small")]
+
+
+def _top_of_comparison(comparison: Comparison) -> list[Block]:
+    found = comparison.headroom
+    real, ideal = (None if rate is None else rate.value for rate in comparison.rates[:2])
+    unit = shortened(comparison.unit, LONGEST_NAME)
+    keys = Keys(
+        (
+            _with_interval("if loading were free", found.speedup, speedup),
+            _with_interval("time lost to data loading", found.lost_share, share),
+            ("real", per_second(real, unit), _per_batch(found.real_ns)),
+            ("ideal", per_second(ideal, unit), _per_batch(found.ideal_ns)),
+        )
+    )
+    lines = [] if found.lost_ns is None else [lost_in_words(found)]
+    rows = tuple(findings_in_short(comparison.diagnosis))
+    # With findings, these say what to change.
+    if found.verdict.objection is not None or not rows:
+        lines.append(verdict_advice(found))
+    short = [Table("Findings in short", IN_SHORT, rows)] if rows else []
+    details = f"{described_loader(comparison.real)}; {measured(found)}. Verdicts: {THRESHOLDS}."
+    return [
+        keys,
+        Text(tuple(filter(None, lines))),
+        *short,
+        Text((*cautions(found), *not_measured(found)), "caution"),
+        Text((details,), "small"),
+    ]
+
+
+def _top_of_backends(found: BackendReport) -> list[Block]:
+    unit = shortened(found.unit, LONGEST_NAME)
+    keys = Keys(tuple(_real(one, unit) for one in ranked(found.backends)[:MOST_KEYS]))
+    # A headline that tells of no difference leaves its size out.
+    first = [difference_sentence(one) for one in found.differences[:1] if not one.shown]
+    return [
+        keys,
+        Text(tuple(f"{line[:1].upper()}{line[1:]}." for line in first)),
+        Text(tuple(backend_cautions(found)), "caution"),
+        Text((f"{measured_in_words(found)} {BRACKETS}",), "small"),
+    ]
+
+
+def _real(one: BackendResult, unit: str) -> Key:
+    name = shortened(one.name, LONGEST_NAME)
+    if one.error is not None:
+        return name, "failed", one.error
+    return _with_interval(name, one.real, lambda rate: per_second(rate, unit))
+
+
+def _with_interval(label: str, found: Estimate | None, told: Callable[[float], str]) -> Key:
+    if found is None:
+        return label, NOT_MEASURED, ""
+    between = interval(found, told)
+    detail = f"95% CI {between}" if between else "no interval: too few measurements"
+    return label, told(found.value), detail
+
+
+def _per_batch(iteration_ns: float | None) -> str:
+    return "" if iteration_ns is None else f"{duration(iteration_ns)} per batch"
+
+
+def _flat(found: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Names and values; of what is nested, the names joined."""
+    rows: dict[str, str] = {}
+    for name, value in found.items():
+        label = f"{before}{str(name).replace('_', ' ')}"
+        if isinstance(value, Mapping) and not before:
+            rows |= _flat(value, f"{label}: ")
+        elif str(name).endswith("_bytes") and isinstance(value, int):
+            rows[label] = size(value)
+        else:
+            rows[label] = fact(value, "not set or not known")
+    return rows
+
+
+def _merged(columns: list[dict[str, str]]) -> list[Rows]:
+    labels = list(dict.fromkeys(label for column in columns for label in column))
+    return [
+        [(shortened(label, LONGEST_FACT), column.get(label, "not recorded")) for label in labels]
+        for column in columns
+    ]

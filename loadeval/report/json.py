@@ -1,0 +1,160 @@
+"""What was found as plain data, ready for JSON: codes for machines, sentences for people."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, fields, is_dataclass
+from typing import TYPE_CHECKING, Any
+
+from loadeval.report import wording
+from loadeval.report.findings import diagnosis_as_dict
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from loadeval.analysis.backends import BackendReport, BackendResult
+    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.memory import Growth
+    from loadeval.analysis.metrics import Metrics
+    from loadeval.analysis.remark import Remark
+    from loadeval.analysis.report import Report, RunReport
+    from loadeval.analysis.verdict import Verdict
+
+
+def report_as_dict(report: Report) -> dict[str, Any]:
+    """A comparison: headroom, both arms, metrics and diagnosis; or several backends."""
+    if report.backends is not None:
+        return backends_as_dict(report.backends)
+    found = report.comparison
+    if found is None:
+        return {}
+    return {
+        **headroom_as_dict(found.headroom),
+        **{side.name: asdict(side.summary) for side in found.sides},
+        "readings": [metrics_as_dict(one.metrics) for one in report.runs],
+        "diagnosis": diagnosis_as_dict(found.diagnosis),
+    }
+
+
+def run_as_dict(one: RunReport) -> dict[str, Any]:
+    """One run by itself; of an alternating one the figures of each arm."""
+    run, header = one.run, one.run.header
+    summaries = {side.name: asdict(side.summary) for side in one.sides}
+    alternates = header.mode == "alternate"
+    return {
+        "path": str(run.path),
+        "name": header.name,
+        "mode": header.mode,
+        "unit": header.unit,
+        "created": header.created,
+        "warmup": header.warmup,
+        "loader": asdict(header.loader),
+        "cache": None if header.cache is None else asdict(header.cache),
+        "closed": run.closed,
+        "notes": list(run.notes),
+        "events": [asdict(event) for event in run.events],
+        "readings": metrics_as_dict(one.metrics),
+        "diagnosis": None if one.diagnosis is None else diagnosis_as_dict(one.diagnosis),
+        **({"summaries": summaries} if alternates else {"summary": summaries[header.mode]}),
+    }
+
+
+def headroom_as_dict(found: Headroom) -> dict[str, Any]:
+    """The figures; the verdict, its reason, the advice and so on as text, and their codes."""
+    return {
+        **_figures(found),
+        "verdict": wording.verdict_name(found),
+        "reason": wording.reason(found),
+        "advice": wording.verdict_advice(found),
+        "caution": " ".join(wording.cautions(found)),
+        "not_measured": wording.not_measured(found),
+        **_verdict_codes(found.verdict),
+        "advice_codes": _codes(found.advice),
+        "caution_codes": _codes(found.cautions),
+        "not_measured_codes": _codes(found.not_measured),
+    }
+
+
+def backends_as_dict(found: BackendReport) -> dict[str, Any]:
+    """Several backends, but not their runs."""
+    return {
+        "backends": [_backend_as_dict(one) for one in found.backends],
+        "differences": [
+            {**asdict(one), "shown": one.shown, "words": wording.difference_sentence(one)}
+            for one in found.differences
+        ],
+        "unit": found.unit,
+        "cautions": wording.backend_cautions(found),
+        "caution_codes": _codes(found.cautions),
+        "not_measured": wording.backend_not_measured(found),
+    }
+
+
+def metrics_as_dict(metrics: Metrics) -> dict[str, Any]:
+    """Every quantity of each arm, what is missing and why, and how memory grows."""
+    return {
+        "gpu_idle_ns": dict(metrics.gpu_idle_ns),
+        "quantities": [
+            {**asdict(found), "difference": found.difference} for found in metrics.quantities
+        ],
+        "missing": [{"probe": probe, "reason": why} for probe, why in metrics.missing],
+        "growth": [growth_as_dict(found) for found in metrics.growths],
+    }
+
+
+def growth_as_dict(found: Growth) -> dict[str, Any]:
+    """How memory grows."""
+    return {
+        **_figures(found),
+        "grows": found.grows,
+        "reason": wording.growth_reason(found),
+        "reason_code": found.reason.code.value,
+        "advice": wording.growth_advice(found),
+    }
+
+
+def _backend_as_dict(found: BackendResult) -> dict[str, Any]:
+    gain = found.headroom
+    return {
+        **_figures(found),
+        "state": found.state.value,
+        "verdict": wording.backend_verdict(found),
+        "reason": wording.backend_reason(found),
+        "caution": "" if gain is None else " ".join(wording.cautions(gain)),
+        "not_measured": wording.missing_of(found),
+        **_verdict_codes(found.verdict),
+        "caution_codes": _codes(found.cautions),
+        "not_measured_codes": _codes(found.not_measured),
+        "readings": None if found.metrics is None else metrics_as_dict(found.metrics),
+    }
+
+
+def _verdict_codes(found: Verdict | None) -> dict[str, str | None]:
+    codes = (found.lowest, found.highest, found.objection) if found else (None, None, None)
+    values = (None if code is None else code.value for code in codes)
+    return dict(zip(("lowest_level", "highest_level", "objection"), values, strict=True))
+
+
+def _codes(remarks: Iterable[Remark]) -> list[str]:
+    return [one.code.value for one in remarks]
+
+
+def _figures(found: Any) -> dict[str, Any]:
+    """The fields that hold numbers, estimates and names, as plain data."""
+    values = {field.name: getattr(found, field.name) for field in fields(found)}
+    return {
+        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for name, value in values.items()
+        if name not in TOLD_APART
+    }
+
+
+TOLD_APART = (
+    "run",
+    "metrics",
+    "headroom",
+    "verdict",
+    "reason",
+    "advice",
+    "cautions",
+    "not_measured",
+)

@@ -1,0 +1,165 @@
+"""System metrics in words, in tables and in JSON."""
+
+from __future__ import annotations
+
+import io
+import json
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from loadeval.analysis.backends import BackendReport
+from loadeval.analysis.metrics import Level, Metrics, Quantity, metrics_of, metrics_of_two
+from loadeval.report.json import metrics_as_dict
+from loadeval.report.metrics import (
+    difference_in_words,
+    gpus_in_words,
+    gpus_of_backends,
+    level_in_words,
+    metrics_report,
+    metrics_rows,
+    value_of,
+)
+from loadeval.runlog.model import Arm, Block, GpuIdle, Header, LoaderInfo, Readings, Run, Steps
+
+TIMES = [1000, 2000, 3000, 4000]
+
+
+def block(arm: Arm, begin_ns: int) -> Block:
+    request_ns = begin_ns + 100 * np.arange(10)
+    unknown = np.full(10, -1)
+    return Block(0, arm, request_ns, unknown * -20, unknown * -80, unknown, unknown, pair=0)
+
+
+def readings(subject: str, times: Any, **values: Any) -> Readings:
+    columns = {name: np.array(column, dtype=np.float64) for name, column in values.items()}
+    return Readings("gpu", subject, np.array(times), columns)
+
+
+def run_of(*found: Readings, gpu_idle: bool = False) -> Run:
+    """A run with one block of each arm, at 1000 and at 3000 ns."""
+    idle = [GpuIdle(0, 0, np.array([10] * 10 + [0] * 10))] if gpu_idle else []
+    return Run(
+        Header("id", "run", "alternate", "", "images", 0, LoaderInfo("loader")),
+        Steps.from_blocks([block("real", 1000), block("ideal", 3000)], [], idle),
+        readings=found,
+    )
+
+
+GPU = readings("GPU 0 (H100)", TIMES, kernel_busy_percent=[0, 41, 50, 93])
+HALF = readings("GPU 1", TIMES[:2], kernel_busy_percent=[0, 41], power_watts=[1, 2])
+NO_GPU = Readings("gpu", "", np.empty(0, np.int64), {}, "no NVIDIA driver found")
+KNOWN, UNKNOWN = metrics_of(run_of(GPU, gpu_idle=True)), metrics_of(run_of(NO_GPU))
+
+
+def printed(metrics: Metrics) -> list[str]:
+    console = Console(file=io.StringIO(), width=100, highlight=False)
+    console.print(metrics_report(metrics))
+    assert isinstance(console.file, io.StringIO)
+    return [" ".join(line.split()) for line in console.file.getvalue().splitlines()]
+
+
+def test_each_arm_has_its_column() -> None:
+    """The same rows for both, each with the mean of its own arm."""
+    assert metrics_rows([(KNOWN, "real"), (KNOWN, "ideal")]) == [
+        [("GPU idle while waiting, mean", "10 ns"), ("GPU 0 (H100) kernel busy", "41%")],
+        [("GPU idle while waiting, mean", "0 ns"), ("GPU 0 (H100) kernel busy", "93%")],
+    ]
+
+
+def test_runs_side_by_side_have_the_same_rows() -> None:
+    """What only one of them read is not measured in the other, nor is it 0."""
+    one, other = map(dict, metrics_rows([(KNOWN, "real"), (UNKNOWN, "real")]))
+    assert list(one) == list(other)
+    assert one["GPU 0 (H100) kernel busy"] == "41%"
+    assert other["GPU 0 (H100) kernel busy"] == "not measured"
+    assert other["gpu"] == "not measured: no NVIDIA driver found"
+    (rows,) = metrics_rows([(metrics_of(run_of()), "real")])
+    assert [value[:12] for _, value in rows] == ["not measured", "not measured"]
+
+
+def test_the_gpu_is_told_in_a_sentence() -> None:
+    """Real against ideal, or the arm that was read; of a backend behind its name."""
+    assert gpus_in_words(KNOWN) == ["GPU 0 (H100): GPU busy 41% real, 93% ideal."]
+    assert gpus_in_words(metrics_of(run_of(HALF))) == ["GPU 1: GPU busy 41% real."]
+    assert gpus_in_words(UNKNOWN) == []
+    backends = BackendReport.of_runs([run_of(GPU), run_of(NO_GPU)]).backends
+    assert [one[:13] for one in gpus_of_backends(backends)] == ["run (1): GPU "]
+
+
+def test_json_has_every_level_and_reason() -> None:
+    """Quantities of both arms, what is missing, GPU idle time and growth."""
+    found = json.loads(json.dumps(metrics_as_dict(metrics_of(run_of(GPU, NO_GPU, gpu_idle=True)))))
+    assert found["quantities"][0]["real"] == {"count": 1, "mean": 41.0, "p50": 41.0, "p95": 41.0}
+    assert found["quantities"][0]["difference"] == 52.0
+    assert found["missing"] == [{"probe": "gpu", "reason": "no NVIDIA driver found"}]
+    assert found["gpu_idle_ns"] == {"real": 10.0, "ideal": 0.0}
+    assert [one["subject"] for one in found["growth"]] == ["process", "workers"]
+
+
+def test_the_table_has_both_arms() -> None:
+    """Mean, median and 95th percentile of each, and by how much the ideal one is higher."""
+    assert printed(KNOWN)[1:] == [
+        "mean (p50, p95) real ideal difference",
+        "GPU 0 (H100) kernel busy 41% (41%, 41%) 93% (93%, 93%) +52 points",
+    ]
+
+
+def test_the_table_of_two_runs() -> None:
+    """The real levels come from one, the ideal ones from the other; one may have read nothing."""
+    level, nothing = "41% (41%, 41%)", "gpu: not measured: no NVIDIA driver found"
+    both = printed(metrics_of_two(metrics_of(run_of(HALF)), KNOWN))
+    assert both[2:] == [
+        f"GPU 1 kernel busy {level} not measured not measured",
+        "GPU 1 power 2.00 (2.00, 2.00) W not measured not measured",
+        "GPU 0 (H100) kernel busy not measured 93% (93%, 93%) not measured",
+    ]
+    assert printed(metrics_of_two(KNOWN, UNKNOWN))[2:] == [
+        f"GPU 0 (H100) kernel busy {level} not measured not measured",
+        nothing,
+    ]
+    assert printed(UNKNOWN)[1:] == [nothing]
+    assert printed(metrics_of(run_of()))[1].startswith("not measured: ")
+
+
+@pytest.mark.parametrize(
+    ("name", "p95", "told"),
+    [
+        ("x_bytes", 1.2e9, "1.00 (1.00, 1.20) GB"),
+        ("x_bytes", 3e12, "1.00 GB (1.00 GB, 3.00 TB)"),
+        ("x_cores", 2e9, "1.00 billion (1.00 billion, 2.00 billion) cores"),
+    ],
+)
+def test_a_unit_that_all_have_is_told_once(name: str, p95: float, told: str) -> None:
+    """Others stand at their figures."""
+    assert level_in_words(name, Level(3, 1e9, 1e9, p95)) == told
+
+
+def test_a_difference_has_its_sign_and_unit() -> None:
+    """Points of a percentage, else the quantity's own."""
+    low, high = Level(1, 1e9, 1e9, 1e9), Level(1, 3e9, 3e9, 3e9)
+    assert difference_in_words(Quantity("", "", "x_bytes", low, high)) == "+2.00 GB"
+    assert difference_in_words(Quantity("", "", "x_bytes", high, low)) == "-2.00 GB"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("kernel_busy_percent", 41.4, "41%"),
+        ("memory_used_bytes", 3e9, "3.00 GB"),
+        ("pcie_receive_bytes_per_s", 2e9, "2.00 GB/s"),
+        ("minor_faults_per_s", 1500, "1,500/s"),
+        ("power_watts", 350, "350 W"),
+        ("temperature_celsius", 61, "61 C"),
+        ("sm_clock_hz", 1.41e9, "1.41 GHz"),
+        ("cpu_cores", 1.91, "1.91 cores"),
+        ("cgroup_throttled_share", 0.125, "12.5%"),
+        ("power_slowdown_flag", 0.25, "25% of the time"),
+        ("alive_workers", 4, "4.00"),
+    ],
+)
+def test_values_are_told_in_their_unit(name: str, value: float, told: str) -> None:
+    """The unit is what the name of the quantity ends in."""
+    assert value_of(name, value) == told
