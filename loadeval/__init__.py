@@ -1,22 +1,26 @@
 """How much faster would training be if data loading were free? Measured, for any loader."""
 
-from loadeval.analysis.backends import BackendResult
-from loadeval.analysis.findings.diagnosis import diagnose
-from loadeval.analysis.findings.finding import Check, Diagnosis, Fact, Finding, Place
-from loadeval.analysis.headroom import Headroom
-from loadeval.analysis.intervals import Estimate
-from loadeval.analysis.readings import Level, Quantity, quantities
-from loadeval.backends import compare_backends
-from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
-from loadeval.evaluator import LoaderEvaluator
-from loadeval.in_place import evaluate_in_place
-from loadeval.report.backends import BackendComparison
-from loadeval.report.plots import plot_comparison
-from loadeval.runlog.model import LoaderInfo, Run
-from loadeval.runlog.reader import read_run
-from loadeval.runtime.adapter import Adapter, IterableAdapter
-from loadeval.runtime.backends import Backend
-from loadeval.runtime.batch import is_array, leaves, map_leaves
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loadeval.analysis.backends import BackendResult
+    from loadeval.analysis.findings.diagnosis import diagnose
+    from loadeval.analysis.findings.finding import Check, Diagnosis, Fact, Finding, Place
+    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.intervals import Estimate
+    from loadeval.analysis.readings import Level, Quantity, quantities
+    from loadeval.backends import compare_backends
+    from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
+    from loadeval.evaluator import LoaderEvaluator
+    from loadeval.in_place import evaluate_in_place
+    from loadeval.report.backends import BackendComparison
+    from loadeval.report.plots import plot_comparison
+    from loadeval.runlog.model import LoaderInfo, Run
+    from loadeval.runlog.reader import read_run
+    from loadeval.runtime.adapter import Adapter, IterableAdapter
+    from loadeval.runtime.backends import Backend
+    from loadeval.runtime.batch import is_array, leaves, map_leaves
 
 __all__ = [
     "Adapter",
@@ -51,3 +55,50 @@ __all__ = [
     "quantities",
     "read_run",
 ]
+
+_MODULES = {
+    "Adapter": "loadeval.runtime.adapter",
+    "Backend": "loadeval.runtime.backends",
+    "BackendComparison": "loadeval.report.backends",
+    "BackendResult": "loadeval.analysis.backends",
+    "CacheError": "loadeval.errors",
+    "Check": "loadeval.analysis.findings.finding",
+    "Diagnosis": "loadeval.analysis.findings.finding",
+    "Estimate": "loadeval.analysis.intervals",
+    "Fact": "loadeval.analysis.findings.finding",
+    "Finding": "loadeval.analysis.findings.finding",
+    "Headroom": "loadeval.analysis.headroom",
+    "IterableAdapter": "loadeval.runtime.adapter",
+    "Level": "loadeval.analysis.readings",
+    "LoaderEvaluator": "loadeval.evaluator",
+    "LoaderInfo": "loadeval.runlog.model",
+    "LoadevalError": "loadeval.errors",
+    "LoadevalWarning": "loadeval.errors",
+    "Place": "loadeval.analysis.findings.finding",
+    "Quantity": "loadeval.analysis.readings",
+    "Run": "loadeval.runlog.model",
+    "RunLogError": "loadeval.errors",
+    "UsageError": "loadeval.errors",
+    "compare_backends": "loadeval.backends",
+    "diagnose": "loadeval.analysis.findings.diagnosis",
+    "evaluate_in_place": "loadeval.in_place",
+    "is_array": "loadeval.runtime.batch",
+    "leaves": "loadeval.runtime.batch",
+    "map_leaves": "loadeval.runtime.batch",
+    "plot_comparison": "loadeval.report.plots",
+    "quantities": "loadeval.analysis.readings",
+    "read_run": "loadeval.runlog.reader",
+}
+"""Where each public name comes from. It is imported when it is first used."""
+
+
+if not TYPE_CHECKING:  # with a __getattr__ a type checker would believe in any name
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_MODULES})

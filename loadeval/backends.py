@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.errors import UsageError
 from loadeval.probes import NAMES, probes_named
-from loadeval.report.backends import BackendComparison
 from loadeval.runtime.backends import Backend, BackendRunner
 from loadeval.runtime.metrics_thread import Probes
 from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
@@ -17,6 +16,8 @@ from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVA
 if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
+
+    from loadeval.report.backends import BackendComparison
 
 FEWEST_ROUNDS = 3
 """With fewer there would be no interval."""
@@ -102,7 +103,10 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
             f"{'; '.join(runner.unlike)}; pass a converter, Backend(loader, convert=...), or "
             "unequal=True if that is meant"
         )
-    return BackendComparison.of_measured(runner.run(step, logs), runner.unlike)
+    measured = runner.run(step, logs)
+    from loadeval.report.backends import BackendComparison  # noqa: PLC0415 - training needs no report
+
+    return BackendComparison.of_measured(measured, runner.unlike)
 
 
 def _checked_rounds(rounds: object) -> int:

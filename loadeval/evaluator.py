@@ -9,8 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.headroom import Headroom, headroom
-from loadeval.analysis.intervals import is_precise
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.probes import NAMES, probes_named
 from loadeval.runlog.writer import metrics_of, span_of, summary_of, write_metrics
@@ -26,7 +24,9 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from loadeval.analysis.headroom import Headroom
     from loadeval.runlog.model import Run
+    from loadeval.runtime.alternate import Enough
     from loadeval.runtime.replay import BatchCache
 
 OWN = frozenset({"_loader", "_measurement", "_closer"})
@@ -286,9 +286,8 @@ class LoaderEvaluator(DALINames, LoaderProxy):
 
     def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
         self._loader = loader
-        enough = None if settings.precision is None else partial(is_precise, settings.precision)
         probes = Probes(probes_named(settings.probes), settings.probe_interval_s)
-        self._measurement = Measurement(loader, settings, cache, enough, probes)
+        self._measurement = Measurement(loader, settings, cache, _enough(settings), probes)
         self._closer = weakref.finalize(self, self._measurement.close)
 
     def _measure_anew(self, settings: Settings) -> None:
@@ -323,6 +322,8 @@ class LoaderEvaluator(DALINames, LoaderProxy):
 
         Raises UsageError in another mode: use `compare`, on two runs.
         """
+        from loadeval.analysis.headroom import headroom  # noqa: PLC0415 - training needs no analysis
+
         return headroom(self.recorded())
 
     def close(self) -> None:
@@ -343,6 +344,15 @@ class LoaderEvaluator(DALINames, LoaderProxy):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _enough(settings: Settings) -> Enough | None:
+    """What ends an alternating run once its speed-up is known as precisely as was asked for."""
+    if settings.precision is None:
+        return None
+    from loadeval.analysis.intervals import is_precise  # noqa: PLC0415 - training needs no analysis
+
+    return partial(is_precise, settings.precision)
 
 
 def _restored(

@@ -9,7 +9,7 @@ import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
-from loadeval_adapters.dali_pipeline import DALIPipelineAdapter
+from loadeval_adapters.dali import DALIPipelineAdapter
 from tests.adapters.dali_iterators import numbered, sourced
 
 if TYPE_CHECKING:

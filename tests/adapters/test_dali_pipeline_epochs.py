@@ -11,7 +11,7 @@ from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
 
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
-from loadeval_adapters.dali_pipeline import DALIPipelineAdapter
+from loadeval_adapters.dali import DALIPipelineAdapter
 from tests.adapters.dali_iterators import numbered, sourced
 
 if TYPE_CHECKING:

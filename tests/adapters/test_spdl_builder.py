@@ -10,7 +10,7 @@ import pytest
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.runtime.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
-from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
+from loadeval_adapters.spdl import SPDLPipelineAdapter
 from tests.adapters.photographs import FILES, decode
 from tests.adapters.spdl_pipelines import (
     NEVER_RUN,
@@ -99,7 +99,7 @@ def test_the_pipelines_of_a_function_are_described() -> None:
     """Their threads, batch size and depth are known before the first epoch."""
     evaluator = LoaderEvaluator(pipeline, mode="alternate")
     info = evaluator.recorded().header.loader
-    assert info.adapter == "loadeval_adapters.spdl_pipeline.SPDLPipelineAdapter"
+    assert info.adapter == "loadeval_adapters.spdl.SPDLPipelineAdapter"
     assert (info.workers, info.batch_size) == (3, 8)
     assert (info.prefetch_depth or 0) > 2
 

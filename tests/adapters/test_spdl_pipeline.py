@@ -15,7 +15,7 @@ from spdl.pipeline import (
 
 from loadeval import LoaderEvaluator, UsageError
 from loadeval.testing import AdapterContract, same_batch
-from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
+from loadeval_adapters.spdl import SPDLPipelineAdapter
 from tests.adapters.photographs import FILES, collate, decode
 from tests.adapters.spdl_pipelines import NEVER_RUN, builder, pipeline, source, spdl_threads
 

@@ -11,8 +11,7 @@ from spdl.pipeline import build_pipeline
 from spdl.pipeline.defs import Aggregate, Merge, Pipe, PipelineConfig, SinkConfig, SourceConfig
 
 from loadeval import LoaderEvaluator
-from loadeval_adapters.spdl_pipeline import SPDLPipelineAdapter
-from loadeval_adapters.spdl_stages import Stages
+from loadeval_adapters.spdl import SPDLPipelineAdapter, Stages
 from tests.adapters.spdl_pipelines import NEVER_RUN, TOLD_ITS_THREADS, source
 
 pytestmark = [NEVER_RUN, TOLD_ITS_THREADS]
