@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from loadeval import Backend, compare_backends
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.training import Photographs, small_network
+from loadeval.demo.run import Photographs, small_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -27,7 +27,7 @@ from torch import nn
 
 from loadeval import LoaderEvaluator, plot_comparison
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.training import small_network
+from loadeval.demo.run import small_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

@@ -108,7 +108,7 @@ def test_what_makes_loaders_is_a_backend(scripted: Scripted) -> None:
 def test_unequal_batches_are_refused(scripted: Scripted, batch: Any, message: str) -> None:
     """The difference is named before anything is timed."""
     unlike = scripted.loader(10, batch=batch)
-    with pytest.raises(UsageError, match=message + ".*unequal=True if that is meant"):
+    with pytest.raises(UsageError, match=message + ".*unequal=True if this is intended"):
         scripted.compare({"a": scripted.loader(10), "b": unlike})
     assert unlike.asked == 1
 
@@ -171,10 +171,10 @@ def test_a_failure_is_in_the_log(scripted: Scripted, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backends", "options", "message"),
     [
-        ({}, {}, "backends is {}; expected loaders by their names"),
-        ([[1]], {}, r"backends is \[\[1\]\]; expected loaders by their names"),
-        ({1: [1]}, {}, "1 names a backend; expected a word"),
-        ({" ": [1]}, {}, "' ' names a backend; expected a word"),
+        ({}, {}, "backends is {}; expected a dict of loaders by name"),
+        ([[1]], {}, r"backends is \[\[1\]\]; expected a dict of loaders by name"),
+        ({1: [1]}, {}, "1 cannot name a backend; expected text"),
+        ({" ": [1]}, {}, "' ' cannot name a backend; expected text"),
         ({"a": [1]}, {"rounds": 2}, "rounds is 2; expected a whole number, 3 or more"),
         ({"a": [1]}, {"rounds": 3.0}, "rounds is 3.0; expected a whole number"),
         ({"a": [1]}, {"batches": 0}, "batches is 0"),
@@ -195,16 +195,16 @@ def test_wrong_arguments_are_named(
 def test_a_step_has_to_be_callable() -> None:
     """It trains with a batch."""
     step: Any = 3
-    with pytest.raises(UsageError, match="step is 3; expected a callable"):
+    with pytest.raises(UsageError, match="step is 3; expected a function"):
         compare_backends({"a": [1]}, step)
 
 
 def test_a_folder_for_logs_that_cannot_be_is_an_error(scripted: Scripted, tmp_path: Path) -> None:
     """Nor can a name with slashes name a log."""
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match="cannot make the folder"):
+    with pytest.raises(UsageError, match="cannot create the folder"):
         scripted.compare({"a": [1]}, log_dir=tmp_path / "file")
-    with pytest.raises(UsageError, match=r"'a/b' cannot name a run log"):
+    with pytest.raises(UsageError, match=r"'a/b' cannot be the name of a run log"):
         scripted.compare({"a/b": [1]}, log_dir=tmp_path)
 
 

@@ -174,12 +174,6 @@ def test_real_batches_of_a_broken_off_epoch_count_too() -> None:
     assert list(evaluator) == ["a", "a", "a"]
 
 
-def test_only_replay_begins_after_real_batches() -> None:
-    """In another mode there is nothing to begin."""
-    with pytest.raises(UsageError, match="replay_after is 3 in mode 'log'"):
-        LoaderEvaluator(Loader(), replay_after=3)
-
-
 def test_real_batches_before_a_replay_are_no_ideal_ones() -> None:
     """Compared with a real run, they count on neither side."""
     clock = FakeClock()
@@ -423,7 +417,7 @@ def test_the_run_is_named_after_its_file_or_as_asked(tmp_path: Path) -> None:
     """name=, else the log's file name, else the loader's class."""
     named = LoaderEvaluator(Loader(), name="mine", log_file=tmp_path / "a.jsonl")
     filed = LoaderEvaluator(Loader(), log_file=tmp_path / "b.jsonl")
-    plain = LoaderEvaluator(Loader(), epoch_batches=float("inf"))
+    plain = LoaderEvaluator(Loader(), "replay", epoch_batches=math.inf)
     names = [evaluator.recorded().header.name for evaluator in (named, filed, plain)]
     assert names == ["mine", "b", "Loader"]
     assert plain.recorded().header.settings["epoch_batches"] == "inf"

@@ -425,13 +425,13 @@ def test_the_loaders_exceptions_pass_through() -> None:
 def test_what_cannot_be_measured_in_place_is_refused() -> None:
     """What is no DataLoader, and a loader that is measured already."""
     for other in ([1, 2], loader().dataset, LoaderEvaluator(loader())):
-        with pytest.raises(UsageError, match=r"a torch DataLoader. Wrap other loaders: Load"):
+        with pytest.raises(UsageError, match=r"a torch DataLoader; wrap other loaders with Load"):
             evaluate_in_place(other)
     own = loader()
     with (
         pytest.warns(LoadevalWarning, match="nothing was measured"),
         evaluate_in_place(own),
-        pytest.raises(UsageError, match="is measured in place already"),
+        pytest.raises(UsageError, match="is already being measured in place"),
     ):
         evaluate_in_place(own)
 

@@ -1,4 +1,4 @@
-"""The whole demo: photographs, a training run with real and free loading in turn, a figure."""
+"""The demo: photographs, one training run with real and with free loading, a figure."""
 
 from __future__ import annotations
 
@@ -9,18 +9,28 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 from loadeval.demo.folder import DemoFolder
-from loadeval.demo.photographs import make_photographs
-from loadeval.demo.training import Training
+from loadeval.demo.photographs import ROTATIONS, make_photographs
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.report.plots import plot_comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    Sample = tuple[torch.Tensor, int]
+    Batch = tuple[torch.Tensor, torch.Tensor]
+
+SEED = 0
+SIDE = 224
+BATCH_SIZE = 32
+WORKERS = 2
 PHOTOGRAPHS = 1024
 EPOCHS = 12
 """Of 32 batches each; a pair of blocks takes 26."""
@@ -63,7 +73,7 @@ def run_demo(
         )
     except OSError as error:
         raise folder.cannot_write(error) from error
-    with one_thread(), nothing_said():
+    with one_thread(), quiet():
         accuracy = _train(paths, folder.run_log, epochs, progress)
     figure = plot_comparison(folder.run_log, output=folder.figure)
     return DemoResult(folder.run_log, figure, accuracy)
@@ -85,7 +95,7 @@ def _train(paths: list[Path], log_file: Path, epochs: int, progress: Progress) -
 
 
 @contextmanager
-def nothing_said() -> Iterator[None]:
+def quiet() -> Iterator[None]:
     """Without what alternating changes of a training: nobody keeps this one."""
     log = logging.getLogger("loadeval")
     level = log.level
@@ -105,3 +115,66 @@ def one_thread() -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+class Photographs(Dataset["Sample"]):
+    """Images and the number of the class that their folder is named after."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+        self.classes = list(ROTATIONS)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Sample:
+        path = self.paths[index]
+        with Image.open(path) as photograph:
+            resized = photograph.convert("RGB").resize((SIDE, SIDE))
+        # Bytes, not floats: a quarter of the shared memory, of which containers give 64 MB.
+        image = torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+        return image, self.classes.index(path.parent.name)
+
+
+class Training:
+    """A model, its data and its optimiser, the same ones each time it is made."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        torch.manual_seed(SEED)
+        self.model = small_network(len(ROTATIONS))
+        self.criterion = nn.CrossEntropyLoss()
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        self.dataloader: DataLoader[Sample] = DataLoader(
+            Photographs(paths), batch_size=BATCH_SIZE, shuffle=True, num_workers=WORKERS
+        )
+
+    def train_one_epoch(self, batches: Iterable[Batch], stepped: Callable[[], object]) -> float:
+        """Train on `batches`, calling `stepped` after each; returns the share classified right."""
+        right = seen = 0
+        for images, labels in batches:
+            scores = self.model(images / 255)
+            loss = self.criterion(scores, labels)
+            self.optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()
+            right += int((scores.argmax(dim=1) == labels).sum())
+            seen += len(labels)
+            stepped()
+        return right / seen
+
+
+def small_network(classes: int) -> nn.Module:
+    """Three convolutions and a linear layer: nine thousand weights."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, kernel_size=7, stride=4, padding=3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(32 * 4 * 4, classes),
+    )

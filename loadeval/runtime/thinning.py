@@ -20,10 +20,10 @@ SHORTEST_NS = SECOND_NS
 USUAL_NS = 60 * SECOND_NS
 EARLY_PART = 10
 LATE_PART = 1000
-"""An aggregate covers a tenth of the run so far, 1 s at least and 1 min at most, and later a thousandth.
+"""An aggregate covers a tenth of the run so far, between 1 s and 1 min, and later a thousandth.
 
-So there are some fifty in the first ten minutes, then one a minute for seventeen hours, and after
-three months six thousand in all.
+That makes some fifty in the first ten minutes, then one a minute for seventeen hours, and six
+thousand after three months.
 """
 
 

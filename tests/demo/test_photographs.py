@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from loadeval.demo.photographs import TURNS, make_photographs
+from loadeval.demo.photographs import ROTATIONS, make_photographs
 from loadeval.demo.run import PHOTOGRAPHS
 from loadeval.errors import LoadevalError
 
@@ -32,7 +32,7 @@ def test_real_jpegs(tmp_path: Path) -> None:
 def test_classes(tmp_path: Path) -> None:
     """There is a folder for each way to turn a photograph, with as many files in each."""
     paths = make_photographs(tmp_path, 12)
-    assert Counter(path.parent.name for path in paths) == dict.fromkeys(TURNS, 3)
+    assert Counter(path.parent.name for path in paths) == dict.fromkeys(ROTATIONS, 3)
     assert sorted(paths) == sorted(tmp_path.glob("*/*.jpg"))
 
 

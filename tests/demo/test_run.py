@@ -10,8 +10,7 @@ import pytest
 import torch
 
 from loadeval.analysis.headroom import headroom
-from loadeval.demo.run import EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
-from loadeval.demo.training import BATCH_SIZE
+from loadeval.demo.run import BATCH_SIZE, EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
 from loadeval.errors import UsageError
 from loadeval.runlog.model import UNKNOWN
 from loadeval.runlog.reader import read_run

@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.run import one_thread
-from loadeval.demo.training import BATCH_SIZE, Photographs, Training
+from loadeval.demo.run import BATCH_SIZE, Photographs, Training, one_thread
 
 if TYPE_CHECKING:
     from pathlib import Path

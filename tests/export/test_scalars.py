@@ -9,8 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from loadeval import UsageError, read_run
-from loadeval.export import tensorboard
-from loadeval.export.formats import Format, export_run
+from loadeval.export import Format, export_run, tensorboard
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:

@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from loadeval import read_run
+from loadeval.export import Format, export_run
 from loadeval.export import tables as module
-from loadeval.export.formats import Format, export_run
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:

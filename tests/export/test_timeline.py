@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import UsageError, read_run
-from loadeval.export import trace
-from loadeval.export.formats import Format, export_run
+from loadeval.export import Format, export_run, trace
 from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import threading
 from collections import UserDict, namedtuple
 from typing import TYPE_CHECKING, Any
 
@@ -334,7 +335,7 @@ def test_tensors_of_inference_mode_are_replayed() -> None:
 
 def test_batches_without_arrays_are_replayed() -> None:
     """Plain values, strings and objects that cannot be copied are replayed as they are."""
-    lock = itertools.count()
+    lock = threading.Lock()
     for batch in replay([["a", 1, None, lock]] * 4, num_cached_batches=2):
         assert batch[:3] == ["a", 1, None]
 

@@ -206,7 +206,7 @@ def test_with_nothing_to_read_there_is_no_thread() -> None:
 @pytest.mark.parametrize("interval_s", [0, -1, float("nan")])
 def test_an_interval_is_more_than_nothing(interval_s: float) -> None:
     """Seconds that cannot pass are an error, which says how to have no readings."""
-    with pytest.raises(UsageError, match=r"probe_interval_s is .*; pass probes=\(\) for no"):
+    with pytest.raises(UsageError, match=r"probe_interval_s is .*; pass probes=\(\) to record no"):
         evaluator_with(Counting(), probe_interval_s=interval_s)
 
 
