@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval.probes.host import RATES, HostProbe, Memory, Paced, Usage, _grown
+from loadeval.probes.host import RATES, HostProbe, Memory, RateLimit, Usage, _grown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,7 +166,7 @@ def test_a_sum_is_unknown_when_a_part_is() -> None:
 
 def test_what_is_costly_is_not_due_again_soon() -> None:
     """Even where it may be done at any time: the cost decides."""
-    paced = Paced(0.0)
+    paced = RateLimit(0.0)
 
     def cost() -> str:
         return "done" if sum(range(100_000)) else ""
