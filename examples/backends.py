@@ -48,7 +48,7 @@ def torch_loader(photographs: Photographs) -> DataLoader[tuple[torch.Tensor, int
 
 
 def spdl_maker(photographs: Photographs) -> Callable[[], Pipeline[Batch]]:
-    """A pipeline serves one epoch: what is compared is a function that makes one."""
+    """A pipeline serves one epoch, so this returns a function that makes one."""
 
     def make_pipeline() -> Pipeline[Batch]:
         order = random.sample(range(len(photographs)), len(photographs))
@@ -89,7 +89,7 @@ def from_dali(batch: list[dict[str, torch.Tensor]]) -> Batch:
 
 
 def make_step() -> Callable[[Batch], object]:
-    """A training step, which is the same for all backends."""
+    """The training step, the same for all backends."""
     torch.manual_seed(0)
     model = small_network(classes=4).to(DEVICE)
     criterion = nn.CrossEntropyLoss()

@@ -1,4 +1,4 @@
-"""Training on several ranks: each measures its own loader, and rank 0 tells of all.
+"""Training on several ranks: each measures its own loader, and rank 0 prints all results.
 
     torchrun --nproc-per-node 2 examples/distributed.py FOLDER
     python examples/distributed.py FOLDER
@@ -28,7 +28,7 @@ RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class Signals(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Generated, and smoothed again and again, which is the costly transform."""
+    """Generated signals; smoothing them several times is the costly transform."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -44,7 +44,7 @@ class Signals(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def train(loader: LoaderEvaluator, epochs: int, device: torch.device) -> None:
-    """As on one process, but for `set_epoch`, which goes through to the wrapped loader."""
+    """The same loop as on one process, plus `set_epoch`, which reaches the wrapped loader."""
     network = nn.Sequential(nn.Linear(4096, 256), nn.ReLU(), nn.Linear(256, 1)).to(device)
     model: nn.Module = DistributedDataParallel(network) if RANKS > 1 else network
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -59,7 +59,7 @@ def train(loader: LoaderEvaluator, epochs: int, device: torch.device) -> None:
 
 
 def gathered(told: str) -> list[str]:
-    """What each rank tells."""
+    """The result of each rank."""
     everyone: list[Any] = [told] * RANKS
     if RANKS > 1:
         distributed.all_gather_object(everyone, told)
@@ -67,7 +67,7 @@ def gathered(told: str) -> list[str]:
 
 
 def main() -> None:
-    """Train on each rank; rank 0 tells of all."""
+    """Train on each rank; rank 0 prints all results."""
     parser = argparse.ArgumentParser(description="Measure the loader of each rank.")
     parser.add_argument("folder", type=Path, help="where each rank's run log goes")
     parser.add_argument("--samples", type=int, default=2560, help="of all ranks")

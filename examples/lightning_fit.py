@@ -25,7 +25,7 @@ Batch = list[torch.Tensor]
 
 
 class SmoothedNoise(Dataset[tuple[torch.Tensor, int]]):
-    """Generated images; smoothing them, again and again, is the costly transform."""
+    """Generated images; smoothing them several times is the costly transform."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -42,7 +42,7 @@ class SmoothedNoise(Dataset[tuple[torch.Tensor, int]]):
 
 
 class Classifier(LightningModule):
-    """An ordinary module, which need not know what serves its batches."""
+    """An ordinary module; it need not know what serves its batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -51,12 +51,12 @@ class Classifier(LightningModule):
         )
 
     def training_step(self, batch: Batch, _: int) -> torch.Tensor:
-        """The loss, which Lightning goes on with."""
+        """The loss."""
         images, labels = batch
         return nn.functional.cross_entropy(self.model(images), labels)
 
     def validation_step(self, batch: Batch, _: int) -> None:
-        """The share classified right."""
+        """The validation accuracy."""
         images, labels = batch
         right = self.model(images).argmax(dim=1) == labels
         self.log("right", right.float().mean())

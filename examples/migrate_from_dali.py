@@ -72,7 +72,7 @@ def training() -> Train:
 def log_and_replay(
     iterator: DALIClassificationIterator, train_one_epoch: Train, folder: Path
 ) -> None:
-    """As before. Nothing in here knows whose LoaderEvaluator it is."""
+    """Unchanged: works with either LoaderEvaluator."""
     seconds = {}
     for mode, file in (("log", "real.json"), ("replay", "ideal.json")):
         loader = LoaderEvaluator(iterator, mode=mode, num_cached_batches=10)
@@ -88,7 +88,7 @@ def log_and_replay(
 
 
 def main() -> None:
-    """What there was, and what there is now."""
+    """Run the old way, and the new way."""
     parser = argparse.ArgumentParser(description="From DALI's LoaderEvaluator to loadeval's.")
     parser.add_argument("folder", type=Path, help="where photographs and results go")
     parser.add_argument("--photographs", type=int, default=640, help="how many to make")

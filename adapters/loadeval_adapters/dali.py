@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 BROKEN_OFF = (
-    "the epoch before was broken off (filling the cache of a replay does that too), and DALI "
-    "cannot go back to its start: this one begins where that one ended. To measure whole epochs, "
-    "read each to its end, or wrap a callable that makes a new loader for each"
+    "this epoch begins where the last one was broken off (replay does that when it fills its "
+    "cache), because DALI cannot go back to the start. To measure complete epochs, read each to "
+    "its end, or wrap a callable that returns a new loader"
 )
 OURS = ("loadeval", "loadeval_adapters")
 
 
 def warn_broken_off() -> None:
-    """Warn of an epoch that begins in the middle, at the line outside loadeval that asked."""
+    """Warn about an epoch that begins in the middle, at the caller outside loadeval."""
     frame, level = inspect.currentframe(), 1
     while frame is not None and frame.f_globals["__name__"].split(".")[0] in OURS:
         frame, level = frame.f_back, level + 1
@@ -41,7 +41,7 @@ def warn_broken_off() -> None:
 
 
 class ForwardAdapter(IterableAdapter):
-    """Serves what is called for each batch, until it raises StopIteration or has had enough."""
+    """For loaders whose batches come from a call, and that cannot start an epoch again."""
 
     def __init__(self) -> None:
         self._part_read: Any = None

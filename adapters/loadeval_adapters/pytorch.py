@@ -1,4 +1,4 @@
-"""torch.utils.data: DataLoader, its subclasses, and what Accelerate and Fabric make of it."""
+"""torch.utils.data: DataLoader and its subclasses, also inside Lightning, Accelerate and Ignite."""
 
 from __future__ import annotations
 
@@ -19,17 +19,18 @@ if TYPE_CHECKING:
 
 IN_PLACE = "Measure it in place instead: evaluate_in_place(dataloader)"
 UNPREPARED = (
-    "Accelerate is in use, and its prepare() passes a LoaderEvaluator over: the loader would have "
-    "neither the device nor the end of an epoch seen to. " + IN_PLACE + " before prepare(), or "
+    "Accelerate is in use, and its prepare() ignores a LoaderEvaluator: it would neither move "
+    "batches to the device nor notice the end of an epoch. " + IN_PLACE + " before prepare(), or "
     "wrap what prepare() returns"
 )
 END_UNSEEN = (
-    "Accelerate's loader tells the end of an epoch when it has read the last batch. Only in mode="
-    "'log' is that when training gets it; else gradients would be accumulated wrongly. " + IN_PLACE
+    "Accelerate's loader marks the end of an epoch when it reads the last batch. Only in mode="
+    "'log' is that when training gets this batch; in other modes gradient accumulation would go "
+    "wrong. " + IN_PLACE
 )
 UNSHARDED = (
-    "Lightning can give each process its part of the data only where it can build the DataLoader "
-    "anew, which it cannot behind a LoaderEvaluator: every process would train on all of it. "
+    "Lightning rebuilds the DataLoader to give each process its part of the data, which it cannot "
+    "do with a LoaderEvaluator: every process would train on all of the data. "
     + IN_PLACE
     + ", or use a DistributedSampler"
 )
@@ -38,8 +39,8 @@ PASSED_BY = (
     "resume an epoch. The batches of the new one are not measured. " + IN_PLACE
 )
 UNREPEATABLE = (
-    "Ignite's DeterministicEngine exchanges a DataLoader's batch sampler, which it cannot behind a "
-    "LoaderEvaluator: the batches would be others. " + IN_PLACE
+    "Ignite's DeterministicEngine replaces the DataLoader's batch sampler, which it cannot do "
+    "with a LoaderEvaluator: the batches would differ. " + IN_PLACE
 )
 
 
@@ -49,14 +50,14 @@ class PyTorchAdapter(IterableAdapter):
     _has_warned_of_another = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
-        """`iter(loader)`; of nothing where a framework only tries whether there is one."""
+        """`iter(loader)`; an empty iterator when Lightning only checks that there is one."""
         return iter(()) if _lightning_only_tries() else super().epoch(loader)
 
     def describe(self, loader: Any) -> LoaderInfo:
         """Workers, queue, batch size, pinning and start method of `loader`."""
-        inside = _bare(loader)
-        # From the moment that somebody asks for its length, a DataLoader over an iterable dataset
-        # warns where it serves more. Who asks is the user alone.
+        inside = _unwrapped(loader)
+        # Once its length was asked for, a DataLoader over an iterable dataset warns if it serves
+        # more. Only the user's own len() may have that effect.
         asked = getattr(inside, "_IterableDataset_len_called", None)
         info = super().describe(loader)
         if hasattr(inside, "_IterableDataset_len_called"):
@@ -79,7 +80,7 @@ class PyTorchAdapter(IterableAdapter):
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
         """Stop the workers of `epoch`, and those that `loader` keeps between epochs."""
         super().release(loader, epoch)
-        loader = _bare(loader)
+        loader = _unwrapped(loader)
         persistent = getattr(loader, "_iterator", None)
         for iterator in (epoch, persistent):
             shutdown = getattr(iterator, "_shutdown_workers", None)
@@ -89,27 +90,27 @@ class PyTorchAdapter(IterableAdapter):
             loader._iterator = None  # noqa: SLF001 - the only place where DataLoader keeps it
 
     def refusal(self, loader: Any, mode: str) -> str | None:
-        """Why a framework that is in use would go wrong with a stand-in for `loader`; or None."""
+        """Why the training framework would go wrong with a wrapped `loader`; or None."""
         if type(loader).__module__.startswith("lightning") or not hasattr(loader, "sampler"):
             return None  # Fabric has set it up; or it is a Dataset
         return _refusal(loader, mode)
 
     def dataset_was_read(self) -> None:
-        """Warns, once, that Accelerate builds a loader which is not measured."""
+        """Warns, once, that Accelerate builds another loader, which is not measured."""
         if not self._has_warned_of_another and _accelerate_rebuilds():
             self._has_warned_of_another = True
             warnings.warn(PASSED_BY, LoadevalWarning, stacklevel=4)
 
 
-def _bare(loader: Any) -> Any:
-    """The DataLoader inside what Accelerate or Fabric have made of one."""
+def _unwrapped(loader: Any) -> Any:
+    """The DataLoader inside Accelerate's or Fabric's wrapper."""
     if type(loader).__module__.startswith("lightning"):
         return getattr(loader, "_dataloader", loader)
     return getattr(loader, "base_dataloader", loader)
 
 
 def _target(loader: Any) -> str | None:
-    # Where Accelerate or Fabric put the batches; their loaders do not always tell.
+    # Accelerate's and Fabric's loaders do not always have it.
     device = getattr(loader, "device", None)
     return None if device is None else str(device)
 
@@ -124,20 +125,20 @@ def _start_method(loader: Any) -> str:
 
 
 def _lightning_only_tries() -> bool:
-    """Whether Lightning's Trainer asks for an epoch that it drops, to see that there are any.
+    """Whether Lightning's Trainer calls iter() only to check that it works.
 
-    It spares a DataLoader that: workers would be started for nothing, and random numbers drawn.
+    It does not do so with a DataLoader: that would start workers and draw random numbers.
     """
     return _is_called_from("lightning.pytorch.trainer.conn", "pytorch_lightning.trainer.conn")
 
 
 def _accelerate_rebuilds() -> bool:
-    """Whether Accelerate takes a stand-in apart, to build a DataLoader of its own."""
+    """Whether Accelerate is building its own DataLoader from the attributes of a wrapper."""
     return _is_called_from("accelerate.data_loader")
 
 
 def _refusal(loader: Any, mode: str) -> str | None:
-    """Why the framework that is about to iterate a stand-in would go wrong; or None."""
+    """Why the framework that is about to iterate a wrapper would go wrong; or None."""
     if hasattr(loader, "base_dataloader"):  # Accelerate has prepared it
         return None if mode == "log" else END_UNSEEN
     if _lightning_would_shard(loader):

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
 QUEUE = 2
 """Items in the queue behind each stage but the sink."""
 ONCE = (
-    "this spdl Pipeline has been run, and can be run only once; pass its PipelineBuilder, or a "
-    "function that returns a new pipeline, such as lambda: builder.build(num_threads=8)"
+    "this spdl Pipeline has been run, and can be run only once; pass its PipelineBuilder, "
+    "or a function that returns a new pipeline, such as lambda: builder.build(num_threads=8)"
 )
 _begun: WeakSet[Any] = WeakSet()
 
@@ -74,19 +74,19 @@ class SPDLAdapter(IterableAdapter):
             if isinstance(loader.dl, (CacheDataLoader, DataLoader, PyTorchDataLoader)):
                 info = replace(self.describe(loader.dl), backend=info.backend)
             return replace(info, length=loader.stop_after)
-        threads, processes = _hidden(loader, "_num_threads"), _hidden(loader, "_num_workers")
+        threads, processes = _private(loader, "_num_threads"), _private(loader, "_num_workers")
         workers = threads or processes
-        if workers is None or _hidden(loader, "_buffer_size") is None:
+        if workers is None or _private(loader, "_buffer_size") is None:
             return info
         stages = Stages.of_builder(_builder(loader, workers))
         info = replace(info, workers=workers, prefetch_depth=stages.depth)
         if processes is None:
             self._lists_samples = stages.end_in_lists
             return replace(info, batch_size=stages.batch_size)
-        context = _hidden(loader, "_mp_ctx")
+        context = _private(loader, "_mp_ctx")
         return replace(
             info,
-            batch_size=_hidden(loader, "_sampler.batch_size"),
+            batch_size=_private(loader, "_sampler.batch_size"),
             start_method=None if context is None else context.get_start_method(),
             persistent_workers=False,
         )
@@ -99,19 +99,19 @@ def _watched(loader: Any, length: int) -> Iterator[Any]:
         yield batch
     if served < length:
         warnings.warn(
-            f"SPDL served {served} of {length} batches in this epoch: it drops those in which a "
-            "sample fails. Its log has the errors",
+            f"SPDL served {served} of {length} batches in this epoch: it drops batches in which a "
+            "sample fails, and logs the errors",
             LoadevalWarning,
             stacklevel=2,
         )
 
 
 def _builder(loader: Any, workers: int) -> Any:
-    """Stages as `loader` has them, which do nothing."""
-    order = _hidden(loader, "_output_order") or "input"
+    """A builder with the same stages as `loader`, which do nothing."""
+    order = _private(loader, "_output_order") or "input"
     builder: Any = PipelineBuilder().add_source([])
     for stage in ("_preprocessor", "_fetch_fn", "_batch_size", "_aggregator", "_transfer_fn"):
-        chosen = _hidden(loader, stage)
+        chosen = _private(loader, stage)
         if not chosen:
             continue
         if stage == "_batch_size":
@@ -120,7 +120,7 @@ def _builder(loader: Any, workers: int) -> Any:
             builder.pipe(_same, output_order=order)
         else:
             builder.pipe(_same, concurrency=workers, output_order=order)
-    return builder.add_sink(_hidden(loader, "_buffer_size"))
+    return builder.add_sink(_private(loader, "_buffer_size"))
 
 
 def _same(item: Any) -> Any:
@@ -152,7 +152,7 @@ class SPDLPipelineAdapter(IterableAdapter):
         if not isinstance(loader, Pipeline):  # what runs one in a subprocess, say
             return iter(loader)
         continuous = Stages.of_pipeline(loader).continuous
-        is_stopped = _hidden(loader, "_impl._event_loop.is_stop_requested")
+        is_stopped = _private(loader, "_impl._event_loop.is_stop_requested")
         if loader in _begun or (is_stopped is not None and is_stopped()):
             raise UsageError(ONCE)
         return iter(loader) if continuous else _run(loader)
@@ -175,7 +175,7 @@ class SPDLPipelineAdapter(IterableAdapter):
             threads = self._threads_with_warning(stages.threads)
         elif isinstance(loader, Pipeline):
             stages = Stages.of_pipeline(loader)
-            threads = _hidden(loader, "_impl._event_loop._executor._max_workers")
+            threads = _private(loader, "_impl._event_loop._executor._max_workers")
         else:
             return info
         self._lists_samples = self._lists_samples or stages.end_in_lists
@@ -192,9 +192,9 @@ class SPDLPipelineAdapter(IterableAdapter):
         if not self._has_threads_with_warning:
             self._has_threads_with_warning = True
             warnings.warn(
-                "a PipelineBuilder does not tell with how many threads it is built: it gets "
-                f"{threads}, one for each item in work; pass a function that returns a pipeline "
-                "to choose another number",
+                "a PipelineBuilder does not tell with how many threads to build it: it gets "
+                f"{threads}, one for each item that its stages work on at once; to choose another "
+                "number, pass a function that returns a pipeline",
                 LoadevalWarning,
                 stacklevel=6,  # where the LoaderEvaluator is made
             )
@@ -224,7 +224,7 @@ def _built_and_run(builder: Any) -> Iterator[Any]:
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """The configurations of a pipeline's stages, from source to sink; none where not known."""
+    """The configurations of a pipeline's stages, from source to sink; empty if not known."""
 
     configs: list[Any]
 
@@ -237,7 +237,7 @@ class Stages:
     @classmethod
     def of_pipeline(cls, pipeline: Any) -> Stages:
         """What `pipeline` was built of, as long as it has not ended."""
-        task = _hidden(pipeline, "_impl._event_loop._coro")
+        task = _private(pipeline, "_impl._event_loop._coro")
         node = inspect.getcoroutinelocals(task).get("node") if inspect.iscoroutine(task) else None
         configs: list[Any] = []
         while node is not None:
@@ -308,15 +308,15 @@ class FailureCount:
         failed = sum(hook.num_tasks - hook.num_success for hook in self._hooks)
         if failed:
             warnings.warn(
-                f"{failed} items failed in this epoch, and SPDL dropped them: batches are smaller "
-                "or missing. Its log has the errors; max_failures= ends a pipeline at the first",
+                f"{failed} items failed in this epoch, and SPDL dropped them, so batches are "
+                "smaller or missing. SPDL logs the errors; max_failures= stops a pipeline instead",
                 LoadevalWarning,
                 stacklevel=2,
             )
 
 
-def _hidden(owner: Any, path: str) -> Any:
-    """An attribute that SPDL keeps to itself; None in a version that has it elsewhere."""
+def _private(owner: Any, path: str) -> Any:
+    """A private attribute of SPDL's; None in a version that has it elsewhere."""
     try:
         return attrgetter(path)(owner)
     except AttributeError:

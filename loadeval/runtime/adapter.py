@@ -143,7 +143,7 @@ class FactoryAdapter:
         self._inner = inner = adapter_for(made)
         if type(inner) is IterableAdapter and not is_iterable(made):
             raise UsageError(
-                f"{factory!r} returned a {type(made).__name__!r} object, which cannot be iterated; "
+                f"{factory!r} returned {type(made).__name__!r}, which cannot be iterated; "
                 "expected a callable that returns a new loader or iterator"
             )
         # The inner adapter's own methods: Counter checks which rules they are.
