@@ -39,8 +39,8 @@ class Scripted:
         return ScriptedLoader([batch] * batches, [round(load_ms * MS)] * batches, self.clock)
 
     def compare(self, backends: dict[str, Any], **options: Any) -> BackendComparison:
-        options = {"batches": 24, "rounds": 3, "unit": "images", "clock": self.clock, **options}
-        return compare_backends(backends, self.step, **options)
+        fixed = {"batches": 24, "rounds": 3, "unit": "images", "clock": self.clock}
+        return compare_backends(backends, **{"step": self.step, **fixed, **options})
 
     def step(self, _batch: object) -> None:
         self.clock.advance(10 * MS)
@@ -98,25 +98,22 @@ def test_what_makes_loaders_is_a_backend(scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "message"),
+    ("batch", "batches", "message"),
     [
-        (IMAGES[:2], r"b: batch 0 is \(2, 3, 2, 2\) uint8 where a has \(4, 3, 2, 2\) uint8; b: "),
-        (IMAGES.astype(np.float32), r"b: batch 0 is \(4, 3, 2, 2\) float32 where a has"),
+        (IMAGES[:2], 60, r"batch 0 is \(2, 3, 2, 2\) uint8 where a has \(4, 3, 2, 2\) uint8; b: "),
+        (IMAGES.astype(np.float32), 60, r"batch 0 is \(4, 3, 2, 2\) float32 where a has"),
+        (IMAGES, 50, "an epoch has 50 batches where a has 60"),
     ],
-    ids=["shape", "type"],
+    ids=["shape", "type", "epoch"],
 )
-def test_unequal_batches_are_refused(scripted: Scripted, batch: Any, message: str) -> None:
+def test_unequal_work_is_refused(
+    scripted: Scripted, batch: Any, batches: int, message: str
+) -> None:
     """The difference is named before anything is timed."""
-    unlike = scripted.loader(10, batch=batch)
-    with pytest.raises(UsageError, match=message + ".*unequal=True if this is intended"):
+    unlike = scripted.loader(10, batches, batch)
+    with pytest.raises(UsageError, match=f"b: {message}.*unequal=True if this is intended"):
         scripted.compare({"a": scripted.loader(10), "b": unlike})
     assert unlike.asked == 1
-
-
-def test_unequal_epochs_are_refused(scripted: Scripted) -> None:
-    """As far as loaders tell their lengths."""
-    with pytest.raises(UsageError, match="b: an epoch has 50 batches where a has 60"):
-        scripted.compare({"a": scripted.loader(10), "b": scripted.loader(10, 50)})
 
 
 def test_unequal_work_can_be_meant(scripted: Scripted) -> None:
@@ -178,6 +175,7 @@ def test_a_failure_is_in_the_log(scripted: Scripted, tmp_path: Path) -> None:
         ({"a": [1]}, {"rounds": 2}, "rounds is 2; expected a whole number, 3 or more"),
         ({"a": [1]}, {"rounds": 3.0}, "rounds is 3.0; expected a whole number"),
         ({"a": [1]}, {"batches": 0}, "batches is 0"),
+        ({"a": [1]}, {"step": 3}, "step is 3; expected a function"),
         ({"a": 7}, {}, "a: cannot read batches from 'int'"),
         ({"a": iter([1])}, {}, "a: a list_iterator can be iterated only once"),
         ({"a": []}, {}, "a: the loader gave no batch"),
@@ -190,13 +188,6 @@ def test_wrong_arguments_are_named(
     """The error says what was expected."""
     with pytest.raises(UsageError, match=message):
         scripted.compare(backends, **options)
-
-
-def test_a_step_has_to_be_callable() -> None:
-    """It trains with a batch."""
-    step: Any = 3
-    with pytest.raises(UsageError, match="step is 3; expected a function"):
-        compare_backends({"a": [1]}, step)
 
 
 def test_a_folder_for_logs_that_cannot_be_is_an_error(scripted: Scripted, tmp_path: Path) -> None:
