@@ -23,7 +23,7 @@ TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
 .PHONY: demo test test-all test-lowest test-pythons test-frameworks lint types docs bench truth peer-suites clean
 
-demo: .venv/.demo  ## train on real images, with real and with free loading in turn, and compare
+demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
 
 test: .venv/.dev  ## all that is quick, with branch coverage of the core (3 minutes)
@@ -92,6 +92,9 @@ clean:
 		--only-binary=:all: $(TORCH) pillow || \
 		{ echo "python3.$* has no $(TORCH): tested without it"; touch $(@D)/no-torch; }
 	touch $@
+
+# Else make removes it, as a file in between.
+.PRECIOUS: .venv-3.%/.done
 
 # An interpreter, a folder, and which versions.
 define new-environment

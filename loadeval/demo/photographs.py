@@ -31,10 +31,10 @@ def make_photographs(
 ) -> list[Path]:
     """Fill `folder` with `count` JPEGs of about 500 x 500, a subfolder a class; returns them.
 
-    Each is a crop whose size, place and rotation follow from its number alone, so the same folder
-    comes out each time, and files that are complete already are kept. `made` is told how many
-    are there. Raises LoadevalError when matplotlib's photograph is missing, OSError when
-    `folder` cannot be written.
+    The size, place and rotation of each crop depend only on its number, so every run makes the
+    same files, and complete ones are kept. `made` is called with the number of files so far.
+    Raises LoadevalError if matplotlib's photograph is missing, OSError if `folder` cannot be
+    written.
     """
     photograph = _photograph()
     classes = list(ROTATIONS)
@@ -59,8 +59,8 @@ def _photograph() -> Image.Image:
             return photograph.convert("RGB")
     except OSError as error:
         raise LoadevalError(
-            f"the photograph that matplotlib ships cannot be read ({path}: {error}), and the "
-            "demo's images are made from it; reinstall matplotlib from PyPI"
+            f"cannot read the photograph that matplotlib ships, from which the demo makes its "
+            f"images ({path}: {error}); reinstall matplotlib from PyPI"
         ) from error
 
 
@@ -74,5 +74,5 @@ def _crop(photograph: Image.Image, number: int, rotation: Image.Transpose | None
 
 
 def _is_complete(path: Path) -> bool:
-    """Whether `path` is a file that ends as a JPEG does, so that writing it was not cut short."""
+    """Whether `path` is a file that ends like a JPEG, so it was written completely."""
     return path.is_file() and path.read_bytes().endswith(END_OF_JPEG)

@@ -1,4 +1,4 @@
-"""The demo: photographs, one training run with real and with free loading, a figure."""
+"""The demo: makes photographs, trains with real and with free loading, and plots the result."""
 
 from __future__ import annotations
 
@@ -36,16 +36,12 @@ EPOCHS = 12
 """Of 32 batches each; a pair of blocks takes 26."""
 
 Progress = Callable[[str, int, int], object]
-"""Is told of a stage: its name, how much of it is done, and out of how much."""
+"""Called with a stage's name, how much of it is done, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The files that a demo wrote, and how well the network did.
-
-    `accuracy` is the share of photographs, 0 to 1, that were classified right during the last
-    epoch.
-    """
+    """The files that the demo wrote, and the training accuracy of the last epoch, 0 to 1."""
 
     run_log: Path
     figure: Path
@@ -59,10 +55,10 @@ def run_demo(
     photographs: int = PHOTOGRAPHS,
     epochs: int = EPOCHS,
 ) -> DemoResult:
-    """Train on JPEGs in `output`, with real and with free loading in turn, and compare.
+    """Train on JPEGs in `output` in alternate mode, and plot the result.
 
-    The run log and the figure of an earlier demo are replaced. Raises UsageError when `output`
-    cannot be written.
+    Replaces the run log and the figure of an earlier demo. Raises UsageError if `output` cannot
+    be written.
     """
     folder = DemoFolder(output)
     folder.clear()
@@ -96,7 +92,7 @@ def _train(paths: list[Path], log_file: Path, epochs: int, progress: Progress) -
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Without what alternating changes of a training: nobody keeps this one."""
+    """Without the log message about alternate mode: nobody keeps this model."""
     log = logging.getLogger("loadeval")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -108,7 +104,7 @@ def quiet() -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute in one thread: more would wait for the cores that the workers hold."""
+    """Let torch compute in one thread: more would compete with the workers for CPUs."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -118,7 +114,7 @@ def one_thread() -> Iterator[None]:
 
 
 class Photographs(Dataset["Sample"]):
-    """Images and the number of the class that their folder is named after."""
+    """Images, with the class that their folder is named after."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
@@ -137,7 +133,7 @@ class Photographs(Dataset["Sample"]):
 
 
 class Training:
-    """A model, its data and its optimiser, the same ones each time it is made."""
+    """A model, its data and its optimiser, the same each time."""
 
     def __init__(self, paths: list[Path]) -> None:
         torch.manual_seed(SEED)
@@ -149,7 +145,7 @@ class Training:
         )
 
     def train_one_epoch(self, batches: Iterable[Batch], stepped: Callable[[], object]) -> float:
-        """Train on `batches`, calling `stepped` after each; returns the share classified right."""
+        """Train on `batches`, calling `stepped` after each; returns the accuracy."""
         right = seen = 0
         for images, labels in batches:
             scores = self.model(images / 255)

@@ -22,7 +22,7 @@ PACKAGES = {"pyarrow", "tensorboard"}
 
 
 class Format(str, Enum):
-    """A form that another tool opens."""
+    """A file format that another tool opens."""
 
     CHROME = "chrome"
     CSV = "csv"
@@ -40,16 +40,16 @@ TIMELINES = (Format.CHROME, Format.TENSORBOARD)
 
 
 def default_path(run_path: Path, form: Format) -> Path:
-    """Where the run at `run_path` is exported to: beside it."""
+    """Where the run at `run_path` is exported to by default: next to it."""
     return run_path.with_name(run_path.stem + ENDINGS[form])
 
 
 def export_run(run: Run, form: Format, path: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write `run` to `path`: a file, of tables the first of two, of TensorBoard's a folder.
+    """Write `run` to `path`: a file, the first of two tables, or a folder for TensorBoard.
 
-    Returns the files that were written. Raises UsageError when one of them exists and
-    `overwrite` is not set, when they cannot be written, when a package is missing, and when the
-    run has no times to put on a timeline.
+    Returns the written files. Raises UsageError if one exists and `overwrite` is not set, if
+    they cannot be written, if a package is missing, or if a timeline needs times that the run
+    does not have.
     """
     if form in TIMELINES:
         _check_times(run)
@@ -71,9 +71,9 @@ def _check_times(run: Run) -> None:
     requests = run.steps.request_ns
     if len(requests) and (requests == UNKNOWN).all():
         raise UsageError(
-            f"{run.path} has no times at which batches were asked for, as the files of DALI's "
-            "LoaderEvaluator have none, so there is no timeline; export its waits as csv or "
-            "parquet"
+            f"{run.path} has no times at which batches were requested, since DALI's "
+            "LoaderEvaluator does not save them, so there is no timeline; export its waits as "
+            "csv or parquet"
         )
 
 

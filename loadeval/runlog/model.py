@@ -321,7 +321,7 @@ class Prefetch:
 class Window:
     """The counted part of one arm in one pair, or what of it fell into one epoch.
 
-    `workers_cpu_ns` is the CPU time of the process's children meanwhile, in ticks of some
+    `workers_cpu_ns` is the CPU time of the process's children in that time, in ticks of some
     10 ms; None where it could not be read.
     """
 

@@ -233,7 +233,7 @@ def test_a_real_block_begins_with_an_empty_queue() -> None:
 def test_the_loaders_error_comes_after_the_batches_before_it(
     fails_at: int, prefetched: int
 ) -> None:
-    """A loader that fails while batches are prefetched ahead fails where it would have by itself."""
+    """A loader that fails during a prefetch fails where it would have by itself."""
     clock = FakeClock()
     batches: list[Any] = [*range(fails_at), OSError("disk gone")]
     loader = Prefetching(batches, [LOAD_NS] * len(batches), clock)
@@ -399,7 +399,8 @@ def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("prefetched", "said"), [(4, "a few places earlier or later"), (0, "they draw different numbers")]
+    ("prefetched", "said"),
+    [(4, "a few places earlier or later"), (0, "they draw different numbers")],
 )
 def test_what_it_changes_of_a_training_is_said_once(
     prefetched: int, said: str, caplog: pytest.LogCaptureFixture

@@ -122,7 +122,7 @@ def test_each_round_counts_as_many_batches() -> None:
 
 
 def test_the_paces_are_those_of_the_script() -> None:
-    """A real batch takes loading and step, an ideal one the step, a prefetched one loading alone."""
+    """A real batch takes loading and step, an ideal one the step, a prefetched one loading."""
     run = Stand(list(range(200))).trained()
     steps = run.steps
     iteration_ns = steps.wait_ns + steps.step_ns

@@ -1,4 +1,4 @@
-"""What only the log of an alternating run has: pairs, prefetches, windows, epochs left unmeasured."""
+"""What only an alternating log has: pairs, prefetches, windows, unmeasured epochs."""
 
 from __future__ import annotations
 
