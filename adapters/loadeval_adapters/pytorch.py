@@ -25,8 +25,8 @@ UNPREPARED = (
 )
 END_UNSEEN = (
     "Accelerate's loader marks the end of an epoch when it reads the last batch. Only in mode="
-    "'log' is that when training gets this batch; in other modes gradient accumulation would go "
-    "wrong. " + IN_PLACE
+    "'log' is that when training gets this batch; in other modes gradients would be accumulated "
+    "wrongly. " + IN_PLACE
 )
 UNSHARDED = (
     "Lightning rebuilds the DataLoader to give each process its part of the data, which it cannot "
