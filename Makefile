@@ -12,13 +12,18 @@ LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0"
 	"nvidia-ml-py==12.560.30" "plotly==6.0.0" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
 	"torch==2.1.0" "pillow==10.0.0"
 CORE = tests/runlog tests/runtime tests/analysis tests/report tests/probes tests/test_evaluator.py
-# They need nvtx, tensors of torch 2.2, or a function that nvidia-ml-py has since 12.570.
-NOT_LOWEST = --ignore=tests/runtime/test_annotate_nvtx.py \
-	-k "not no_one_shape and not nested_tensor and not has_a_stand_in"
+# They need nvtx and accelerate.
+NOT_CORE = --ignore=tests/runtime/test_annotate_nvtx.py --ignore=tests/test_in_place_rebuilt.py
+# They need tensors of torch 2.2, or a function that nvidia-ml-py has since 12.570.
+NOT_LOWEST = -k "not no_one_shape and not nested_tensor and not has_a_stand_in"
+# `make test-pythons` tests those of them that are on PATH.
+PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
+TORCH ?= torch
+TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test test-all test-lowest test-frameworks lint types docs bench truth peer-suites clean
+.PHONY: demo test test-all test-lowest test-pythons test-frameworks lint types docs bench truth peer-suites clean
 
-demo: .venv/.demo  ## train on real images, logged and replayed, and compare
+demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
 
 test: .venv/.dev  ## all that is quick, with branch coverage of the core (3 minutes)
@@ -29,8 +34,21 @@ test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults to
 	.venv/bin/pytest $(BY_THE_CLOCK)
 
 test-lowest: .venv-lowest/.done  ## the quick tests of the core, with the lowest versions
-	OMP_NUM_THREADS=1 .venv-lowest/bin/python -m pytest --numprocesses=$(WORKERS) \
-		--dist=loadgroup -m "not slow" -o filterwarnings=default $(CORE) $(NOT_LOWEST)
+	$(call test-core,.venv-lowest) -o filterwarnings=default $(NOT_LOWEST)
+
+test-pythons:  ## the quick tests of the core, with each Python that is installed (2 minutes each)
+	@for python in $(PYTHONS); do \
+		if $$python -c "" 2> /dev/null; then $(MAKE) test-$$python || exit; \
+		else echo "no $$python here: not tested"; fi; \
+	done
+
+test-python3.%: .venv-3.%/.done
+	$(call test-core,.venv-3.$*) $(if $(wildcard .venv-3.$*/no-torch),$(WITHOUT_TORCH))
+
+test-core = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest --numprocesses=$(WORKERS) --dist=loadgroup \
+	-m "not slow" $(CORE) $(NOT_CORE)
+WITHOUT_TORCH = -k "not an_adapter_of_loadevals and not this_machine" \
+	$(shell grep -rlE "^(import|from) torch" $(CORE) | sed "s,^,--ignore=,; s,/conftest.py,,")
 
 test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
 	$(PYTEST) tests/frameworks
@@ -59,17 +77,31 @@ peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped
 	.venv/bin/python tests/peers/run.py $(SUITES)
 
 clean:
-	rm -rf .venv .venv-lowest
+	rm -rf .venv .venv-lowest .venv-3.*
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
 
 .venv-lowest/.done: pyproject.toml
-	$(PYTHON) -m venv .venv-lowest
-	echo "*" > .venv-lowest/.gitignore
-	.venv-lowest/bin/pip install --quiet --disable-pip-version-check $(LOWEST) \
-		pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy --editable .
+	$(call new-environment,$(PYTHON),.venv-lowest,$(LOWEST))
 	touch $@
+
+.venv-3.%/.done: pyproject.toml constraints.txt
+	$(call new-environment,python3.$*,.venv-3.$*,--constraint constraints.txt)
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --constraint constraints.txt \
+		--only-binary=:all: $(TORCH) pillow || \
+		{ echo "python3.$* has no $(TORCH): tested without it"; touch $(@D)/no-torch; }
+	touch $@
+
+# Else make removes it, as a file in between.
+.PRECIOUS: .venv-3.%/.done
+
+# An interpreter, a folder, and which versions.
+define new-environment
+	$(1) -m venv $(2)
+	echo "*" > $(2)/.gitignore
+	$(2)/bin/pip install --quiet --disable-pip-version-check $(3) $(TEST_PACKAGES) --editable .
+endef
 
 .venv/.demo: .venv/bin/pip pyproject.toml constraints.txt
 	$(PIP) --editable ".[demo]"

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader, default_collate
 
 from loadeval import Backend, compare_backends
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.training import Photographs, small_network
+from loadeval.demo.run import Photographs, small_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -48,7 +48,7 @@ def torch_loader(photographs: Photographs) -> DataLoader[tuple[torch.Tensor, int
 
 
 def spdl_maker(photographs: Photographs) -> Callable[[], Pipeline[Batch]]:
-    """A pipeline serves one epoch, so the backend is a function that creates one."""
+    """A pipeline serves one epoch, so this returns a function that makes one."""
 
     def make_pipeline() -> Pipeline[Batch]:
         order = random.sample(range(len(photographs)), len(photographs))

@@ -28,7 +28,7 @@ RANKS = int(os.environ.get("WORLD_SIZE", "1"))
 
 
 class Signals(Dataset[tuple[torch.Tensor, torch.Tensor]]):
-    """Generated signals; repeated smoothing is the costly transform."""
+    """Generated signals; smoothing them several times is the costly transform."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -44,7 +44,7 @@ class Signals(Dataset[tuple[torch.Tensor, torch.Tensor]]):
 
 
 def train(loader: LoaderEvaluator, epochs: int, device: torch.device) -> None:
-    """As in one process, except for `set_epoch`, which reaches the wrapped loader."""
+    """The same loop as on one process, plus `set_epoch`, which reaches the wrapped loader."""
     network = nn.Sequential(nn.Linear(4096, 256), nn.ReLU(), nn.Linear(256, 1)).to(device)
     model: nn.Module = DistributedDataParallel(network) if RANKS > 1 else network
     optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
@@ -59,7 +59,7 @@ def train(loader: LoaderEvaluator, epochs: int, device: torch.device) -> None:
 
 
 def gathered(told: str) -> list[str]:
-    """The results of all ranks."""
+    """The result of each rank."""
     everyone: list[Any] = [told] * RANKS
     if RANKS > 1:
         distributed.all_gather_object(everyone, told)

@@ -24,7 +24,7 @@ Batch = list[torch.Tensor]
 
 
 class SmoothedNoise(Dataset[tuple[torch.Tensor, int]]):
-    """Generated images; repeated smoothing is the costly transform."""
+    """Generated images; smoothing them several times is the costly transform."""
 
     def __init__(self, count: int) -> None:
         self.count = count
@@ -41,7 +41,7 @@ class SmoothedNoise(Dataset[tuple[torch.Tensor, int]]):
 
 
 class Classifier(LightningModule):
-    """An ordinary module, unaware of loadeval."""
+    """An ordinary module; it need not know what serves its batches."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Classifier(LightningModule):
         return nn.functional.cross_entropy(self.model(images), labels)
 
     def validation_step(self, batch: Batch, _: int) -> None:
-        """The accuracy."""
+        """The validation accuracy."""
         images, labels = batch
         right = self.model(images).argmax(dim=1) == labels
         self.log("right", right.float().mean())

@@ -27,7 +27,7 @@ from torch import nn
 
 from loadeval import LoaderEvaluator, plot_comparison
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.training import small_network
+from loadeval.demo.run import small_network
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -72,7 +72,7 @@ def training() -> Train:
 def log_and_replay(
     iterator: DALIClassificationIterator, train_one_epoch: Train, folder: Path
 ) -> None:
-    """Unchanged: works with DALI's LoaderEvaluator and with loadeval's."""
+    """Unchanged: works with either LoaderEvaluator."""
     seconds = {}
     for mode, file in (("log", "real.json"), ("replay", "ideal.json")):
         loader = LoaderEvaluator(iterator, mode=mode, num_cached_batches=10)
@@ -88,7 +88,7 @@ def log_and_replay(
 
 
 def main() -> None:
-    """Run the unchanged code, then what loadeval adds."""
+    """Run the old way, and the new way."""
     parser = argparse.ArgumentParser(description="From DALI's LoaderEvaluator to loadeval's.")
     parser.add_argument("folder", type=Path, help="folder for photographs and results")
     parser.add_argument("--photographs", type=int, default=640, help="number of photographs")

@@ -17,7 +17,7 @@ from loadeval import LoaderEvaluator, plot_comparison
 
 
 class SmoothedNoise(Dataset[tuple[torch.Tensor, int]]):
-    """Generated images; repeated smoothing is the costly transform."""
+    """Generated images; smoothing them several times is the costly transform."""
 
     def __len__(self) -> int:
         return 1600
@@ -31,7 +31,7 @@ class SmoothedNoise(Dataset[tuple[torch.Tensor, int]]):
 
 
 def train_one_epoch(model: nn.Module, loader: LoaderEvaluator) -> None:
-    """An ordinary training loop, unaware of loadeval."""
+    """An ordinary training loop; it need not know what serves its batches."""
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     for images, labels in loader:
@@ -44,7 +44,7 @@ def train_one_epoch(model: nn.Module, loader: LoaderEvaluator) -> None:
 folder = Path(sys.argv[1] if len(sys.argv) > 1 else ".")
 folder.mkdir(parents=True, exist_ok=True)
 os.chdir(folder)
-torch.set_num_threads(1)  # steadier times if other programs use the CPU
+torch.set_num_threads(1)  # steadier times when other programs use the CPU too
 dataloader = DataLoader(SmoothedNoise(), batch_size=8, shuffle=True)
 model = nn.Sequential(
     nn.Conv2d(3, 32, 5), nn.ReLU(), nn.MaxPool2d(4), nn.Flatten(), nn.Linear(32 * 15 * 15, 2)

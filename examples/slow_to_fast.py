@@ -1,8 +1,8 @@
 """Six ways to read one folder of photographs, from slow to fast: what is each change worth?
 
-The first way is naive: in the training process, in double precision, at full size, with a copy at
-every operation. Then one thing changes at a time. Each way is measured in one alternating run: how
-fast training is, and which share of its time is lost to loading.
+At first the JPEGs are read without a thought: in the training process, in double precision, at
+full size, with a copy for each operation. Then one thing is changed at a time. Each way is measured
+in one alternating run: how fast training is, and which share of its time is lost to loading.
 
     python examples/slow_to_fast.py FOLDER
 
@@ -46,7 +46,7 @@ MOST_EPOCHS = 100
 
 
 def read_as_found(path: Path) -> torch.Tensor:
-    """Everything at full size, in double precision, with a copy at every operation."""
+    """Everything at full size, in double precision, with a copy for each operation."""
     with Image.open(path) as file:
         pixels = np.array(file.convert("RGB"), dtype=np.float64)
     image = torch.tensor(altered(pixels)).permute(2, 0, 1).unsqueeze(0)
@@ -59,7 +59,7 @@ def read_small(path: Path, *, draft: bool = False) -> torch.Tensor:
 
 
 def read_bytes(path: Path) -> torch.Tensor:
-    """Leaves the rest to `altered_together`."""
+    """Only shrinks; `altered_together` does the rest."""
     return torch.from_numpy(shrunk(path, draft=True)).permute(2, 0, 1)
 
 
@@ -102,7 +102,7 @@ WAYS: dict[str, tuple[Read, dict[str, Any]]] = {
 
 
 class Photographs(Dataset["Sample"]):
-    """Photographs, upright or upside down, which the network learns to tell apart."""
+    """Photographs, half of them upside down: the network learns which."""
 
     def __init__(self, paths: list[Path], read: Read) -> None:
         self.paths, self.read = paths, read
@@ -133,7 +133,7 @@ def make_photographs(folder: Path, count: int, width: int) -> list[Path]:
 
 @dataclass
 class Row:
-    """The result of one way. Shares are from 0 to 1, and None if not measured."""
+    """The result of one way. Shares are 0 to 1; None is not measured."""
 
     way: str
     rate: float
@@ -145,7 +145,7 @@ class Row:
 
 
 def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path) -> Row:
-    """Train until that many pairs of real and ideal blocks have been measured."""
+    """Train until that many pairs of blocks have been measured."""
     torch.manual_seed(0)
     sizes = ((3, 32), (32, 64), (64, 64))
     layers = [nn.Sequential(nn.Conv2d(*size, 3, stride=2), nn.ReLU()) for size in sizes]
@@ -173,7 +173,7 @@ def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path
 
 
 def idle(run: Run) -> tuple[float | None, float | None]:
-    """The idle share of the machine's CPUs and of the GPUs in the real arm."""
+    """The idle share of the machine's CPUs, and of the GPUs, in real blocks."""
     means = {(one.subject, one.name): one.real.mean for one in quantities(run) if one.real}
     cores = means.get(("machine", "cpu_cores"))
     gpus = [mean / 100 for (_, name), mean in means.items() if name == "kernel_busy_percent"]
@@ -185,7 +185,7 @@ def idle(run: Run) -> tuple[float | None, float | None]:
 
 
 def percent(share: Estimate | float | None) -> str:
-    """With its 95% CI, if it has one. An unknown share is not 0%."""
+    """A share with its 95% CI, if it has one."""
     if share is None or isinstance(share, float):
         return "not measured" if share is None else f"{share:.0%}"
     ends = "" if share.low is None else f" [{share.low:.0%}, {share.high:.0%}]"
@@ -233,7 +233,7 @@ def draw(rows: list[Row], path: Path) -> None:
 
 
 def main() -> None:
-    """Measure each way, then print and draw the results."""
+    """Measure each way, and print the results."""
     parser = argparse.ArgumentParser(description="Six ways to read photographs, from slow to fast.")
     parser.add_argument("folder", type=Path, help="folder for photographs and results")
     parser.add_argument("--photographs", type=int, default=384, help="number of photographs")

@@ -53,13 +53,13 @@ class Decipherer(nn.Module):
         self.layers = nn.Sequential(nn.Linear(128, 512), nn.ReLU(), nn.Linear(512, LETTERS))
 
     def forward(self, letters: torch.Tensor, labels: torch.Tensor) -> dict[str, torch.Tensor]:
-        """The loss for a batch of texts and their shifts."""
+        """The loss of a batch of texts, and the predicted shifts."""
         scores = self.layers(self.embed(letters)).mean(dim=1)
         return {"loss": nn.functional.cross_entropy(scores, labels), "scores": scores}
 
 
 class MeasuredTrainer(Trainer):
-    """Measures its training loader; `evaluator` exists once training begins."""
+    """A Trainer that measures its training loader; `evaluator` exists once it trains."""
 
     log_file: Path
     evaluator: LoaderEvaluator

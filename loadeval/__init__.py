@@ -1,24 +1,28 @@
 """How much faster would training be if data loading were free? Measured, for any loader."""
 
-from loadeval.analysis.backends import BackendResult
-from loadeval.analysis.headroom import Headroom
-from loadeval.analysis.metrics import Level, Quantity, quantities
-from loadeval.analysis.remark import Remark
-from loadeval.analysis.rules.diagnosis import diagnose
-from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
-from loadeval.analysis.stats import Estimate
-from loadeval.backends import compare_backends
-from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
-from loadeval.evaluator import LoaderEvaluator
-from loadeval.in_place import evaluate_in_place
-from loadeval.report.backends import BackendComparison
-from loadeval.report.figure import plot_comparison
-from loadeval.report.wording_findings import describe
-from loadeval.runlog.model import LoaderInfo, Run
-from loadeval.runlog.reader import read_run
-from loadeval.runtime.adapter import Adapter, IterableAdapter
-from loadeval.runtime.backends import Backend
-from loadeval.runtime.batch import is_array, leaves, map_leaves
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from loadeval.analysis.backends import BackendResult
+    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.metrics import Level, Quantity, quantities
+    from loadeval.analysis.remark import Remark
+    from loadeval.analysis.rules.diagnosis import diagnose
+    from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
+    from loadeval.analysis.stats import Estimate
+    from loadeval.backends import compare_backends
+    from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
+    from loadeval.evaluator import LoaderEvaluator
+    from loadeval.in_place import evaluate_in_place
+    from loadeval.report.backends import BackendComparison
+    from loadeval.report.figure import plot_comparison
+    from loadeval.report.wording_findings import describe
+    from loadeval.runlog.model import LoaderInfo, Run
+    from loadeval.runlog.reader import read_run
+    from loadeval.runtime.adapter import Adapter, IterableAdapter
+    from loadeval.runtime.backends import Backend
+    from loadeval.runtime.batch import is_array, leaves, map_leaves
 
 __all__ = [
     "Adapter",
@@ -56,3 +60,53 @@ __all__ = [
     "quantities",
     "read_run",
 ]
+
+_MODULES = {
+    "Adapter": "loadeval.runtime.adapter",
+    "Backend": "loadeval.runtime.backends",
+    "BackendComparison": "loadeval.report.backends",
+    "BackendResult": "loadeval.analysis.backends",
+    "CacheError": "loadeval.errors",
+    "Check": "loadeval.analysis.rules.finding",
+    "Diagnosis": "loadeval.analysis.rules.finding",
+    "Estimate": "loadeval.analysis.stats",
+    "Fact": "loadeval.analysis.rules.finding",
+    "Finding": "loadeval.analysis.rules.finding",
+    "Headroom": "loadeval.analysis.headroom",
+    "IterableAdapter": "loadeval.runtime.adapter",
+    "Level": "loadeval.analysis.metrics",
+    "LoaderEvaluator": "loadeval.evaluator",
+    "LoaderInfo": "loadeval.runlog.model",
+    "LoadevalError": "loadeval.errors",
+    "LoadevalWarning": "loadeval.errors",
+    "Place": "loadeval.analysis.rules.finding",
+    "Quantity": "loadeval.analysis.metrics",
+    "Remark": "loadeval.analysis.remark",
+    "Rule": "loadeval.analysis.rules.finding",
+    "Run": "loadeval.runlog.model",
+    "RunLogError": "loadeval.errors",
+    "UsageError": "loadeval.errors",
+    "compare_backends": "loadeval.backends",
+    "describe": "loadeval.report.wording_findings",
+    "diagnose": "loadeval.analysis.rules.diagnosis",
+    "evaluate_in_place": "loadeval.in_place",
+    "is_array": "loadeval.runtime.batch",
+    "leaves": "loadeval.runtime.batch",
+    "map_leaves": "loadeval.runtime.batch",
+    "plot_comparison": "loadeval.report.figure",
+    "quantities": "loadeval.analysis.metrics",
+    "read_run": "loadeval.runlog.reader",
+}
+"""Where each public name comes from. It is imported when it is first used."""
+
+
+if not TYPE_CHECKING:  # with a __getattr__ a type checker would believe in any name
+
+    def __getattr__(name: str) -> object:
+        if name not in _MODULES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = globals()[name] = getattr(import_module(_MODULES[name]), name)
+        return value
+
+    def __dir__() -> list[str]:
+        return sorted({*globals(), *_MODULES})

@@ -1,4 +1,4 @@
-"""compare_backends: several loaders under one training step, side by side."""
+"""compare_backends: several loaders with the same training step, side by side."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.errors import UsageError
 from loadeval.probes import NAMES, probes_named
-from loadeval.report.backends import BackendComparison
 from loadeval.runtime.backends import Backend, BackendRunner
 from loadeval.runtime.metrics_thread import Probes
 from loadeval.runtime.settings import DEFAULT_CACHE_BYTES, DEFAULT_PROBE_INTERVAL_S, Settings
@@ -18,8 +17,10 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Callable, Iterable
 
+    from loadeval.report.backends import BackendComparison
+
 FEWEST_ROUNDS = 3
-"""With fewer there would be no interval."""
+"""Fewer rounds give no confidence interval."""
 
 
 def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
@@ -41,38 +42,38 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
 ) -> BackendComparison:
     """Measure one training step with several loaders: each as it is, and as if it were free.
 
-    Backends take turns, in random order in each of several rounds, so that drift of the machine
-    hits all alike; who has no turn is at rest. In its turn a backend begins a new epoch, whose
-    epoch start and warm-up are left out, and serves blocks of real batches and blocks of batches
-    that were prefetched into memory, as `LoaderEvaluator(mode="alternate")` does. A turn goes
-    on over as many epochs as it takes; one that ends within an epoch leaves the rest of it, so
-    let loaders shuffle.
+    In each round all backends run one after the other, in random order, so that machine drift
+    affects all of them alike. While one runs, the others are stopped. In each round a backend
+    starts a new epoch, of which the epoch start and the warm-up are not counted, and serves
+    blocks of real batches and blocks of batches prefetched into memory, as
+    `LoaderEvaluator(mode="alternate")` does. A round may take several epochs. If it ends in the
+    middle of one, the rest of that epoch is dropped, so let loaders shuffle.
 
     Args:
-        backends: by name a loader, or a callable that returns a new one (each epoch calls it),
-            or a `Backend` with a converter.
-        step: what is trained with each batch. Its errors are not caught.
-        batches: about how many real batches of each backend count, and as many ideal ones.
-        rounds: how many turns each backend has, 3 or more.
-        unequal: whether batches and epochs may differ between backends.
-        samples: a callable from a batch, converted, to its number of samples; by default the
-            first dimension of the first array in it.
-        unit: what the samples are called in reports: images, videos.
-        log_dir: a folder for a run log of each backend, named after it, with all its turns.
-        overwrite: whether these may replace files.
-        max_cache_bytes: more than this is not prefetched at once.
-        seed: of the order of turns and blocks.
-        probes: what is read of the machine meanwhile, as for LoaderEvaluator; () for nothing.
-        probe_interval_s: seconds between two readings.
+        backends: maps each name to a loader, to a callable that returns a new loader and is
+            called each epoch, or to a `Backend` with a converter.
+        step: the training step, called with each batch. Its exceptions propagate.
+        batches: about how many real and how many ideal batches to measure per backend.
+        rounds: how often each backend runs, at least 3.
+        unequal: allow batches and epochs that differ between backends.
+        samples: a callable that returns the number of samples of a (converted) batch; by default
+            the first dimension of its first array.
+        unit: what reports call the samples, such as "images".
+        log_dir: a folder for run logs, one per backend, NAME.jsonl.
+        overwrite: whether the run logs may replace existing files.
+        max_cache_bytes: the most memory that prefetched batches may take.
+        seed: seeds the random order of backends and blocks.
+        probes: the system metrics to record, as for LoaderEvaluator; () records none.
+        probe_interval_s: seconds between two readings of the system metrics.
         clock: a clock in nanoseconds, for tests.
 
-    Returns throughputs, speed-ups and differences, with 95% intervals. Drift that is slow beside
-    a round widens the intervals of throughputs alone. What is unequal and could not be seen
-    beforehand, such as epochs of loaders without a length, is a caution. A backend whose loader
-    raises is told as failed, with the error, and the others go on.
+    Returns throughputs, speed-ups and differences with 95% CIs. Drift over several rounds widens
+    the CIs of the throughputs only. Differences that show only during the run, such as epochs of
+    different lengths, become cautions. If a loader raises, its backend is reported as failed,
+    with the error, and the other backends continue.
 
     Raises:
-        UsageError: an argument cannot be used, or the backends do not do equal work.
+        UsageError: an argument is not valid, or the backends' work differs.
         RunLogError: a run log exists, or cannot be written.
     """
     settings = Settings(
@@ -90,7 +91,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
     )
     if not callable(step):
         raise UsageError(
-            f"step is {step!r}; expected a callable that trains with a batch: step(batch)"
+            f"step is {step!r}; expected a function that trains on one batch: step(batch)"
         )
     chosen = _checked(backends)
     logs = {} if log_dir is None else _logs(chosen, Path(log_dir))
@@ -99,17 +100,20 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
     )
     if runner.unlike and not unequal:
         raise UsageError(
-            f"{'; '.join(runner.unlike)}; pass a converter, Backend(loader, convert=...), or "
-            "unequal=True if that is meant"
+            f"the backends' work differs: {'; '.join(runner.unlike)}; convert batches with "
+            "Backend(loader, convert=...), or pass unequal=True if this is intended"
         )
-    return BackendComparison.of_measured(runner.run(step, logs), runner.unlike)
+    measured = runner.run(step, logs)
+    from loadeval.report.backends import BackendComparison  # noqa: PLC0415 - training needs no report
+
+    return BackendComparison.of_measured(measured, runner.unlike)
 
 
 def _checked_rounds(rounds: object) -> int:
     if type(rounds) is not int or rounds < FEWEST_ROUNDS:
         raise UsageError(
-            f"rounds is {rounds!r}; expected a whole number, {FEWEST_ROUNDS} or more, since fewer "
-            "rounds make no interval"
+            f"rounds is {rounds!r}; expected a whole number, {FEWEST_ROUNDS} or more: fewer "
+            "rounds give no confidence interval"
         )
     return rounds
 
@@ -117,12 +121,12 @@ def _checked_rounds(rounds: object) -> int:
 def _checked(backends: object) -> dict[str, Backend]:
     if not isinstance(backends, Mapping) or not backends:
         raise UsageError(
-            f"backends is {backends!r}; expected loaders by their names, such as "
+            f"backends is {backends!r}; expected a dict of loaders by name, such as "
             '{"torch": dataloader, "dali": dali_iterator}'
         )
     for name in backends:
         if not isinstance(name, str) or not name.strip():
-            raise UsageError(f"{name!r} names a backend; expected a word such as 'torch'")
+            raise UsageError(f"{name!r} cannot name a backend; expected text such as 'torch'")
     return {
         name: backend if isinstance(backend, Backend) else Backend(backend)
         for name, backend in cast("Mapping[str, Any]", backends).items()
@@ -133,14 +137,14 @@ def _logs(backends: Mapping[str, Backend], folder: Path) -> dict[str, Path]:
     for name in backends:
         if Path(name).name != name:
             raise UsageError(
-                f"{name!r} cannot name a run log in {folder}; give the backend a name without "
-                "slashes, or leave log_dir= out"
+                f"{name!r} cannot be the name of a run log in {folder}; choose a backend name "
+                "without slashes, or omit log_dir="
             )
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UsageError(
-            f"cannot make the folder {folder} for run logs: {error.strerror or error}; give "
-            "log_dir= a folder that can be written"
+            f"cannot create the folder {folder} for run logs: {error.strerror or error}; pass "
+            "log_dir= a writable folder"
         ) from error
     return {name: folder / f"{name}.jsonl" for name in backends}

@@ -1,25 +1,25 @@
-"""What loadeval raises and warns."""
+"""The exceptions and warnings of loadeval."""
 
 
 class LoadevalError(Exception):
-    """Base of every error that loadeval raises on its own account."""
+    """Base of all errors that loadeval raises."""
 
 
 class UsageError(LoadevalError, ValueError):
-    """An argument cannot be used: the message says which, what was expected, what to try."""
+    """An invalid argument; the message says which, what was expected, and what to try."""
 
 
 class RunLogError(LoadevalError, ValueError):
-    """A file is not a run log that this version reads, or one cannot be written there."""
+    """A file is no run log that this version can read, or a run log cannot be written."""
 
 
 class CacheError(LoadevalError, RuntimeError):
-    """Batches for replay could not be kept."""
+    """Replay got no batches, or they need too much memory."""
 
 
 class ProbeError(LoadevalError, RuntimeError):
-    """A probe has nothing to read here, or no longer: the message says why."""
+    """A probe has nothing to read, or no longer has; the message says why."""
 
 
 class LoadevalWarning(UserWarning):
-    """Something a user should know about a measurement that goes on."""
+    """Something that users should know about a measurement that continues."""

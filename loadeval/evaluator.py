@@ -9,8 +9,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.headroom import Headroom, headroom
-from loadeval.analysis.stats import is_precise
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.probes import NAMES, probes_named
 from loadeval.runlog.writer import metrics_of, span_of, summary_of, write_metrics
@@ -26,17 +24,19 @@ if TYPE_CHECKING:
 
     from typing_extensions import Self
 
+    from loadeval.analysis.headroom import Headroom
     from loadeval.runlog.model import Run
+    from loadeval.runtime.alternate import Enough
     from loadeval.runtime.replay import BatchCache
 
 OWN = frozenset({"_loader", "_measurement", "_closer"})
-"""What a LoaderEvaluator keeps in itself."""
+"""The attributes that a LoaderEvaluator stores itself."""
 
 
 class LoaderProxy:
-    """Has every attribute of `_loader`, to read and to write, beside its own.
+    """Reads, sets and deletes attributes of `_loader`, except its own.
 
-    Its own are those that its class has, and those named OWN.
+    Its own are the attributes of its class, and those named in OWN.
     """
 
     _loader: Any
@@ -69,15 +69,15 @@ def _is_special(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-class DALINames:
-    """What a measurement was made with, and its figures, under the names of DALI's class."""
+class DALICompatible:
+    """Settings and results under the names that DALI's LoaderEvaluator gives them."""
 
     _loader: Any
     _measurement: Measurement
 
     if TYPE_CHECKING:
 
-        def _measure_anew(self, settings: Settings) -> None: ...
+        def _restart(self, settings: Settings) -> None: ...
 
     @property
     def dataloader(self) -> Any:
@@ -86,24 +86,24 @@ class DALINames:
 
     @property
     def mode(self) -> str:
-        """Which mode it has, "log", "replay" or "alternate"; another one begins a new run."""
+        """The mode, "log", "replay" or "alternate". Setting another mode starts a new run."""
         return self._measurement.settings.mode
 
     @mode.setter
     def mode(self, mode: Any) -> None:
         if mode != self.mode:
-            self._measure_anew(replace(self._measurement.settings, mode=mode))
+            self._restart(replace(self._measurement.settings, mode=mode))
 
     @property
     def num_cached_batches(self) -> int:
-        """How many batches replay was asked to keep; another number begins a new replay."""
+        """How many batches replay was asked to keep. Setting another number starts a new replay."""
         return self._measurement.settings.num_cached_batches
 
     @num_cached_batches.setter
     def num_cached_batches(self, batches: int) -> None:
         settings = replace(self._measurement.settings, num_cached_batches=batches)
         if self.mode == "replay" and batches != self.num_cached_batches:
-            self._measure_anew(settings)
+            self._restart(settings)
         self._measurement.settings = settings
 
     @property
@@ -117,34 +117,34 @@ class DALINames:
 
     @property
     def batch_times(self) -> list[float]:
-        """The waits of all epochs, in seconds."""
+        """The waits of all batches of all epochs, in seconds."""
         found: list[float] = self.get_metrics().get("batch_times", [])
         return found
 
     @property
     def start_time(self) -> float | None:
-        """When the first batch was asked for, in seconds since 1970; None before that."""
+        """When the first batch was requested, in seconds since 1970; None before that."""
         started_s, _ = span_of(self._measurement.recorder.run())
         return started_s
 
     @property
     def end_time(self) -> float | None:
-        """When the last epoch was at its end, in seconds since 1970; None before that."""
+        """When the last epoch ended, in seconds since 1970; None before that."""
         _, ended_s = span_of(self._measurement.recorder.run())
         return ended_s
 
     @property
     def cached_batches(self) -> list[Any]:
-        """The kept batches; none in log mode."""
+        """The batches that replay keeps; empty in the other modes."""
         return [] if self._measurement.cache is None else self._measurement.cache.batches
 
     @property
     def cache_ready(self) -> bool:
-        """Whether batches are kept."""
+        """Whether replay has its batches."""
         return self._measurement.cache is not None
 
     def get_metrics(self) -> dict[str, Any]:
-        """The figures of DALI's class, times in seconds, over all epochs; {} before any batch.
+        """The metrics of DALI's class over all epochs, times in seconds; {} before the first batch.
 
         Keys: mode, total_batches, total_time, avg_batch_time, min_batch_time, max_batch_time,
         batch_times (the waits), cached_batches, cache_ready.
@@ -152,14 +152,15 @@ class DALINames:
         return metrics_of(self._measurement.recorder.run())
 
     def save_metrics(self, filename: str | os.PathLike[str] | None = None) -> None:
-        """Write `get_metrics()`, and the whole run beside it, as JSON that `read_run` reads.
+        """Write `get_metrics()` and the whole run as JSON, which `read_run` reads.
 
-        Without a filename here or in `metrics_file` nothing is written, with a warning.
+        Without a filename, here or in `metrics_file`, it only warns.
         """
         path = filename if filename is not None else self.metrics_file
         if path is None:
             warnings.warn(
-                "the metrics were not saved: no filename was given, here or as metrics_file=",
+                "the metrics were not saved: no filename; pass one to save_metrics(), or set "
+                "metrics_file=",
                 LoadevalWarning,
                 stacklevel=2,
             )
@@ -167,66 +168,68 @@ class DALINames:
         write_metrics(self._measurement.recorder.run(), path)
 
     def print_summary(self) -> None:
-        """Print the wrapped loader and the figures of `get_metrics()`, in a few lines."""
+        """Print the wrapped loader and `get_metrics()` in a few lines."""
         dataset = getattr(self._loader, "dataset", None)
         length = None if dataset is None else length_of(dataset)
         text = summary_of(self._measurement.recorder.run(), length)
         print(text)  # noqa: T201 - what the method is for
 
 
-class LoaderEvaluator(DALINames, LoaderProxy):
-    """Stands in for a data loader in a training loop, and times every batch.
+class LoaderEvaluator(DALICompatible, LoaderProxy):
+    """Wraps a data loader, and times every batch of the training loop that iterates it.
 
-    In `log` mode it serves the loader as it is. In `replay` mode it keeps
-    `num_cached_batches` batches while it is made, stops the loader's workers, and serves the
-    kept batches again and again, as if loading were free. In `alternate` mode it does both in
-    one run: blocks of real loading, and blocks of batches that it prefetched, in random
-    order; every batch is served once. With workers some come a few places earlier or later than by
-    itself; without, a dataset and a training step that draw from one random generator draw other
-    numbers. `headroom()` has the result.
+    `log` mode serves the loader's batches unchanged. `replay` mode reads
+    `num_cached_batches` batches when it is created, stops the loader's workers, and serves
+    these batches over and over, as if loading were free. `alternate` mode measures both in one
+    run: blocks of real loading and blocks of prefetched batches, in random order. It serves
+    every batch once, but a loader with workers serves some a few places earlier or later, and
+    without workers a dataset and a training step that share a random generator draw different
+    numbers than without loadeval. `headroom()` returns the result of an alternating run.
 
-    It has the loader's length, and every attribute of it, to read and to write, beside its
-    own. A copy, or a pickle, measures on its own, and logs beside the original's file.
+    `len()` and all other attributes are the loader's. A copy or an unpickled evaluator measures
+    separately, and writes its log to a file next to the original's.
 
     Args:
-        loader: any iterable, or a callable that returns an iterator (each epoch calls it).
+        loader: any iterable, or a callable that returns an iterator and is called each epoch.
         mode: "log", "replay" or "alternate".
         num_cached_batches: how many batches replay keeps.
-        metrics_file: where `save_metrics()` writes; also written by `close()` when it does
-            not exist by then.
-        log_file: a run log, written while the run goes on (docs/run-log.md). Without one the
-            run is held in memory, at most 40 bytes a batch.
-        warmup: batches at the start of each epoch that the steady part leaves out; by default
-            the loader's prefetch depth + 1, and one more in replay.
-        samples: a callable from a batch to its number of samples; by default the first
-            dimension of the first array in it.
-        unit: what the samples are called in reports: images, videos.
-        max_cache_bytes: more than this is not kept for replay (CacheError).
-        name: what the run is called in reports; by default the log file's name.
-        replay_after: how many batches of the loader itself `replay` serves, and measures, before
-            the kept ones.
-        epoch_batches: batches in a replayed epoch, or math.inf; by default the loader's
-            length, or the kept batches once when it has none.
-        pairs: how many pairs of blocks `alternate` measures; by default as many as there are.
-        batches: after how many batches `alternate` begins no new pair. What is served after
-            the last pair is served by the loader itself, unmeasured and at no cost.
-        precision: `alternate` ends once half of the interval is narrower than this share of the
-            speed-up, 0.05 say; not in distributed training, where all ranks must agree.
-        seed: of the order of the blocks.
-        probes: what is read of the machine beside the batches: "gpu", "host", or objects with the
-            methods of `loadeval.runtime.metrics_thread.Probe`; () for nothing.
-        probe_interval_s: seconds between two readings.
-        annotate: "nvtx" or "torch": waits and steps are named ranges, `loadeval.wait real` say,
-            which Nsight Systems or torch's profiler shows (docs/export.md).
-        every: for runs of months: N keeps the detail of one batch in N, and exact totals of all
-            (docs/run-log.md). In `log` mode alone.
-        overwrite: whether `log_file` may replace a file.
-        dataloader: another name for `loader`, as in DALI's class of the same name.
+        metrics_file: where `save_metrics()` writes. `close()` writes it too, if the file does
+            not exist yet.
+        log_file: a run log, written during the run (docs/run-log.md). Without one the run stays
+            in memory, at most 40 bytes per batch.
+        warmup: batches at the start of each epoch that are not part of the steady state; by
+            default the loader's prefetch depth + 1, and one more in `replay` mode.
+        samples: a callable that returns a batch's number of samples; by default the first
+            dimension of its first array.
+        unit: what reports call the samples, such as "images".
+        max_cache_bytes: the most memory that kept or prefetched batches may take. Replay raises
+            CacheError beyond it; an ideal block gets shorter.
+        name: what reports call the run; by default the log file's name.
+        replay_after: in `replay` mode, how many real batches to serve and measure first.
+        epoch_batches: in `replay` mode, the batches in an epoch, or math.inf; by default the
+            loader's length, or each kept batch once if the loader has no length.
+        pairs: in `alternate` mode, how many pairs of blocks to measure; by default as many as
+            training has batches for.
+        batches: in `alternate` mode, start no new pair after this many batches. The loader
+            itself then serves the rest, unmeasured and without overhead.
+        precision: in `alternate` mode, stop measuring once the 95% CI of the speed-up is within
+            plus or minus this share of it, such as 0.05. Has no effect in distributed training,
+            where all ranks must switch arms at the same batch.
+        seed: seeds the random order of blocks.
+        probes: the system metrics to record: "gpu", "host", or objects with the methods of
+            `loadeval.runtime.metrics_thread.Probe`; () records none.
+        probe_interval_s: seconds between two readings of the system metrics.
+        annotate: "nvtx" or "torch" marks waits and steps as named ranges, such as
+            `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
+        every: in `log` mode, for very long runs: keep the details of one batch in N, and exact
+            totals of all batches (docs/run-log.md).
+        overwrite: whether `log_file` may replace an existing file.
+        dataloader: another name for `loader`, which DALI's LoaderEvaluator uses.
         clock: a clock in nanoseconds, for tests.
 
     Raises:
-        UsageError: an argument cannot be used (a ValueError).
-        CacheError: no batch could be kept, or they are larger than `max_cache_bytes`.
+        UsageError: an argument is not valid (a ValueError).
+        CacheError: replay got no batch, or the batches take more than `max_cache_bytes`.
         RunLogError: `log_file` exists, or cannot be written.
     """
 
@@ -258,7 +261,7 @@ class LoaderEvaluator(DALINames, LoaderProxy):
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         if (loader is None) is (dataloader is None):
-            raise UsageError("expected one loader to wrap, as the first argument")
+            raise UsageError("expected one loader: LoaderEvaluator(loader)")
         settings = Settings(
             mode=mode,  # type: ignore[arg-type]  # checked there
             num_cached_batches=num_cached_batches,
@@ -286,12 +289,11 @@ class LoaderEvaluator(DALINames, LoaderProxy):
 
     def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
         self._loader = loader
-        enough = None if settings.precision is None else partial(is_precise, settings.precision)
         probes = Probes(probes_named(settings.probes), settings.probe_interval_s)
-        self._measurement = Measurement(loader, settings, cache, enough, probes)
+        self._measurement = Measurement(loader, settings, cache, _enough(settings), probes)
         self._closer = weakref.finalize(self, self._measurement.close)
 
-    def _measure_anew(self, settings: Settings) -> None:
+    def _restart(self, settings: Settings) -> None:
         if settings.log_file is not None:
             settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
         self._measurement.recorder.expects_batches = False
@@ -315,21 +317,24 @@ class LoaderEvaluator(DALINames, LoaderProxy):
         return _restored, (type(self), self._loader, settings, cache)
 
     def recorded(self) -> Run:
-        """Everything measured so far, of all epochs; read from the log where there is one."""
+        """Everything measured so far, in all epochs, read from the log if there is one."""
         return self._measurement.recorder.run()
 
     def headroom(self) -> Headroom:
-        """How much faster training would be if loading were free, measured in `alternate` mode.
+        """How much faster training would be if loading were free; for `alternate` mode.
 
-        Raises UsageError in another mode: use `compare`, on two runs.
+        Raises UsageError in other modes. `loadeval compare` compares a logged run with a
+        replayed one.
         """
+        from loadeval.analysis.headroom import headroom  # noqa: PLC0415 - training needs no analysis
+
         return headroom(self.recorded())
 
     def close(self) -> None:
-        """End the measurement: complete the log, and the metrics file if one was named.
+        """Stop measuring; finish the log, and the metrics file if there is to be one.
 
-        Called by itself at the latest when the interpreter exits. May be called again. What
-        is iterated afterwards is served by the loader itself, unmeasured.
+        Runs automatically when the evaluator is garbage-collected or Python exits; calling it
+        twice is fine. Afterwards the loader itself serves all batches, unmeasured.
         """
         self._closer()
 
@@ -343,6 +348,15 @@ class LoaderEvaluator(DALINames, LoaderProxy):
         traceback: TracebackType | None,
     ) -> None:
         self.close()
+
+
+def _enough(settings: Settings) -> Enough | None:
+    """What ends an alternating run once its speed-up is known as precisely as was asked for."""
+    if settings.precision is None:
+        return None
+    from loadeval.analysis.stats import is_precise  # noqa: PLC0415 - training needs no analysis
+
+    return partial(is_precise, settings.precision)
 
 
 def _restored(

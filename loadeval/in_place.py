@@ -1,4 +1,4 @@
-"""Measuring a DataLoader where it is: for frameworks that rebuild it, or insist on its class."""
+"""Measure a DataLoader in place, for frameworks that rebuild it or check its class."""
 
 from __future__ import annotations
 
@@ -35,32 +35,32 @@ WRAPPERS = {
     "lightning.fabric.wrappers": "_dataloader",
     "lightning_fabric.wrappers": "_dataloader",
 }
-"""Where Accelerate's `prepare`, and Fabric's `setup_dataloaders`, put the DataLoader itself."""
+"""Which attribute of Accelerate's and Fabric's wrappers holds the DataLoader itself."""
 
 
 def evaluate_in_place(loader: Any, mode: str = "log", **options: Any) -> LoaderEvaluator:
-    """Measure a torch DataLoader without putting anything in its place.
+    """Measure a torch DataLoader without wrapping it.
 
-    Give the framework the loader itself, as before. Every epoch of it is measured until you
-    close the returned evaluator, and so is every epoch of a loader that a framework builds from
-    it: Lightning for distributed training, Accelerate in `prepare` or to resume in the midst of
-    an epoch. Another loader over the same dataset, for validation say, is not measured. A
-    loader that Accelerate or Fabric has prepared already is measured below what they do with
-    its batches.
+    Pass the loader itself to the framework, as before. Every epoch is measured until you
+    close the returned evaluator. That includes epochs of loaders that a framework builds from
+    this one: Lightning does for distributed training, Accelerate in `prepare` and when it
+    resumes in the middle of an epoch. Another loader over the same dataset, such as one for
+    validation, is not measured. If Accelerate or Fabric has already prepared the loader, what
+    they do with its batches counts as part of the step.
 
-    You need not keep the evaluator: without it, measuring ends when the loader is gone.
+    You need not keep the evaluator: measuring ends when the loader is garbage-collected.
 
     `mode` and `options` are those of LoaderEvaluator. If this process measures in place again
-    with the same `log_file`, the log goes beside it: run-1.jsonl. Returns the evaluator, for
+    with the same `log_file`, the new log gets a number: run-1.jsonl. Returns the evaluator, for
     `headroom()`, `recorded()` and `close()`.
 
-    Raises UsageError when `loader` is not a DataLoader of torch, or is measured already.
+    Raises UsageError if `loader` is not a torch DataLoader, or is already being measured.
     """
-    loader = _bare(loader)
+    loader = _unwrapped(loader)
     if not _is_dataloader(loader):
         raise UsageError(
-            f"cannot measure {type(loader).__name__!r} in place: expected a torch DataLoader. "
-            "Wrap other loaders: LoaderEvaluator(loader)"
+            f"cannot measure a {type(loader).__name__} in place: expected a torch DataLoader; "
+            "wrap other loaders with LoaderEvaluator(loader)"
         )
     for earlier in [one for one in _followers if one.original.has_sampler_of(loader)]:
         _replace(earlier)
@@ -72,14 +72,14 @@ def evaluate_in_place(loader: Any, mode: str = "log", **options: Any) -> LoaderE
 
 
 class _InPlaceEvaluator(LoaderEvaluator):
-    """A LoaderEvaluator that its loader, and those built from it, ask for their epochs."""
+    """A LoaderEvaluator whose loader, and loaders built from it, measure themselves."""
 
     def __init__(self, loader: Any, mode: str, **options: Any) -> None:
         super().__init__(loader, mode, **options)
         self._follow()
 
-    def _measure_anew(self, settings: Settings) -> None:
-        super()._measure_anew(settings)
+    def _restart(self, settings: Settings) -> None:
+        super()._restart(settings)
         self._follow()
 
     def _follow(self) -> None:
@@ -97,9 +97,9 @@ class _InPlaceEvaluator(LoaderEvaluator):
 
 
 class _Follower:
-    """Knows which loaders belong to one measurement, and measures their epochs.
+    """Measures the epochs of all loaders that belong to one measurement.
 
-    Ends it when all is gone that such a loader could be built from.
+    Ends when everything from which such a loader could be built has been garbage-collected.
     """
 
     def __init__(self, loader: Any, evaluator: LoaderEvaluator) -> None:
@@ -116,15 +116,15 @@ class _Follower:
                 _patch(kind)
 
     def epoch(self, loader: Any, original: Iter) -> Iterator[Any]:
-        """An epoch of `loader`, measured, that `original` begins: the `__iter__` below ours."""
-        # Whoever iterates may hold nothing but the iterator.
+        """A measured epoch of `loader`; `original` is the `__iter__` that ours replaced."""
+        # The consumer may hold nothing but the iterator.
         owner = (self.evaluator(), self.original.loader(), loader)
         adapter = adapter_for(loader)
         adapter.epoch = functools.partial(_begun_by, original)  # type: ignore[method-assign]  # iter() would come back here
         return self.measurement.epoch(loader, owner, adapter)
 
     def end(self) -> None:
-        """Complete the log, and leave the classes as they were."""
+        """Finish the log, and restore the classes."""
         with _lock:
             if self not in _followers:
                 return
@@ -143,17 +143,17 @@ class _Follower:
 
 
 _lock = threading.RLock()
-"""Held where followers or patches change. An epoch reads them without it: a worker that is forked
-meanwhile would find it held for ever."""
+"""Held while followers or patches change. An epoch reads them without it: a worker forked while it
+was held would wait for it forever."""
 _followers: list[_Follower] = []
 _patches: dict[type, tuple[Iter, Iter]] = {}
-"""Of each class our `__iter__`, and the one that it took the place of."""
+"""For each class our `__iter__`, and the one that it replaced."""
 _log_files: set[Path] = set()
-"""Where this process has logged."""
+"""Where this process has written logs."""
 
 
 def _follower_of(loader: Any) -> _Follower | None:
-    """Whoever measures an epoch of `loader`; the newest, unless one was made for it."""
+    """The follower to measure an epoch of `loader`: the one made for it, or else the newest."""
     followers = list(reversed(_followers))
     followers.sort(key=lambda one: one.original.loader() is not loader)
     return next((one for one in followers if one.original.serves(loader)), None)
@@ -164,8 +164,8 @@ def _replace(earlier: _Follower) -> None:
         gc.collect()  # an exception on its way here can keep what nobody can reach
     if earlier.evaluator() is not None:
         raise UsageError(
-            "this DataLoader is measured in place already: close() the evaluator that "
-            "evaluate_in_place returned for it first, or make a new DataLoader"
+            "this DataLoader is already being measured in place: first close() the evaluator that "
+            "evaluate_in_place returned for it, or create a new DataLoader"
         )
     earlier.measurement.recorder.expects_batches = False  # nobody can ask it for them
     earlier.end()
@@ -174,7 +174,7 @@ def _replace(earlier: _Follower) -> None:
 def _free_log_file(
     log_file: str | os.PathLike[str] | None = None, *, overwrite: bool = False, **_: Any
 ) -> str | os.PathLike[str] | None:
-    """`log_file`, or one beside it where that would spoil what this process has logged."""
+    """`log_file`, or a numbered one if this process has already written to that."""
     if log_file is None:
         return None
     path = Path(log_file).absolute()
@@ -184,7 +184,7 @@ def _free_log_file(
 
 
 def _patch(kind: type) -> None:
-    """Put our `__iter__` into a class. What another tool put over ours calls ours: it stays."""
+    """Replace a class's `__iter__`, unless another tool has replaced ours: that calls ours."""
     standing = vars(kind)["__iter__"]
     if kind not in _patches:
         _patches[kind] = _asking_first(kind, standing), standing
@@ -194,7 +194,7 @@ def _patch(kind: type) -> None:
 
 
 def _unpatch(kind: type) -> None:
-    """Take ours out again, if nobody needs it, and nobody has put anything over it."""
+    """Restore the `__iter__` once nobody needs ours, unless another tool has replaced it."""
     patch = _patches.get(kind)
     is_needed = any(kind in one.classes for one in _followers)
     if patch is not None and not is_needed and vars(kind)["__iter__"] is patch[0]:
@@ -209,7 +209,7 @@ def _iterable_classes(loader: Any) -> list[type]:
 def _asking_first(kind: type, original: Iter) -> Iter:
     @functools.wraps(original)
     def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807 - it stands in for that
-        # A subclass that calls this one by super() is measured by what it serves itself.
+        # A subclass that calls this by super() is measured once, by its own __iter__.
         is_inner = _iterable_classes(self)[0] is not kind
         follower = None if is_inner else _follower_of(self)
         return original(self) if follower is None else follower.epoch(self, original)
@@ -227,7 +227,7 @@ def _is_dataloader(loader: Any) -> bool:
     return module is not None and isinstance(loader, module.DataLoader)
 
 
-def _bare(loader: Any) -> Any:
+def _unwrapped(loader: Any) -> Any:
     for kind in type(loader).__mro__:
         inside = WRAPPERS.get(kind.__module__)
         if inside is not None:
@@ -236,7 +236,7 @@ def _bare(loader: Any) -> Any:
 
 
 class Original:
-    """A DataLoader that is measured in place; this does not keep it alive."""
+    """A weak reference to a DataLoader that is measured in place, and what identifies it."""
 
     def __init__(self, loader: Any) -> None:
         self.loader: Reference = weakref.ref(loader)
@@ -266,7 +266,7 @@ class Original:
                 or self._is_split_for_ddp(loader, found)
                 or _is_stream_of_accelerate(loader)
             )
-        except Exception:  # noqa: BLE001 - of a stranger's loader, which must be served
+        except Exception:  # noqa: BLE001 - another loader's error must not stop its training
             return False
 
     def _has_dataset_of(self, loader: Any) -> bool:
@@ -295,7 +295,7 @@ class Original:
 
 
 def samplers_of(loader: Any) -> list[Any]:
-    """The sampler by which `loader` draws its batches, and those that it draws from in turn."""
+    """The sampler that `loader` draws its batches from, and the samplers inside that one."""
     first = loader.sampler if loader.batch_sampler is None else loader.batch_sampler
     found: list[Any] = [first]
     for sampler in found:
@@ -307,7 +307,7 @@ def samplers_of(loader: Any) -> list[Any]:
 
 
 def shared_by(loader: Any) -> list[Any]:
-    """What loaders that are built from `loader` have in common with it; the loader comes first."""
+    """The loader, and the objects that loaders built from it share with it."""
     dataset = _plain(loader.dataset)
     is_stream = isinstance(dataset, sys.modules[TORCH].IterableDataset)
     shared = [loader, dataset] if is_stream else [loader, *samplers_of(loader)]
@@ -315,17 +315,17 @@ def shared_by(loader: Any) -> list[Any]:
 
 
 def _is_stream_of_accelerate(loader: Any) -> bool:
-    """Whether Accelerate iterates a loader that has no sampler of its own."""
+    """Whether Accelerate is iterating a loader over an iterable dataset."""
     if not isinstance(loader.dataset, sys.modules[TORCH].IterableDataset):
         return False
-    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - who asks is known nowhere else
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - nothing else tells the caller
     while frame is not None and frame.f_globals.get("__name__") != ACCELERATE:
         frame = frame.f_back
     return frame is not None
 
 
 def _plain(dataset: Any) -> Any:
-    # Accelerate shards an iterable dataset by one of its own, around it.
+    # Accelerate wraps an iterable dataset to shard it.
     while type(dataset).__module__.startswith("accelerate."):
         dataset = dataset.dataset
     return dataset
@@ -336,7 +336,7 @@ def _has(some: list[Any], wanted: Any) -> bool:
 
 
 def _may_be_a_sampler(one: Any) -> bool:
-    """Not a mere value, of which two loaders may have the same."""
+    """Whether this is no plain value, which two loaders could share by chance."""
     return hasattr(type(one), "__iter__") and not isinstance(one, (str, tuple, type))
 
 

@@ -1,4 +1,4 @@
-"""For tests of loaders, adapters and whatever is built on a LoaderEvaluator; needs no pytest."""
+"""Helpers to test loaders, adapters and code around a LoaderEvaluator; needs no pytest."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ class FakeClock:
         return self.now_ns
 
     def advance(self, ns: int) -> None:
-        """Let `ns` nanoseconds pass."""
+        """Move the clock forward by `ns` nanoseconds."""
         self.now_ns += ns
 
 
 class ScriptedLoader:
-    """A re-iterable loader whose every batch takes as long as the script says.
+    """A loader whose batches take exactly as long to load as you say, in every epoch.
 
-    `waits_ns` is one wait for each batch, in nanoseconds, by which asking for it moves the
-    clock. A batch that is an exception is raised. `asked` counts the batches that were asked
-    for, of all epochs.
+    `waits_ns` has one wait for each batch, in nanoseconds, by which requesting it moves the
+    clock. A batch that is an exception is raised. `asked` counts the requested batches of all
+    epochs.
 
     >>> clock = FakeClock()
     >>> loader = ScriptedLoader(["one", "other"], [30, 10], clock)
@@ -65,10 +65,10 @@ class ScriptedLoader:
 
 
 class AdapterContract:
-    """What holds of every adapter. Subclass it in a test module, and define `make_loader`.
+    """Tests that every adapter must pass. Subclass it in a test module and define `make_loader`.
 
-    `make_loader` returns a new loader of at least four batches that serves the same batches
-    each time, small enough to be read whole.
+    `make_loader` returns a new loader with at least four batches, the same ones each time, and
+    few enough to read them all.
     """
 
     adapter_type: type[Any]
@@ -83,11 +83,11 @@ class AdapterContract:
         return adapter_for(self.make_loader())
 
     def content(self, batch: Any) -> Any:
-        """What of `batch` is compared: a tree of arrays and plain values; by default itself."""
+        """The part of `batch` to compare: arrays and plain values; by default all of it."""
         return batch
 
     def test_the_registry_finds_the_adapter(self) -> None:
-        """A loader of this kind is served by this adapter."""
+        """The registry picks this adapter for such a loader."""
         assert type(self.make_adapter()) is self.adapter_type
 
     def test_log_serves_the_loaders_own_batches(self) -> None:
@@ -99,7 +99,7 @@ class AdapterContract:
         assert all(map(self._same, served, expected))
 
     def test_log_measures_every_batch(self) -> None:
-        """Each batch served has its row, with a wait that is no less than 0."""
+        """Each batch has a row, with no negative wait or step."""
         evaluator = LoaderEvaluator(self.make_loader())
         served = sum(1 for _ in evaluator)
         steps = evaluator.recorded().steps
@@ -108,14 +108,14 @@ class AdapterContract:
         assert (steps.step_ns >= 0).all()
 
     def test_samples_and_bytes_are_whole_or_unknown(self) -> None:
-        """What is counted of a batch is a number above 0, or None."""
+        """Samples and bytes of a batch are positive numbers or None."""
         adapter = self.make_adapter()
         batch = next(adapter.epoch(self.make_loader()))
         for count in (adapter.samples(batch), adapter.nbytes(batch)):
             assert count is None or count > 0
 
     def test_a_kept_batch_stays_as_it_was(self) -> None:
-        """What is kept equals the batch, and does not change while the loader goes on."""
+        """A kept batch equals the original, and does not change while the loader continues."""
         adapter = self.make_adapter()
         epoch = adapter.epoch(self.make_loader())
         batch = next(epoch)
@@ -135,7 +135,7 @@ class AdapterContract:
         assert not any(np.shares_memory(a, b) for a, b in zip(ours, theirs, strict=True))
 
     def test_replay_serves_the_first_batches_again(self) -> None:
-        """A replayed epoch hands out the first batches of the loader, in turn."""
+        """A replayed epoch serves the loader's first batches over and over."""
         adapter = self.make_adapter()
         expected = list(map(adapter.keep, islice(adapter.epoch(self.make_loader()), 2)))
         evaluator = LoaderEvaluator(
@@ -146,13 +146,13 @@ class AdapterContract:
         assert all(self._same(batch, expected[i % 2]) for i, batch in enumerate(served))
 
     def test_description_is_true(self) -> None:
-        """A length that is told is how many batches an epoch has."""
+        """The length, if there is one, is the number of batches of an epoch."""
         adapter = self.make_adapter()
         length = adapter.describe(self.make_loader()).length
         assert length is None or length == sum(1 for _ in adapter.epoch(self.make_loader()))
 
     def test_a_released_loader_serves_again(self) -> None:
-        """After an epoch was broken off and released, the next one is whole."""
+        """After an epoch was broken off and released, the next one is complete."""
         adapter = self.make_adapter()
         loader = self.make_loader()
         epoch = adapter.epoch(loader)

@@ -40,8 +40,8 @@ class Scripted:
         return ScriptedLoader([batch] * batches, [round(load_ms * MS)] * batches, self.clock)
 
     def compare(self, backends: dict[str, Any], **options: Any) -> BackendComparison:
-        options = {"batches": 24, "rounds": 3, "unit": "images", "clock": self.clock, **options}
-        return compare_backends(backends, self.step, **options)
+        fixed = {"batches": 24, "rounds": 3, "unit": "images", "clock": self.clock}
+        return compare_backends(backends, **{"step": self.step, **fixed, **options})
 
     def step(self, _batch: object) -> None:
         self.clock.advance(10 * MS)
@@ -99,25 +99,22 @@ def test_what_makes_loaders_is_a_backend(scripted: Scripted) -> None:
 
 
 @pytest.mark.parametrize(
-    ("batch", "message"),
+    ("batch", "batches", "message"),
     [
-        (IMAGES[:2], r"b: batch 0 is \(2, 3, 2, 2\) uint8 where a has \(4, 3, 2, 2\) uint8; b: "),
-        (IMAGES.astype(np.float32), r"b: batch 0 is \(4, 3, 2, 2\) float32 where a has"),
+        (IMAGES[:2], 60, r"batch 0 is \(2, 3, 2, 2\) uint8 where a has \(4, 3, 2, 2\) uint8; b: "),
+        (IMAGES.astype(np.float32), 60, r"batch 0 is \(4, 3, 2, 2\) float32 where a has"),
+        (IMAGES, 50, "an epoch has 50 batches where a has 60"),
     ],
-    ids=["shape", "type"],
+    ids=["shape", "type", "epoch"],
 )
-def test_unequal_batches_are_refused(scripted: Scripted, batch: Any, message: str) -> None:
+def test_unequal_work_is_refused(
+    scripted: Scripted, batch: Any, batches: int, message: str
+) -> None:
     """The difference is named before anything is timed."""
-    unlike = scripted.loader(10, batch=batch)
-    with pytest.raises(UsageError, match=message + ".*unequal=True if that is meant"):
+    unlike = scripted.loader(10, batches, batch)
+    with pytest.raises(UsageError, match=f"b: {message}.*unequal=True if this is intended"):
         scripted.compare({"a": scripted.loader(10), "b": unlike})
     assert unlike.asked == 1
-
-
-def test_unequal_epochs_are_refused(scripted: Scripted) -> None:
-    """As far as loaders tell their lengths."""
-    with pytest.raises(UsageError, match="b: an epoch has 50 batches where a has 60"):
-        scripted.compare({"a": scripted.loader(10), "b": scripted.loader(10, 50)})
 
 
 def test_unequal_work_can_be_meant(scripted: Scripted) -> None:
@@ -173,13 +170,14 @@ def test_a_failure_is_in_the_log(scripted: Scripted, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("backends", "options", "message"),
     [
-        ({}, {}, "backends is {}; expected loaders by their names"),
-        ([[1]], {}, r"backends is \[\[1\]\]; expected loaders by their names"),
-        ({1: [1]}, {}, "1 names a backend; expected a word"),
-        ({" ": [1]}, {}, "' ' names a backend; expected a word"),
+        ({}, {}, "backends is {}; expected a dict of loaders by name"),
+        ([[1]], {}, r"backends is \[\[1\]\]; expected a dict of loaders by name"),
+        ({1: [1]}, {}, "1 cannot name a backend; expected text"),
+        ({" ": [1]}, {}, "' ' cannot name a backend; expected text"),
         ({"a": [1]}, {"rounds": 2}, "rounds is 2; expected a whole number, 3 or more"),
         ({"a": [1]}, {"rounds": 3.0}, "rounds is 3.0; expected a whole number"),
         ({"a": [1]}, {"batches": 0}, "batches is 0"),
+        ({"a": [1]}, {"step": 3}, "step is 3; expected a function"),
         ({"a": 7}, {}, "a: cannot read batches from 'int'"),
         ({"a": iter([1])}, {}, "a: a list_iterator can be iterated only once"),
         ({"a": []}, {}, "a: the loader gave no batch"),
@@ -194,19 +192,12 @@ def test_wrong_arguments_are_named(
         scripted.compare(backends, **options)
 
 
-def test_a_step_has_to_be_callable() -> None:
-    """It trains with a batch."""
-    step: Any = 3
-    with pytest.raises(UsageError, match="step is 3; expected a callable"):
-        compare_backends({"a": [1]}, step)
-
-
 def test_a_folder_for_logs_that_cannot_be_is_an_error(scripted: Scripted, tmp_path: Path) -> None:
     """Nor can a name with slashes name a log."""
     (tmp_path / "file").write_text("mine")
-    with pytest.raises(UsageError, match="cannot make the folder"):
+    with pytest.raises(UsageError, match="cannot create the folder"):
         scripted.compare({"a": [1]}, log_dir=tmp_path / "file")
-    with pytest.raises(UsageError, match=r"'a/b' cannot name a run log"):
+    with pytest.raises(UsageError, match=r"'a/b' cannot be the name of a run log"):
         scripted.compare({"a/b": [1]}, log_dir=tmp_path)
 
 

@@ -45,15 +45,11 @@ class Loader:
         self.resets += 1
 
 
-def test_length_is_the_loaders() -> None:
-    """len() is the loader's, or its TypeError."""
+def test_length_and_truth_are_the_loaders() -> None:
+    """len() is the loader's, or its TypeError; a loader without length is true."""
     assert len(LoaderEvaluator(Loader())) == 3
     with pytest.raises(TypeError, match="has no len"):
         len(LoaderEvaluator(iter([1])))
-
-
-def test_truth_is_the_loaders() -> None:
-    """A loader without length is true, as it is by itself; an empty list is false."""
     assert LoaderEvaluator(iter([1]))
     assert not LoaderEvaluator([])
 
@@ -72,12 +68,8 @@ def test_attributes_are_read_written_and_deleted_through() -> None:
     del evaluator.new
     assert not hasattr(loader, "new")
     assert {"dataset", "reset", "get_metrics"} <= set(dir(evaluator))
-
-
-def test_a_missing_attribute_is_the_loaders_error() -> None:
-    """The error names the loader's class, where the attribute was expected."""
-    with pytest.raises(AttributeError, match="'Loader' object has no attribute 'nothing'"):
-        _ = LoaderEvaluator(Loader()).nothing
+    with pytest.raises(AttributeError, match="'Loader' object has no attribute 'new'"):
+        _ = evaluator.new
 
 
 def test_another_mode_begins_another_run(tmp_path: Path) -> None:
@@ -174,12 +166,6 @@ def test_real_batches_of_a_broken_off_epoch_count_too() -> None:
     assert list(evaluator) == ["a", "a", "a"]
 
 
-def test_only_replay_begins_after_real_batches() -> None:
-    """In another mode there is nothing to begin."""
-    with pytest.raises(UsageError, match="replay_after is 3 in mode 'log'"):
-        LoaderEvaluator(Loader(), replay_after=3)
-
-
 def test_real_batches_before_a_replay_are_no_ideal_ones() -> None:
     """Compared with a real run, they count on neither side."""
     clock = FakeClock()
@@ -216,23 +202,26 @@ def test_copies_and_pickles_measure_on_their_own(duplicate: Any, mode: str, tmp_
     assert sorted(p.name for p in tmp_path.iterdir()) == ["run-1.jsonl", "run-2.jsonl", "run.jsonl"]
 
 
-def test_a_shallow_copy_shares_the_loader() -> None:
-    """copy.copy wraps the same loader, copy.deepcopy one of its own."""
+def test_copies_share_what_they_can() -> None:
+    """copy.copy wraps the same loader; replay's batches are not read again."""
     loader = Loader()
     evaluator = LoaderEvaluator(loader)
     assert copy.copy(evaluator).dataloader is loader
     assert copy.deepcopy(evaluator).dataloader is not loader
+    assert list(copy.copy(LoaderEvaluator(iter("abc"), "replay"))) == ["a", "b", "c"]
 
 
-def test_a_copy_reads_no_batch_to_fill_its_cache() -> None:
-    """A copy of a replaying evaluator has the kept batches, also those of a used-up loader."""
-    evaluator = LoaderEvaluator(iter("abc"), "replay")
-    assert list(copy.copy(evaluator)) == ["a", "b", "c"]
+class ByIndex:
+    """What Python iterates by index, from 0 to IndexError."""
+
+    def __getitem__(self, index: int) -> str:
+        return "abc"[index]
 
 
-def test_a_factory_is_called_for_each_epoch() -> None:
-    """A callable that returns an iterator makes every epoch whole."""
-    evaluator = LoaderEvaluator(lambda: iter("abc"))
+@pytest.mark.parametrize("loader", [lambda: iter("abc"), ByIndex()], ids=["callable", "by index"])
+def test_whatever_can_be_iterated_is_a_loader(loader: Any) -> None:
+    """Every epoch of it is whole."""
+    evaluator = LoaderEvaluator(loader)
     assert list(evaluator) == list(evaluator) == ["a", "b", "c"]
 
 
@@ -242,16 +231,6 @@ def test_an_epoch_without_a_batch_says_so() -> None:
     list(evaluator)
     with pytest.warns(LoadevalWarning, match="callable that returns"):
         assert list(evaluator) == []
-
-
-def test_a_dataset_read_by_index_is_served() -> None:
-    """What Python iterates by index, from 0 to IndexError, is a loader."""
-
-    class ByIndex:
-        def __getitem__(self, index: int) -> int:
-            return [10, 20][index]
-
-    assert list(LoaderEvaluator(ByIndex())) == [10, 20]
 
 
 def test_metrics_are_those_of_dalis_class() -> None:
@@ -307,7 +286,9 @@ def test_the_summary_prints_the_lines_of_dalis_class(capsys: pytest.CaptureFixtu
 
 
 def test_saved_metrics_are_read_as_the_run(tmp_path: Path) -> None:
-    """save_metrics writes JSON with DALI's keys that read_run reads whole."""
+    """save_metrics writes JSON with DALI's keys that read_run reads whole; or warns."""
+    with pytest.warns(LoadevalWarning, match="no filename"):
+        LoaderEvaluator(Loader()).save_metrics()
     evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "m.json")
     list(evaluator)
     evaluator.save_metrics()
@@ -317,15 +298,11 @@ def test_saved_metrics_are_read_as_the_run(tmp_path: Path) -> None:
     assert run.steps.wait_ns.tolist() == evaluator.recorded().steps.wait_ns.tolist()
 
 
-def test_saving_metrics_without_a_name_warns() -> None:
-    """Without any filename nothing is written, and training scripts go on."""
-    with pytest.warns(LoadevalWarning, match="no filename"):
-        LoaderEvaluator(Loader()).save_metrics()
-
-
 def test_closing_saves_the_metrics_that_were_asked_for(tmp_path: Path) -> None:
-    """A metrics_file that nobody wrote is written by close(), and one that is there is kept."""
+    """close() writes a metrics_file that is not there, unless no batch was measured."""
     path = tmp_path / "m.json"
+    LoaderEvaluator(Loader(), metrics_file=path).close()
+    assert not path.exists()
     with LoaderEvaluator(Loader(), metrics_file=path) as evaluator:
         list(evaluator)
     assert read_run(path).closed
@@ -333,12 +310,6 @@ def test_closing_saves_the_metrics_that_were_asked_for(tmp_path: Path) -> None:
     with LoaderEvaluator(Loader(), metrics_file=path) as evaluator:
         list(evaluator)
     assert path.read_text() == before
-
-
-def test_closing_without_a_batch_saves_no_metrics(tmp_path: Path) -> None:
-    """No batch, no metrics file."""
-    LoaderEvaluator(Loader(), metrics_file=tmp_path / "m.json").close()
-    assert not list(tmp_path.iterdir())
 
 
 def test_metrics_that_cannot_be_saved_at_close_are_said(tmp_path: Path) -> None:
@@ -361,26 +332,16 @@ def test_a_closed_evaluator_serves_unmeasured(tmp_path: Path) -> None:
     assert evaluator.recorded().closed
 
 
-def test_closing_in_the_middle_of_an_epoch_keeps_what_was_measured(tmp_path: Path) -> None:
-    """The epoch goes on, unmeasured from there."""
-    evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
-    served = []
-    for batch in evaluator:
-        served.append(batch)
-        if batch == "b":
-            evaluator.close()
-    assert served == ["a", "b", "c"]
-    assert len(read_run(tmp_path / "run.jsonl").steps) == 2
-
-
-def test_a_long_epoch_goes_on_after_close_without_growing() -> None:
-    """What is served after close() is not held in memory."""
-    evaluator = LoaderEvaluator(range(3 * CHUNK))
+@pytest.mark.parametrize("log_file", ["run.jsonl", None])
+def test_an_epoch_goes_on_after_close(log_file: str | None, tmp_path: Path) -> None:
+    """Unmeasured from there, so that nothing of it is held in memory; the run keeps the rest."""
+    path = None if log_file is None else tmp_path / log_file
+    evaluator = LoaderEvaluator(range(3 * CHUNK), log_file=path)
     epoch = iter(evaluator)
-    next(epoch)
+    assert [next(epoch), next(epoch)] == [0, 1]
     evaluator.close()
-    assert len(list(epoch)) == 3 * CHUNK - 1
-    assert len(evaluator.recorded().steps) == 1
+    assert list(epoch) == list(range(2, 3 * CHUNK))
+    assert len(evaluator.recorded().steps) == 2
 
 
 def test_an_existing_log_is_not_overwritten(tmp_path: Path) -> None:
@@ -423,7 +384,7 @@ def test_the_run_is_named_after_its_file_or_as_asked(tmp_path: Path) -> None:
     """name=, else the log's file name, else the loader's class."""
     named = LoaderEvaluator(Loader(), name="mine", log_file=tmp_path / "a.jsonl")
     filed = LoaderEvaluator(Loader(), log_file=tmp_path / "b.jsonl")
-    plain = LoaderEvaluator(Loader(), epoch_batches=float("inf"))
+    plain = LoaderEvaluator(Loader(), "replay", epoch_batches=math.inf)
     names = [evaluator.recorded().header.name for evaluator in (named, filed, plain)]
     assert names == ["mine", "b", "Loader"]
     assert plain.recorded().header.settings["epoch_batches"] == "inf"

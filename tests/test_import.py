@@ -1,4 +1,4 @@
-"""`import loadeval` is quick, and brings no framework along."""
+"""`import loadeval` is quick, brings no framework along, and loads modules when they are used."""
 
 from __future__ import annotations
 
@@ -6,22 +6,30 @@ import json
 import subprocess
 import sys
 
+import pytest
+
+import loadeval
+
 FRAMEWORKS = {
     *("torch", "nvidia", "spdl", "PIL"),
     *("matplotlib", "plotly", "jinja2", "rich", "typer", "psutil"),
 }
-SCRIPT = """
-import time, sys
-began = time.process_time()
-import loadeval
-seconds = time.process_time() - began
-import json
-print(json.dumps([seconds, sorted({name.partition('.')[0] for name in sys.modules})]))
+MEASURE = """
+from loadeval import LoaderEvaluator
+with LoaderEvaluator(range(3), {mode!r}, probes=()) as evaluator:
+    for _ in evaluator:
+        pass
 """
 
 
-def imported() -> tuple[float, set[str]]:
-    out = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, check=True).stdout
+def imported(code: str = "import loadeval") -> tuple[float, set[str]]:
+    """The CPU time that `code` takes in a new process, in seconds, and the modules there then."""
+    script = (
+        f"import time, sys\nbegan = time.process_time()\n{code}\n"
+        "seconds = time.process_time() - began\n"
+        "import json\nprint(json.dumps([seconds, sorted(sys.modules)]))"
+    )
+    out = subprocess.run([sys.executable, "-c", script], capture_output=True, check=True).stdout
     seconds, modules = json.loads(out)
     return seconds, set(modules)
 
@@ -34,3 +42,35 @@ def test_no_framework_is_imported() -> None:
 def test_import_takes_less_than_300_ms() -> None:
     """Of a CPU's time, whatever runs beside it: the best of five imports, each in a new process."""
     assert min(imported()[0] for _ in range(5)) < 0.3
+
+
+@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+def test_measuring_loads_less_than_40_modules(mode: str) -> None:
+    """Analysis and reports are loaded when somebody asks for a result, frameworks never."""
+    modules = imported(MEASURE.format(mode=mode))[1]
+    own = {name for name in modules if name.startswith("loadeval")}
+    assert len(own) < 40
+    assert not modules & (FRAMEWORKS - {"psutil"})
+    assert not any(name.startswith(("loadeval.analysis", "loadeval.report")) for name in own)
+
+
+@pytest.mark.parametrize("name", loadeval.__all__)
+def test_every_public_name_is_there(name: str) -> None:
+    """It is itself wherever it is defined, and the package lists it."""
+    value = getattr(loadeval, name)
+    assert value is getattr(sys.modules[value.__module__], name)
+    assert name in dir(loadeval)
+
+
+def test_all_names_are_public() -> None:
+    """The table by which names are found has those that are listed, and no other."""
+    assert sorted(loadeval._MODULES) == loadeval.__all__
+
+
+def test_an_unknown_name_is_an_attribute_error() -> None:
+    """As of any module, and as an ImportError where it is imported."""
+    name = "LoaderEvaluater"
+    with pytest.raises(AttributeError, match="module 'loadeval' has no attribute 'LoaderEval"):
+        getattr(loadeval, name)
+    with pytest.raises(ImportError, match="cannot import name"):
+        exec(f"from loadeval import {name}", {})  # noqa: S102 - an import, which mypy would refuse

@@ -53,7 +53,10 @@ def numbers(batches: Any) -> list[float]:
     return [float(value) for (batch,) in batches for value in batch]
 
 
-@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+every_mode = pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+
+
+@every_mode
 def test_the_loader_itself_is_measured(mode: str) -> None:
     """Iterated as before, it serves its batches, and each has its row; it stays of its class."""
     own = loader()
@@ -83,16 +86,19 @@ def halved(own: DataLoader[Any]) -> DataLoader[Any]:
     return DataLoader(own.dataset, batch_sampler=Halving(own.batch_sampler))  # type: ignore[arg-type]  # torch's own class
 
 
-@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
-def test_a_loader_built_from_it_is_measured(mode: str) -> None:
-    """One that draws from its batch sampler, with as many batches as are left of it."""
-    own = loader()
+# Of torchdata's StatefulDataLoader, about torch.
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
+@every_mode
+@pytest.mark.parametrize("kind", [DataLoader, StatefulDataLoader])
+def test_a_loader_built_from_it_is_measured(kind: Any, mode: str) -> None:
+    """One that draws from its batch sampler, by the adapter for the class of the new one."""
+    own = kind(TensorDataset(torch.arange(20.0)), 4)
     with evaluate_in_place(own, mode, num_cached_batches=1) as evaluator:
         assert len(list(halved(own))) == 3
         assert len(evaluator.recorded().steps) == 3
 
 
-@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+@every_mode
 def test_validation_on_the_same_dataset_is_not_measured(mode: str) -> None:
     """It has a sampler of its own; in replay it is served its own batches too."""
     dataset = TensorDataset(torch.arange(20.0))
@@ -130,17 +136,6 @@ def test_one_of_the_same_dataset_can_be_measured_beside_it() -> None:
         assert len(other.recorded().steps) == 2
 
 
-# Of torchdata's StatefulDataLoader, about torch.
-@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated:UserWarning")
-@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
-def test_a_plain_loader_built_from_a_stateful_one_is_measured(mode: str) -> None:
-    """By the adapter for its own class, as Accelerate makes one."""
-    own = StatefulDataLoader(TensorDataset(torch.arange(20.0)), 4)
-    with evaluate_in_place(own, mode) as evaluator:
-        assert len(list(halved(own))) == 3
-        assert len(evaluator.recorded().steps) == 3
-
-
 @pytest.mark.parametrize("is_shared", [True, False])
 def test_threads_that_iterate_at_once_are_all_measured(is_shared: bool) -> None:
     """The same loader, or each one that was built from it."""
@@ -176,9 +171,9 @@ def test_the_patch_of_another_tool_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
     evaluator = evaluate_in_place(own)
     ours = DataLoader.__iter__
 
-    def another_tools(self: DataLoader[Any]) -> Any:
+    def another_tools(self: DataLoader[Any]) -> Iterator[Any]:
         seen.append(self)
-        return ours(self)
+        yield from ours(self)  # when the first batch is asked for
 
     with monkeypatch.context() as patch:
         patch.setattr(DataLoader, "__iter__", another_tools)
@@ -197,20 +192,6 @@ def test_the_patch_of_another_tool_is_kept(monkeypatch: pytest.MonkeyPatch) -> N
     assert DataLoader.__iter__ is PLAIN
 
 
-def test_a_patch_of_another_tool_may_be_a_generator(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It calls ours when the first batch is asked for: each batch is still measured once."""
-    own = loader()
-    with evaluate_in_place(own) as evaluator, monkeypatch.context() as patch:
-        ours = DataLoader.__iter__
-
-        def another_tools(self: DataLoader[Any]) -> Iterator[Any]:
-            yield from ours(self)
-
-        patch.setattr(DataLoader, "__iter__", another_tools)
-        assert numbers(own) == list(range(20))
-        assert len(evaluator.recorded().steps) == 5
-
-
 def test_a_patch_of_ours_that_was_taken_out_is_put_back() -> None:
     """By the next measurement, where a tool has restored what it found before us."""
     with evaluate_in_place(loader()):
@@ -219,17 +200,6 @@ def test_a_patch_of_ours_that_was_taken_out_is_put_back() -> None:
         with evaluate_in_place(own) as evaluator:
             list(own)
             assert len(evaluator.recorded().steps) == 5
-    assert DataLoader.__iter__ is PLAIN
-
-
-def test_dropping_loader_and_evaluator_ends_it(tmp_path: Path) -> None:
-    """The log is complete and the class as it was, without close()."""
-    own = loader()
-    evaluate_in_place(own, log_file=tmp_path / "run.jsonl")
-    list(own)
-    assert not is_complete(tmp_path / "run.jsonl")
-    del own
-    assert is_complete(tmp_path / "run.jsonl")
     assert DataLoader.__iter__ is PLAIN
 
 
@@ -261,19 +231,21 @@ list(loader)
 
 
 def test_a_loader_is_measured_without_its_evaluator(tmp_path: Path) -> None:
-    """And so is one that was built from it, when it is gone itself."""
+    """So is one built from it, when it is gone itself; without both, all is as it was."""
     own = loader()
     evaluate_in_place(own, log_file=tmp_path / "run.jsonl")
     built = halved(own)
     list(own)
     del own
     list(built)
+    assert not is_complete(tmp_path / "run.jsonl")
     del built
     assert is_complete(tmp_path / "run.jsonl")
     assert len(read_run(tmp_path / "run.jsonl").steps) == 8
+    assert DataLoader.__iter__ is PLAIN
 
 
-@pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
+@every_mode
 def test_an_epoch_is_measured_to_its_end(mode: str, tmp_path: Path) -> None:
     """Though whoever iterates holds nothing but the iterator."""
 
@@ -346,20 +318,13 @@ def test_a_log_of_another_process_is_kept(tmp_path: Path) -> None:
             evaluate_in_place(loader(), log_file=path)
 
 
-def test_a_copy_of_the_evaluator_has_nothing_to_say() -> None:
-    """It closes for itself; the loader is measured on."""
+def test_the_evaluator_can_be_iterated_and_copied() -> None:
+    """Each batch counts once; a copy closes for itself, and the loader is still measured."""
     own = loader()
     with evaluate_in_place(own) as evaluator:
         copy(evaluator).close()
-        list(own)
-        assert len(evaluator.recorded().steps) == 5
-
-
-def test_the_evaluator_can_be_iterated_too() -> None:
-    """Each batch counts once."""
-    with evaluate_in_place(loader()) as evaluator:
-        assert numbers(evaluator) == list(range(20))
-        assert len(evaluator.recorded().steps) == 5
+        assert numbers(evaluator) == numbers(own) == list(range(20))
+        assert len(evaluator.recorded().steps) == 10
 
 
 class Doubling(DataLoader[Any]):
@@ -368,14 +333,6 @@ class Doubling(DataLoader[Any]):
     def __iter__(self) -> Any:
         for batch in super().__iter__():
             yield [2 * leaf for leaf in batch]
-
-
-def test_a_subclass_is_measured_once() -> None:
-    """By what it serves itself, not by what it takes from DataLoader."""
-    own = Doubling(TensorDataset(torch.arange(20.0)), 4)
-    with evaluate_in_place(own) as evaluator:
-        assert numbers(own) == [2.0 * value for value in range(20)]
-        assert len(evaluator.recorded().steps) == 5
 
 
 class Prefetching(DataLoader[Any]):
@@ -390,11 +347,12 @@ class Prefetching(DataLoader[Any]):
 
 
 @pytest.mark.parametrize("mode", ["log", "alternate"])
-def test_a_loader_that_is_its_own_iterator_is_measured_once(mode: str) -> None:
-    """Reading on in an epoch does not begin another one."""
-    own = Prefetching(TensorDataset(torch.arange(400.0)), 4)
+@pytest.mark.parametrize(("kind", "factor"), [(Doubling, 2), (Prefetching, 1)])
+def test_a_subclass_is_measured_once(kind: Any, factor: int, mode: str) -> None:
+    """By what it serves itself; reading on does not begin another epoch of its own iterator."""
+    own = kind(TensorDataset(torch.arange(400.0)), 4)
     with evaluate_in_place(own, mode) as evaluator:
-        assert len(list(own)) == 100
+        assert sorted(numbers(own)) == [factor * value for value in range(400)]
         assert evaluator.recorded().steps.epoch.tolist() == [0] * 100
 
 
@@ -425,13 +383,13 @@ def test_the_loaders_exceptions_pass_through() -> None:
 def test_what_cannot_be_measured_in_place_is_refused() -> None:
     """What is no DataLoader, and a loader that is measured already."""
     for other in ([1, 2], loader().dataset, LoaderEvaluator(loader())):
-        with pytest.raises(UsageError, match=r"a torch DataLoader. Wrap other loaders: Load"):
+        with pytest.raises(UsageError, match=r"a torch DataLoader; wrap other loaders with Load"):
             evaluate_in_place(other)
     own = loader()
     with (
         pytest.warns(LoadevalWarning, match="nothing was measured"),
         evaluate_in_place(own),
-        pytest.raises(UsageError, match="is measured in place already"),
+        pytest.raises(UsageError, match="is already being measured in place"),
     ):
         evaluate_in_place(own)
 

@@ -1,16 +1,68 @@
-"""nvidia.dali.plugin: DALI's iterators, for PyTorch, JAX and PaddlePaddle."""
+"""nvidia.dali.plugin and nvidia.dali.pipeline: DALI's iterators, and pipelines without one."""
 
 from __future__ import annotations
 
+import inspect
 import math
+import warnings
+from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from loadeval import IterableAdapter, LoaderInfo, is_array, leaves
-from loadeval_adapters.dali_epochs import warn_broken_off
-from loadeval_adapters.dali_pipeline import ahead_of_run, device_of
+import numpy as np
+from nvidia.dali.types import to_numpy_type
+
+from loadeval import (
+    IterableAdapter,
+    LoaderInfo,
+    LoadevalWarning,
+    UsageError,
+    is_array,
+    leaves,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
+
+BROKEN_OFF = (
+    "this epoch begins where the last one was broken off (replay does that when it fills its "
+    "cache), because DALI cannot go back to the start. To measure complete epochs, read each to "
+    "its end, or wrap a callable that returns a new loader"
+)
+OURS = ("loadeval", "loadeval_adapters")
+
+
+def warn_broken_off() -> None:
+    """Warn about an epoch that begins in the middle, at the caller outside loadeval."""
+    frame, level = inspect.currentframe(), 1
+    while frame is not None and frame.f_globals["__name__"].split(".")[0] in OURS:
+        frame, level = frame.f_back, level + 1
+    warnings.warn(BROKEN_OFF, LoadevalWarning, stacklevel=level)
+
+
+class ForwardAdapter(IterableAdapter):
+    """For loaders whose batches come from a call, and that cannot start an epoch again."""
+
+    def __init__(self) -> None:
+        self._part_read: Any = None
+
+    def forward(
+        self, loader: Any, next_batch: Callable[[], Any], batches: int | None
+    ) -> Iterator[Any]:
+        """An epoch of at most `batches` calls; None: until StopIteration."""
+        if loader is self._part_read:
+            warn_broken_off()
+        return self._calls(loader, next_batch, batches)
+
+    def _calls(
+        self, loader: Any, next_batch: Callable[[], Any], batches: int | None
+    ) -> Iterator[Any]:
+        try:
+            for left in count(1) if batches is None else reversed(range(batches)):
+                self._part_read = loader if left else None
+                yield next_batch()
+        except StopIteration:
+            self._part_read = None
 
 
 class DALIAdapter(IterableAdapter):
@@ -62,13 +114,13 @@ class DALIAdapter(IterableAdapter):
             return super().describe(loader)
         pipes = loader._pipes  # noqa: SLF001 - as above
         ready = loader._first_batch is not None or not all(pipe.empty() for pipe in pipes)  # noqa: SLF001 - as above
-        devices = list(dict.fromkeys(map(device_of, pipes)))
+        devices = list(dict.fromkeys(map(_device_of, pipes)))
         return LoaderInfo(
             backend=f"{type(loader).__module__}.{type(loader).__qualname__}",
             adapter=f"{type(self).__module__}.{type(self).__qualname__}",
             workers=sum(pipe.num_threads for pipe in pipes),
             # An iterator asks for the next batch before it hands out one.
-            prefetch_depth=1 + max(map(ahead_of_run, pipes)),
+            prefetch_depth=1 + max(map(_batches_ahead, pipes)),
             batch_size=loader.batch_size * len(pipes),
             pinned=False if devices == ["cpu"] else None,
             device=", ".join(devices),
@@ -114,3 +166,76 @@ def _is_part_read(loader: Any) -> bool:
 
 def _step(loader: Any) -> int:  # by which the counter goes up with each batch
     return int(loader.batch_size * (1 if loader._reader_name else len(loader._pipes)))  # noqa: SLF001 - as above
+
+
+class DALIPipelineAdapter(ForwardAdapter):
+    """Runs a pipeline for as many batches as its reader's epoch has, or until a source ends.
+
+    A batch is what `run()` returns, a tuple of TensorLists. The reader's epoch is that of its
+    shard, the last batch included, which the reader fills. Without a reader, and with a source
+    that does not end, it is endless.
+    """
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """The outputs of as many runs as an epoch has; a source that has ended begins anew."""
+        batches = _batches_in_an_epoch(loader)
+        if loader.empty():  # else the reset would lose the end of an epoch that was broken off
+            loader.reset()
+        return self.forward(loader, loader.run, batches)
+
+    def samples(self, batch: Any) -> int | None:
+        """The length of the first TensorList."""
+        return len(batch[0]) if batch else None
+
+    def nbytes(self, batch: Any) -> int | None:
+        """Bytes of all TensorLists, without padding."""
+        return sum(map(_tensors_nbytes, batch)) if batch else None
+
+    def keep(self, batch: Any) -> Any:
+        """TensorLists of their own memory: `exec_dynamic=False` overwrites those of a run."""
+        return tuple(type(tensors)(list(tensors), tensors.layout()) for tensors in batch)
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """Threads, queue and batch size; builds the pipeline where that is still to be done."""
+        length = _batches_in_an_epoch(loader)
+        return replace(
+            super().describe(loader),
+            workers=loader.num_threads,
+            prefetch_depth=_batches_ahead(loader),
+            batch_size=loader.max_batch_size,
+            pinned=False if loader.device_id is None else None,
+            device=_device_of(loader),
+            length=length,
+            ready_batches=0 if loader.empty() else _batches_ahead(loader),
+        )
+
+
+def _batches_ahead(pipe: Any) -> int:
+    """How many batches a pipeline has ready beside the one that it was last asked for."""
+    return max(pipe.cpu_queue_size, pipe.gpu_queue_size) - 1 if pipe.exec_pipelined else 0
+
+
+def _device_of(pipe: Any) -> str:
+    """The device that a pipeline works on."""
+    return "cpu" if pipe.device_id is None else f"cuda:{pipe.device_id}"
+
+
+def _batches_in_an_epoch(pipe: Any) -> int | None:
+    found = {}
+    for name, meta in pipe.reader_meta().items():
+        shard = math.ceil(meta["epoch_size"] / meta["number_of_shards"])
+        found[name] = math.ceil(shard / pipe.max_batch_size)
+    lengths = set(found.values())
+    if len(lengths) > 1:
+        told = ", ".join(f"{name} {batches}" for name, batches in found.items())
+        raise UsageError(
+            f"the pipeline's readers differ in batches per epoch ({told}): expected one length; "
+            "wrap a DALIGenericIterator with reader_name=, or a callable that yields pipe.run() "
+            "as often as your epoch has batches"
+        )
+    return lengths.pop() if lengths else None
+
+
+def _tensors_nbytes(tensors: Any) -> int:
+    itemsize = np.dtype(to_numpy_type(tensors.dtype)).itemsize  # type: ignore[no-untyped-call]  # DALI's
+    return itemsize * sum(map(math.prod, tensors.shape()))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from nvidia.dali.experimental import dynamic as ndd
 
-from loadeval_adapters.dali_epochs import ForwardAdapter
+from loadeval_adapters.dali import ForwardAdapter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

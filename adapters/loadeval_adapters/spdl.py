@@ -1,19 +1,39 @@
-"""spdl.dataloader: DataLoader, PyTorchDataLoader and CacheDataLoader."""
+"""spdl.dataloader and spdl.pipeline: SPDL's data loaders, pipelines and pipeline builders."""
 
 from __future__ import annotations
 
+import inspect
 import warnings
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from math import ceil
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 from spdl.dataloader import CacheDataLoader, DataLoader, PyTorchDataLoader
-from spdl.pipeline import PipelineBuilder
+from spdl.pipeline import Pipeline, PipelineBuilder, TaskStatsHook
+from spdl.pipeline.config import get_default_hook_class
+from spdl.pipeline.defs import (
+    AggregateConfig,
+    Collate,
+    DisaggregateConfig,
+    MergeConfig,
+    PathVariantsConfig,
+    PipeConfig,
+)
 
-from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning
-from loadeval_adapters.spdl_stages import Stages, told
+from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, UsageError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
+
+QUEUE = 2
+"""Items in the queue behind each stage but the sink."""
+ONCE = (
+    "this spdl Pipeline has been run, and can be run only once; pass its PipelineBuilder, "
+    "or a function that returns a new pipeline, such as lambda: builder.build(num_threads=8)"
+)
+_begun: WeakSet[Any] = WeakSet()
 
 
 class SPDLAdapter(IterableAdapter):
@@ -54,19 +74,19 @@ class SPDLAdapter(IterableAdapter):
             if isinstance(loader.dl, (CacheDataLoader, DataLoader, PyTorchDataLoader)):
                 info = replace(self.describe(loader.dl), backend=info.backend)
             return replace(info, length=loader.stop_after)
-        threads, processes = told(loader, "_num_threads"), told(loader, "_num_workers")
+        threads, processes = _private(loader, "_num_threads"), _private(loader, "_num_workers")
         workers = threads or processes
-        if workers is None or told(loader, "_buffer_size") is None:
+        if workers is None or _private(loader, "_buffer_size") is None:
             return info
         stages = Stages.of_builder(_builder(loader, workers))
         info = replace(info, workers=workers, prefetch_depth=stages.depth)
         if processes is None:
             self._lists_samples = stages.end_in_lists
             return replace(info, batch_size=stages.batch_size)
-        context = told(loader, "_mp_ctx")
+        context = _private(loader, "_mp_ctx")
         return replace(
             info,
-            batch_size=told(loader, "_sampler.batch_size"),
+            batch_size=_private(loader, "_sampler.batch_size"),
             start_method=None if context is None else context.get_start_method(),
             persistent_workers=False,
         )
@@ -79,19 +99,19 @@ def _watched(loader: Any, length: int) -> Iterator[Any]:
         yield batch
     if served < length:
         warnings.warn(
-            f"SPDL served {served} of {length} batches in this epoch: it drops those in which a "
-            "sample fails. Its log has the errors",
+            f"SPDL served {served} of {length} batches in this epoch: it drops batches in which a "
+            "sample fails, and logs the errors",
             LoadevalWarning,
             stacklevel=2,
         )
 
 
 def _builder(loader: Any, workers: int) -> Any:
-    """Stages as `loader` has them, which do nothing."""
-    order = told(loader, "_output_order") or "input"
+    """A builder with the same stages as `loader`, which do nothing."""
+    order = _private(loader, "_output_order") or "input"
     builder: Any = PipelineBuilder().add_source([])
     for stage in ("_preprocessor", "_fetch_fn", "_batch_size", "_aggregator", "_transfer_fn"):
-        chosen = told(loader, stage)
+        chosen = _private(loader, stage)
         if not chosen:
             continue
         if stage == "_batch_size":
@@ -100,8 +120,237 @@ def _builder(loader: Any, workers: int) -> Any:
             builder.pipe(_same, output_order=order)
         else:
             builder.pipe(_same, concurrency=workers, output_order=order)
-    return builder.add_sink(told(loader, "_buffer_size"))
+    return builder.add_sink(_private(loader, "_buffer_size"))
 
 
 def _same(item: Any) -> Any:
     return item
+
+
+class SPDLPipelineAdapter(IterableAdapter):
+    """Runs a Pipeline for one epoch, and builds a new one for each epoch of a PipelineBuilder.
+
+    A Pipeline is stopped when its epoch ends, is broken off or released, unless the user has
+    started it: then only `release` stops it. One with a continuous source has many epochs, runs
+    on between them, and continues an epoch that was broken off.
+
+    A builder does not tell its number of threads: it gets one for each item that its stages
+    work on at once, with a warning that says so.
+
+    SPDL drops items that fail, logs an error for each, and they are no batches. For a builder a
+    LoadevalWarning at the end of the epoch tells how many they were, except those in subprocesses.
+    For a Pipeline that the user has built it cannot be known.
+    """
+
+    _lists_samples = False
+    _has_threads_with_warning = False
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """The pipeline's items. Raises UsageError for a Pipeline that was run before."""
+        if isinstance(loader, PipelineBuilder):
+            return _built_and_run(loader)
+        if not isinstance(loader, Pipeline):  # what runs one in a subprocess, say
+            return iter(loader)
+        continuous = Stages.of_pipeline(loader).continuous
+        is_stopped = _private(loader, "_impl._event_loop.is_stop_requested")
+        if loader in _begun or (is_stopped is not None and is_stopped()):
+            raise UsageError(ONCE)
+        return iter(loader) if continuous else _run(loader)
+
+    def samples(self, batch: Any) -> int | None:
+        """The length of a list that an aggregation made; else as any batch's."""
+        if self._lists_samples and isinstance(batch, list):
+            return len(batch)
+        return super().samples(batch)
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """Threads, batch size and queues, as long as a pipeline has not ended.
+
+        `prefetch_depth` counts the batches that are ready when nobody takes any, at most: those
+        in the sink's buffer, and those in and between all stages, samples included.
+        """
+        info = super().describe(loader)
+        if isinstance(loader, PipelineBuilder):
+            stages = Stages.of_builder(loader)
+            threads = self._threads_with_warning(stages.threads)
+        elif isinstance(loader, Pipeline):
+            stages = Stages.of_pipeline(loader)
+            threads = _private(loader, "_impl._event_loop._executor._max_workers")
+        else:
+            return info
+        self._lists_samples = self._lists_samples or stages.end_in_lists
+        info = replace(info, prefetch_depth=stages.depth, batch_size=stages.batch_size)
+        return replace(info, workers=threads)
+
+    def release(self, loader: Any, epoch: Iterator[Any]) -> None:
+        """Stop the pipeline, whoever has started it."""
+        super().release(loader, epoch)
+        if isinstance(loader, Pipeline):
+            loader.stop()
+
+    def _threads_with_warning(self, threads: int) -> int:
+        if not self._has_threads_with_warning:
+            self._has_threads_with_warning = True
+            warnings.warn(
+                "a PipelineBuilder does not tell with how many threads to build it: it gets "
+                f"{threads}, one for each item that its stages work on at once; to choose another "
+                "number, pass a function that returns a pipeline",
+                LoadevalWarning,
+                stacklevel=6,  # where the LoaderEvaluator is made
+            )
+        return threads
+
+
+def _run(pipeline: Any) -> Iterator[Any]:
+    _begun.add(pipeline)
+    try:
+        pipeline.start()
+    except RuntimeError:  # the user has started it, and will stop it
+        yield from pipeline
+    else:
+        try:
+            yield from pipeline
+        finally:
+            pipeline.stop()
+
+
+def _built_and_run(builder: Any) -> Iterator[Any]:
+    stages = Stages.of_builder(builder)
+    stages.forget_leftovers()
+    failures = FailureCount()
+    yield from _run(builder.build(num_threads=stages.threads, task_hook_factory=failures.hooks))
+    failures.tell()
+
+
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """The configurations of a pipeline's stages, from source to sink; empty if not known."""
+
+    configs: list[Any]
+
+    @classmethod
+    def of_builder(cls, builder: Any) -> Stages:
+        """What `builder` would build. Raises what its `get_config` raises."""
+        config = builder.get_config()
+        return cls([config.src, *config.pipes, config.sink])
+
+    @classmethod
+    def of_pipeline(cls, pipeline: Any) -> Stages:
+        """What `pipeline` was built of, as long as it has not ended."""
+        task = _private(pipeline, "_impl._event_loop._coro")
+        node = inspect.getcoroutinelocals(task).get("node") if inspect.iscoroutine(task) else None
+        configs: list[Any] = []
+        while node is not None:
+            configs.insert(0, node.cfg)
+            has_all = isinstance(node.cfg, MergeConfig)
+            node = None if has_all or not node.upstream else node.upstream[0]
+        return cls(configs)
+
+    @property
+    def continuous(self) -> bool:
+        """Whether the pipeline goes on to another epoch when one ends."""
+        return bool(self.configs) and getattr(self.configs[0], "continuous", False)
+
+    @property
+    def depth(self) -> int | None:
+        """How many batches are ready when nobody takes any, at most."""
+        if not self.configs:
+            return None
+        *stages, sink = self.configs
+        return int(_ready(stages) + 1 + sink.buffer_size)
+
+    @property
+    def batch_size(self) -> int | None:
+        """How many items the last aggregation collects."""
+        for config in reversed(self.configs):
+            if isinstance(config, AggregateConfig):
+                return getattr(config.op, "n", None)
+            if isinstance(config, DisaggregateConfig):
+                return None
+        return None
+
+    @property
+    def end_in_lists(self) -> bool:
+        """Whether a batch is a list of items, as an aggregation makes it."""
+        last = self.configs[-2] if self.configs else None
+        return isinstance(last, AggregateConfig) and isinstance(last.op, Collate)
+
+    @property
+    def threads(self) -> int:
+        """Threads for all items that stages without an executor of their own work on at once."""
+        args = [one._args for one in _all(self.configs) if isinstance(one, PipeConfig)]  # noqa: SLF001 - the only place
+        return max(1, sum(each.concurrency for each in args if each.executor is None))
+
+    def forget_leftovers(self) -> None:
+        """Empty the aggregations, which keep what an earlier epoch left, and share it."""
+        for config in _all(self.configs):
+            if isinstance(config, AggregateConfig):
+                config.op.flush()
+
+
+class FailureCount:
+    """Counts the items that fail in a pipeline, by the hooks that SPDL has in it by default."""
+
+    def __init__(self) -> None:
+        self._hooks: list[TaskStatsHook] = []
+
+    def hooks(self, stage: Any) -> list[Any]:
+        """SPDL's `task_hook_factory`: its default hook, and one that counts if that does not."""
+        kind: Any = get_default_hook_class()
+        chosen = [] if kind is None else [kind(stage, interval=-1)]
+        if not any(isinstance(hook, TaskStatsHook) for hook in chosen):
+            chosen.append(TaskStatsHook(stage))
+        self._hooks += [hook for hook in chosen if isinstance(hook, TaskStatsHook)]
+        return chosen
+
+    def tell(self) -> None:
+        """Warn when there were any."""
+        failed = sum(hook.num_tasks - hook.num_success for hook in self._hooks)
+        if failed:
+            warnings.warn(
+                f"{failed} items failed in this epoch, and SPDL dropped them, so batches are "
+                "smaller or missing. SPDL logs the errors; max_failures= stops a pipeline instead",
+                LoadevalWarning,
+                stacklevel=2,
+            )
+
+
+def _private(owner: Any, path: str) -> Any:
+    """A private attribute of SPDL's; None in a version that has it elsewhere."""
+    try:
+        return attrgetter(path)(owner)
+    except AttributeError:
+        return None
+
+
+def _all(configs: Iterable[Any]) -> Iterator[Any]:
+    for config in configs:
+        yield config
+        for inner in _inside(config):
+            yield from _all(inner)
+
+
+def _inside(config: Any) -> list[list[Any]]:
+    """The chains of stages that are in one."""
+    if isinstance(config, MergeConfig):
+        return [[each.src, *each.pipes] for each in config.pipeline_configs]
+    return [list(path) for path in config.paths] if isinstance(config, PathVariantsConfig) else []
+
+
+def _ready(configs: Iterable[Any]) -> int:
+    """Items that a chain of stages holds, with its queues, counted as its last one makes them."""
+    ready, size = 0, 1
+    for config in configs:
+        if isinstance(config, AggregateConfig):
+            size = getattr(config.op, "n", None) or 1
+            ready = ceil(ready / size)
+        elif isinstance(config, DisaggregateConfig):
+            ready, size = (ready + 1) * size, 1
+        ready += sum(QUEUE + _ready(inner) for inner in _inside(config)) + QUEUE
+        ready += _held_by(config._args, config._type) if isinstance(config, PipeConfig) else 1  # noqa: SLF001 - as above
+    return ready
+
+
+def _held_by(args: Any, kind: Any) -> int:
+    """Finished items that a stage holds when the queue behind it is full."""
+    return int(args.concurrency + 2 * (kind.name == "OrderedPipe"))

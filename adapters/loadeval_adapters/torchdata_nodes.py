@@ -4,13 +4,23 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from math import ceil
 from typing import TYPE_CHECKING, Any
 
-from torchdata.nodes import BaseNode, Loader, PinMemory, Prefetcher
+from torch.utils.data import DataLoader
+from torchdata.nodes import (
+    BaseNode,
+    Batcher,
+    IterableWrapper,
+    Loader,
+    ParallelMapper,
+    PinMemory,
+    Prefetcher,
+    Unbatcher,
+)
 
 from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning
 from loadeval_adapters.pytorch import PyTorchAdapter
-from loadeval_adapters.torchdata_graph import data_loader, graph, last_batcher, ready, workers_of
 from loadeval_adapters.torchdata_stateful import INEXACT
 
 if TYPE_CHECKING:
@@ -50,25 +60,25 @@ class NodesAdapter(IterableAdapter):
         the graph holds when nobody takes any, at most.
         """
         root = _root(loader)
-        nodes = graph(root)
-        workers = sum(map(workers_of, nodes))
+        nodes = _graph(root)
+        workers = sum(map(_workers_of, nodes))
         threads = sum(isinstance(node, (Prefetcher, PinMemory)) for node in nodes)
         all_known = all(type(node).__module__.startswith("torchdata.") for node in nodes)
-        batcher = last_batcher(root)
+        batcher = _last_batcher(root)
         self._lists_samples = batcher is not None and batcher is _maker(root)
         return replace(
             super().describe(loader),
             workers=workers or threads or (0 if all_known else None),
-            prefetch_depth=ready(root),
+            prefetch_depth=_ready(root),
             batch_size=None if batcher is None else batcher.batch_size,
             pinned=any(isinstance(node, PinMemory) for node in nodes) or None,
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - it is the loader's
         """Stop the threads and processes of all nodes, until the next epoch."""
-        for node in graph(_root(loader)):
+        for node in _graph(_root(loader)):
             works: Any = getattr(node, "_it", None)
-            inside = data_loader(node)
+            inside = _data_loader(node)
             if inside is not None:
                 PyTorchAdapter().release(inside, works)
             elif callable(getattr(works, "_shutdown", None)):
@@ -90,4 +100,76 @@ def _maker(node: Any) -> Any:
     """The node that made what `node` hands on as it is."""
     while isinstance(node, (Prefetcher, PinMemory)):
         node = node.source
+    return node
+
+
+def _graph(root: Any) -> list[Any]:
+    """`root`, and all nodes that it reads from, those within others too."""
+    found: dict[int, Any] = {}
+    waiting = [root]
+    while waiting:
+        node = waiting.pop()
+        if id(node) not in found:
+            found[id(node)] = node
+            waiting += _nodes_in(node)
+    return list(found.values())
+
+
+def _nodes_in(node: Any) -> list[Any]:
+    """The nodes that `node` reads from, those in a dict or list of its own included."""
+    found: list[Any] = []
+    for held in vars(node).values():
+        several = held.values() if isinstance(held, dict) else held
+        several = several if isinstance(held, (dict, list, tuple)) else [held]
+        if isinstance(next(iter(several), None), BaseNode):  # a list of files may be long
+            found += [each for each in several if isinstance(each, BaseNode)]
+    return found
+
+
+def _sources(node: Any) -> list[Any]:
+    return [node.source] if isinstance(node, ParallelMapper) else _nodes_in(node)
+
+
+def _data_loader(node: Any) -> Any:
+    """The torch DataLoader that `node` wraps, or None."""
+    iterable = node.iterable if isinstance(node, IterableWrapper) else None
+    return iterable if isinstance(iterable, DataLoader) else None
+
+
+def _workers_of(node: Any) -> int:
+    """Threads or processes that `node` maps with, or that its DataLoader loads with."""
+    inside = _data_loader(node)
+    if inside is not None:
+        return int(inside.num_workers)
+    return int(node.num_workers) if isinstance(node, ParallelMapper) else 0
+
+
+def _ready(node: Any) -> int:
+    """Items that `node` holds when nobody takes any, at most."""
+    before: int = sum(map(_ready, _sources(node)))
+    if isinstance(node, ParallelMapper):
+        before += int(node.num_workers and (node.max_concurrent or 2 * node.num_workers))
+        return before if node.prebatch is None else (before + 1) * int(node.prebatch)
+    if isinstance(node, Prefetcher):
+        return before + int(node.prefetch_factor)
+    if isinstance(node, Batcher):
+        return ceil(before / int(node.batch_size))
+    if isinstance(node, Unbatcher):
+        batcher = _last_batcher(node.source)
+        return (before + 1) * (1 if batcher is None else int(batcher.batch_size))
+    inside = _data_loader(node)
+    if inside is not None:
+        before = PyTorchAdapter().describe(inside).prefetch_depth or 0
+    return before + isinstance(node, PinMemory)
+
+
+def _last_batcher(node: Any) -> Any:
+    """The Batcher whose lists are the batches, in whatever shape; None where none is known."""
+    while not isinstance(node, Batcher):
+        if isinstance(node, ParallelMapper) and node.prebatch is not None:
+            node = node.source  # a Batcher of its own, whose lists it takes apart again
+        sources = _sources(node)
+        if isinstance(node, Unbatcher) or len(sources) != 1:
+            return None
+        node = sources[0]
     return node

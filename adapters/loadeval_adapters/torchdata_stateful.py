@@ -13,9 +13,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 INEXACT = (
-    "mode='alternate' reads batches ahead of training, so a state_dict() that is taken during an "
-    "epoch skips batches that training has not had; use mode='log' where training is to be "
-    "resumed from it"
+    "mode='alternate' reads batches ahead of training, so a state_dict() taken during an epoch "
+    "skips batches that training has not seen; use mode='log' to resume training from it"
 )
 
 

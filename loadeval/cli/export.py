@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from loadeval.cli.console import errors_told
-from loadeval.export.formats import Format, default_path, export_run
+from loadeval.export import Format, default_path, export_run
 from loadeval.report.formatting import printable
 from loadeval.runlog.reader import read_run
 

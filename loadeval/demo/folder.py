@@ -1,4 +1,4 @@
-"""What the demo writes, and where."""
+"""The folder with the demo's files."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ class DemoFolder:
         return self.root / "comparison.png"
 
     def prepare(self) -> list[Path]:
-        """Make the folder; returns the files of an earlier demo, which a new one replaces.
+        """Create the folder; returns the files of an earlier demo, which a new one replaces.
 
-        Raises UsageError when it cannot be made, or holds measurements that no demo wrote.
+        Raises UsageError if it cannot be created, or has measurements that no demo wrote.
         """
         results = [self.run_log, self.figure]
         try:
@@ -51,9 +51,9 @@ class DemoFolder:
         return earlier
 
     def clear(self) -> None:
-        """Remove what an earlier demo found, so that all that is there is of one demo.
+        """Remove the results of an earlier demo, but not its photographs.
 
-        The photographs stay. Raises UsageError as `prepare` does.
+        Raises UsageError as `prepare` does.
         """
         earlier = self.prepare()
         try:
@@ -63,7 +63,7 @@ class DemoFolder:
             raise self.cannot_write(error) from error
 
     def cannot_write(self, error: OSError) -> UsageError:
-        """The error that says that the folder takes no files, and why."""
+        """The error for a folder that cannot be written."""
         return UsageError(
             f"cannot write to {self.root}: {error.strerror or error}; give --output a folder that "
             "can be written, on a disk with some 100 MB free"

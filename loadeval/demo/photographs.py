@@ -13,13 +13,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-TURNS = {
+ROTATIONS = {
     "upright": None,
     "left": Image.Transpose.ROTATE_90,
     "upside-down": Image.Transpose.ROTATE_180,
     "right": Image.Transpose.ROTATE_270,
 }
-"""The classes: which way the top of the photograph has been turned."""
+"""The classes: which way the top of the photograph points."""
 SEED = 1906
 SHORTEST, LONGEST = 480, 512
 """Sides of a crop, in pixels."""
@@ -31,13 +31,13 @@ def make_photographs(
 ) -> list[Path]:
     """Fill `folder` with `count` JPEGs of about 500 x 500, a subfolder a class; returns them.
 
-    Each is a crop whose size, place and turn follow from its number alone, so the same folder
-    comes out each time, and files that are complete already are kept. `made` is told how many
-    are there. Raises LoadevalError when matplotlib's photograph is missing, OSError when
-    `folder` cannot be written.
+    The size, place and rotation of each crop depend only on its number, so every run makes the
+    same files, and complete ones are kept. `made` is called with the number of files so far.
+    Raises LoadevalError if matplotlib's photograph is missing, OSError if `folder` cannot be
+    written.
     """
     photograph = _photograph()
-    classes = list(TURNS)
+    classes = list(ROTATIONS)
     paths = [
         folder / classes[number % len(classes)] / f"{number:04d}.jpg" for number in range(count)
     ]
@@ -45,7 +45,7 @@ def make_photographs(
         (folder / name).mkdir(parents=True, exist_ok=True)
     for number, path in enumerate(paths):
         if not _is_complete(path):
-            _crop(photograph, number, TURNS[path.parent.name]).save(path, quality=90)
+            _crop(photograph, number, ROTATIONS[path.parent.name]).save(path, quality=90)
         made(number + 1)
     return paths
 
@@ -59,20 +59,20 @@ def _photograph() -> Image.Image:
             return photograph.convert("RGB")
     except OSError as error:
         raise LoadevalError(
-            f"the photograph that matplotlib ships cannot be read ({path}: {error}), and the "
-            "demo's images are made from it; reinstall matplotlib from PyPI"
+            f"cannot read the photograph that matplotlib ships, from which the demo makes its "
+            f"images ({path}: {error}); reinstall matplotlib from PyPI"
         ) from error
 
 
-def _crop(photograph: Image.Image, number: int, turn: Image.Transpose | None) -> Image.Image:
+def _crop(photograph: Image.Image, number: int, rotation: Image.Transpose | None) -> Image.Image:
     random = np.random.default_rng([SEED, number])
     width, height = random.integers(SHORTEST, LONGEST, size=2, endpoint=True).tolist()
     left = int(random.integers(0, photograph.width - width, endpoint=True))
     top = int(random.integers(0, photograph.height - height, endpoint=True))
     crop = photograph.crop((left, top, left + width, top + height))
-    return crop if turn is None else crop.transpose(turn)
+    return crop if rotation is None else crop.transpose(rotation)
 
 
 def _is_complete(path: Path) -> bool:
-    """Whether `path` is a file that ends as a JPEG does, so that writing it was not cut short."""
+    """Whether `path` is a file that ends like a JPEG, so it was written completely."""
     return path.is_file() and path.read_bytes().endswith(END_OF_JPEG)

@@ -1,4 +1,4 @@
-"""The whole demo: photographs, a training run with real and free loading in turn, a figure."""
+"""The demo: makes photographs, trains with real and with free loading, and plots the result."""
 
 from __future__ import annotations
 
@@ -9,33 +9,39 @@ from dataclasses import dataclass
 from itertools import count
 from typing import TYPE_CHECKING
 
+import numpy as np
 import torch
+from PIL import Image
+from torch import nn
+from torch.utils.data import DataLoader, Dataset
 
 from loadeval.demo.folder import DemoFolder
-from loadeval.demo.photographs import make_photographs
-from loadeval.demo.training import Training
+from loadeval.demo.photographs import ROTATIONS, make_photographs
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.report.figure import plot_comparison
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    Sample = tuple[torch.Tensor, int]
+    Batch = tuple[torch.Tensor, torch.Tensor]
+
+SEED = 0
+SIDE = 224
+BATCH_SIZE = 32
+WORKERS = 2
 PHOTOGRAPHS = 1024
 EPOCHS = 12
 """Of 32 batches each; a pair of blocks takes 26."""
 
 Progress = Callable[[str, int, int], object]
-"""Is told of a stage: its name, how much of it is done, and out of how much."""
+"""Called with a stage's name, how much of it is done, and the total."""
 
 
 @dataclass(frozen=True, slots=True)
 class DemoResult:
-    """The files that a demo wrote, and how well the network did.
-
-    `accuracy` is the share of photographs, 0 to 1, that were classified right during the last
-    epoch.
-    """
+    """The files that the demo wrote, and the training accuracy of the last epoch, 0 to 1."""
 
     run_log: Path
     figure: Path
@@ -49,10 +55,10 @@ def run_demo(
     photographs: int = PHOTOGRAPHS,
     epochs: int = EPOCHS,
 ) -> DemoResult:
-    """Train on JPEGs in `output`, with real and with free loading in turn, and compare.
+    """Train on JPEGs in `output` in alternate mode, and plot the result.
 
-    The run log and the figure of an earlier demo are replaced. Raises UsageError when `output`
-    cannot be written.
+    Replaces the run log and the figure of an earlier demo. Raises UsageError if `output` cannot
+    be written.
     """
     folder = DemoFolder(output)
     folder.clear()
@@ -63,7 +69,7 @@ def run_demo(
         )
     except OSError as error:
         raise folder.cannot_write(error) from error
-    with one_thread(), nothing_said():
+    with one_thread(), quiet():
         accuracy = _train(paths, folder.run_log, epochs, progress)
     figure = plot_comparison(folder.run_log, output=folder.figure)
     return DemoResult(folder.run_log, figure, accuracy)
@@ -85,8 +91,8 @@ def _train(paths: list[Path], log_file: Path, epochs: int, progress: Progress) -
 
 
 @contextmanager
-def nothing_said() -> Iterator[None]:
-    """Without what alternating changes of a training: nobody keeps this one."""
+def quiet() -> Iterator[None]:
+    """Without the log message about alternate mode: nobody keeps this model."""
     log = logging.getLogger("loadeval")
     level = log.level
     log.setLevel(logging.ERROR)
@@ -98,10 +104,73 @@ def nothing_said() -> Iterator[None]:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch compute in one thread: more would wait for the cores that the workers hold."""
+    """Let torch compute in one thread: more would compete with the workers for CPUs."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
         yield
     finally:
         torch.set_num_threads(threads)
+
+
+class Photographs(Dataset["Sample"]):
+    """Images, with the class that their folder is named after."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        self.paths = paths
+        self.classes = list(ROTATIONS)
+
+    def __len__(self) -> int:
+        return len(self.paths)
+
+    def __getitem__(self, index: int) -> Sample:
+        path = self.paths[index]
+        with Image.open(path) as photograph:
+            resized = photograph.convert("RGB").resize((SIDE, SIDE))
+        # Bytes, not floats: a quarter of the shared memory, of which containers give 64 MB.
+        image = torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+        return image, self.classes.index(path.parent.name)
+
+
+class Training:
+    """A model, its data and its optimiser, the same each time."""
+
+    def __init__(self, paths: list[Path]) -> None:
+        torch.manual_seed(SEED)
+        self.model = small_network(len(ROTATIONS))
+        self.criterion = nn.CrossEntropyLoss()
+        self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-3)
+        self.dataloader: DataLoader[Sample] = DataLoader(
+            Photographs(paths), batch_size=BATCH_SIZE, shuffle=True, num_workers=WORKERS
+        )
+
+    def train_one_epoch(self, batches: Iterable[Batch], stepped: Callable[[], object]) -> float:
+        """Train on `batches`, calling `stepped` after each; returns the accuracy."""
+        right = seen = 0
+        for images, labels in batches:
+            scores = self.model(images / 255)
+            loss = self.criterion(scores, labels)
+            self.optimiser.zero_grad()
+            loss.backward()
+            self.optimiser.step()
+            right += int((scores.argmax(dim=1) == labels).sum())
+            seen += len(labels)
+            stepped()
+        return right / seen
+
+
+def small_network(classes: int) -> nn.Module:
+    """Three convolutions and a linear layer: nine thousand weights."""
+    return nn.Sequential(
+        nn.Conv2d(3, 8, kernel_size=7, stride=4, padding=3),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(8, 16, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.MaxPool2d(2),
+        nn.Conv2d(16, 32, kernel_size=3, padding=1),
+        nn.ReLU(),
+        nn.AdaptiveAvgPool2d(4),
+        nn.Flatten(),
+        nn.Linear(32 * 4 * 4, classes),
+    )

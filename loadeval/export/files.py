@@ -1,4 +1,4 @@
-"""Writing files that appear whole or not at all, and replace nothing unasked."""
+"""Writes files completely or not at all, and overwrites only on request."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NewFiles:
-    """Files that are written beside their names, and get those when all of them are complete."""
+    """Files that are written under temporary names, and renamed when all are complete."""
 
     def __init__(self, *, overwrite: bool) -> None:
         self.overwrite = overwrite
@@ -22,14 +22,14 @@ class NewFiles:
         self.superseded: set[Path] = set()
 
     def part(self, path: Path) -> Path:
-        """Where to write what shall be at `path`. Raises UsageError if something is there."""
+        """Where to write the content of `path`. Raises UsageError if `path` exists."""
         if not self.overwrite and path.exists():
             raise exists(path)
         self.paths.append(path)
         return _part(path)
 
     def commit(self) -> None:
-        """Give all files their names, and remove what they supersede."""
+        """Rename all files, and remove those that they replace."""
         for path in self.paths:
             _part(path).replace(path)
         for path in self.superseded.difference(self.paths):
@@ -43,9 +43,9 @@ class NewFiles:
 
 @contextmanager
 def new_files(path: Path, *, overwrite: bool) -> Iterator[NewFiles]:
-    """NewFiles that are committed at the end, or discarded if an exception comes first.
+    """NewFiles that are committed at the end, or discarded after an exception.
 
-    Raises UsageError, naming `path`, when the system cannot write there.
+    Raises UsageError, naming `path`, if they cannot be written.
     """
     files = NewFiles(overwrite=overwrite)
     try:
@@ -61,10 +61,9 @@ def new_files(path: Path, *, overwrite: bool) -> Iterator[NewFiles]:
 
 
 def exists(path: Path) -> UsageError:
-    """The error that `path` would have to be overwritten."""
+    """The error for a `path` that exists."""
     return UsageError(
-        f"{path} already exists, and nothing is overwritten unasked; give another path with "
-        "--output, or replace it with --overwrite"
+        f"{path} already exists; give another path with --output, or replace it with --overwrite"
     )
 
 

@@ -1,4 +1,4 @@
-"""A run as two tables, its batches and its readings, in CSV or Parquet."""
+"""A run as two tables, batches and system metrics, in CSV or Parquet."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 READING_COLUMNS = ("probe", "subject", "quantity", "time_ns", "value")
 """The columns of the second table."""
 CHUNK = 50_000
-"""Batches that are text in memory at a time."""
+"""How many batches to convert at a time."""
 
 
 def write_csv(run: Run, path: Path, files: NewFiles) -> None:
-    """The batches at `path`, and the readings at `readings_path(path)`; unknown is empty."""
+    """Write batches to `path`, system metrics to `readings_path(path)`; unknown is empty."""
     batches, readings = files.part(path), files.part(readings_path(path))
     _write_rows(batches, batch_columns(run.steps), _batch_rows(run.steps))
     _write_rows(readings, READING_COLUMNS, _reading_rows(run))
@@ -64,9 +64,9 @@ def _reading_rows(run: Run) -> Iterator[Iterable[Any]]:
 
 
 def write_parquet(run: Run, path: Path, files: NewFiles) -> None:
-    """The batches at `path`, and the readings at `readings_path(path)`; unknown is null.
+    """Write batches to `path`, system metrics to `readings_path(path)`; unknown is null.
 
-    The metadata of both have the run log's header, as JSON, under the key `loadeval`.
+    The metadata of both has the run log's header, as JSON, under the key `loadeval`.
     """
     import pyarrow as pa  # noqa: PLC0415 - only for this format
     import pyarrow.parquet as pq  # noqa: PLC0415 - as above
@@ -106,7 +106,7 @@ def batch_columns(steps: Steps) -> dict[str, Column]:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ReadingSeries:
-    """One quantity of one subject, read by one probe; a value that is not known is not finite."""
+    """One quantity of one subject, read by one probe; unknown values are not finite."""
 
     probe: str
     subject: str
@@ -116,12 +116,12 @@ class ReadingSeries:
 
 
 def reading_series(run: Run) -> Iterator[ReadingSeries]:
-    """All that was read of the machine, quantity by quantity."""
+    """All system metrics, quantity by quantity."""
     for found in run.readings:
         for quantity, values in found.values.items():
             yield ReadingSeries(found.probe, found.subject, quantity, found.time_ns, values)
 
 
 def readings_path(path: Path) -> Path:
-    """Where the second table is, beside the first one at `path`."""
+    """Where the second table is, next to the first one at `path`."""
     return path.with_name(f"{path.stem}-readings{path.suffix}")

@@ -1,4 +1,4 @@
-"""The scalars of a run as event files of TensorBoard. Imports tensorboard."""
+"""A run as scalars in TensorBoard's event files. Imports tensorboard."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Column, Readings, Run, Steps, Values
 
 Moment = tuple[float, int, list[tuple[str, float]]]
-"""When, in seconds since 1970; at which step; what is known then, by tag."""
+"""The time in seconds since 1970, the step, and the known values by tag."""
 EVENTS = "events.out.tfevents.{}.loadeval"
 VERSION = "brain.Event:2"
 CHUNK = 50_000
-"""Batches that are Python's numbers at a time."""
+"""How many batches to convert at a time."""
 SECOND_NS = 1e9
 MS_NS = 1e6
 
 
 def write_scalars(run: Run, folder: Path, files: NewFiles) -> None:
-    """Event files in `folder`; of an alternating run those of each arm in a folder below.
+    """Write event files to `folder`; those of an alternating run to a folder for each arm.
 
-    Raises UsageError if there are some of loadeval's already, or the run's start is not known.
+    Raises UsageError if loadeval's event files exist already, or the run's start is unknown.
     """
     steps, created_s = run.steps, _created_s(run)
     alternates = run.header.mode == "alternate"
@@ -63,19 +63,19 @@ def _batches(steps: Steps, rows: Column, created_s: float) -> Iterator[Moment]:
         part = rows[start : start + CHUNK]
         wait_ns, step_ns, samples = steps.wait_ns[part], steps.step_ns[part], steps.samples[part]
         iteration_ns = wait_ns + step_ns
-        paced = (step_ns != UNKNOWN) & (samples != UNKNOWN) & (iteration_ns > 0)
+        known = (step_ns != UNKNOWN) & (samples != UNKNOWN) & (iteration_ns > 0)
         values = {
             "loadeval/wait_ms": wait_ns / MS_NS,
             "loadeval/step_ms": np.where(step_ns != UNKNOWN, step_ns / MS_NS, np.nan),
             "loadeval/samples_per_s": np.where(
-                paced, samples / np.maximum(iteration_ns, 1) * SECOND_NS, np.nan
+                known, samples / np.maximum(iteration_ns, 1) * SECOND_NS, np.nan
             ),
         }
         yield from _moments(created_s + steps.request_ns[part] / SECOND_NS, part, values)
 
 
 def _readings(one: Readings, requests: Column, created_s: float) -> Iterator[Moment]:
-    """At the step whose batch was the last to be asked for by then."""
+    """At the step of the last batch that was requested by then."""
     numbers = np.maximum(np.searchsorted(requests, one.time_ns, side="right") - 1, 0)
     values = {f"{one.probe}/{one.subject}/{name}": column for name, column in one.values.items()}
     return _moments(created_s + one.time_ns / SECOND_NS, numbers, values)

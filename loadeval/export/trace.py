@@ -48,7 +48,7 @@ def write_timeline(run: Run, path: Path, files: NewFiles) -> None:
 
 
 class Timeline:
-    """The events of a run: for each epoch a track of its arms, and one of its batches."""
+    """The events of a run: each epoch has a track of arms, and one of batches."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -158,7 +158,7 @@ def _track_names(track: int, name: str) -> Iterator[str]:
 
 
 def _epoch_span(spans: Sequence[BlockSpan], end: EpochEnd | None) -> tuple[int, int] | None:
-    """From the first request of an epoch to the last that is known of it; None: nothing is."""
+    """From an epoch's first request to its last known time; None if nothing is known."""
     times = [time for one in spans for time in (one.start_ns, one.end_ns)]
     if end is not None and end.request_ns is not None:
         times += [end.request_ns, end.request_ns + (end.wait_ns or 0)]
@@ -181,9 +181,9 @@ def _known(fact: EpochEnd | Prefetch | Window) -> Fields:
 
 @dataclass(frozen=True, slots=True)
 class BlockSpan:
-    """Consecutive batches of one epoch, arm and pair: first request to the last step's end.
+    """Consecutive batches of one epoch, arm and pair: first request to the end of the last step.
 
-    A step that is not known ends with its delivery.
+    An unknown step ends at its delivery.
     """
 
     arm: Arm
@@ -194,7 +194,7 @@ class BlockSpan:
 
 
 def block_spans(steps: Steps, rows: Column) -> list[BlockSpan]:
-    """Those of `rows`, batches of one epoch whose requests are known."""
+    """The spans of `rows`, batches of one epoch with known requests."""
     if not len(rows):
         return []
     arm, pair = steps.arm[rows], steps.pair[rows]
@@ -218,10 +218,10 @@ def block_spans(steps: Steps, rows: Column) -> list[BlockSpan]:
 def prefetch_times(
     prefetches: Iterable[Prefetch], spans: Sequence[BlockSpan], end_ns: int
 ) -> list[tuple[Prefetch, int]]:
-    """When training was held up for each of an epoch's `prefetches`: at the request that waited.
+    """When each of an epoch's `prefetches` happened: at the request that waited for it.
 
-    That is the first one of the warm-up before the pair's batches; `end_ns` where there are
-    none, since the epoch ended before.
+    That is the first request of the warm-up before the pair's batches, or `end_ns` if the epoch
+    ended before.
     """
     places: dict[int, list[tuple[Arm, int]]] = {}
     before: BlockSpan | None = None
@@ -237,9 +237,7 @@ def prefetch_times(
     found: list[tuple[Prefetch, int]] = []
     for pair, its_prefetches in of_pair.items():
         there = places.get(pair, [])
-        if len(its_prefetches) < len(
-            there
-        ):  # where the queue was not full, nothing was taken from it
+        if len(its_prefetches) < len(there):  # the queue was not full, so it was not emptied
             there = [(arm, start_ns) for arm, start_ns in there if arm == "ideal"]
         times = [start_ns for _, start_ns in there] + [end_ns] * len(its_prefetches)
         found += zip(its_prefetches, times, strict=False)
@@ -272,5 +270,5 @@ def length(ns: int) -> str:
 
 
 def enclosing(ns: int) -> str:
-    """As `length`, for what others end with: it must not be read as shorter than they are."""
+    """As `length`, for an event around others: it must not look shorter than they are."""
     return length(ns) + MARGIN

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs, through NVML: readings of those that this process computes on, and the driver."""
+"""The GPU probe: NVIDIA GPUs that this process uses, and their driver, through NVML."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ UNSUPPORTED = (
     pynvml.NVMLError_FunctionNotFound,  # in an older driver
     AttributeError,  # in an older nvidia-ml-py
 )
-"""It will not be known later either."""
+"""Errors for what the device or driver does not support."""
 GONE = (
     pynvml.NVMLError_GpuIsLost,
     pynvml.NVMLError_GpuNotFound,
@@ -47,7 +47,7 @@ GONE = (
     pynvml.NVMLError_DriverNotLoaded,
     pynvml.NVMLError_Uninitialized,
 )
-"""The device answers no more."""
+"""Errors of a device that is lost."""
 HEAT = pynvml.nvmlClocksEventReasonSwThermalSlowdown | pynvml.nvmlClocksEventReasonHwThermalSlowdown
 POWER = pynvml.nvmlClocksEventReasonSwPowerCap | pynvml.nvmlClocksEventReasonHwPowerBrakeSlowdown
 NUMBERED_BY_SPEED = (
@@ -61,7 +61,7 @@ MISMATCH = (
 )
 
 Query = Callable[[Any], dict[str, float]]
-"""Asks about a handle of NVML's."""
+"""Queries an NVML handle."""
 
 
 class GPUProbe:

@@ -1,7 +1,7 @@
-"""The host: CPU, memory and reading of the training process, of its workers and of the machine.
+"""The host probe: CPU, memory and disk reads of the training process, its workers and the machine.
 
-What processes have used comes, on Linux, straight from /proc, where one file tells most of it for
-a few microseconds; elsewhere from psutil, which knows less.
+On Linux, process data comes straight from /proc, where one file has most of it within a few
+microseconds; elsewhere from psutil, which knows less.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ RATES = {
     "read_bytes_per_s": "read_bytes",
     "disk_read_bytes_per_s": "disk_read_bytes",
 }
-"""Which counter each rate is of."""
+"""The counter of each rate."""
 MEMORY_EVERY_S = 5.0
 MOST_SHARE = 0.001
-"""Of the time of one CPU that reading what is costly may take."""
+"""The share of one CPU's time that costly readings may take."""
 HAS_PROC = Path("/proc/self/stat").exists()
 MOST_BYTES = 65536
-"""Of one of the files that are read: none comes near."""
+"""The most that is read of a file in /proc; none is as large."""
 ENDED = (b"Z", b"X")
 """The states of a process that is over and was not waited for."""
 # What stands where in /proc/PID/stat, counted behind the name of the program: see proc(5).
@@ -75,14 +75,14 @@ class HostProbe:
         self._family.look()
         self._rates = {"process": UsageRates(), "workers": UsageRates()}
         self._machine = MachineLoad()
-        self._family_limiter = CostLimiter(0.0)
-        self._memory_limiter = CostLimiter(self._memory_every_s)
-        self._machine_limiter = CostLimiter(0.0)
+        self._family_limit = RateLimit(0.0)
+        self._memory_limit = RateLimit(self._memory_every_s)
+        self._machine_limit = RateLimit(0.0)
         self._started: set[tuple[int, float]] = set()
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The quantities of each subject now."""
-        self._family_limiter.run(self._family.look)
+        self._family_limit.of(self._family.look)
         own = usage_of(self._pid)
         processes = {
             "process": {} if own is None else {self._pid: own},
@@ -90,10 +90,10 @@ class HostProbe:
         }
         found = {name: self._rates[name].since(usages) for name, usages in processes.items()}
         found["workers"] |= self._count(processes["workers"])
-        memory = self._memory_limiter.run(partial(_memory_by_subject, processes)) or {}
+        memory = self._memory_limit.of(partial(_memory_by_subject, processes)) or {}
         for name, quantities in memory.items():
             found[name] |= quantities
-        machine = self._machine_limiter.run(self._machine.read)
+        machine = self._machine_limit.of(self._machine.read)
         told: dict[str, Quantities] = {name: found[name] for name in found if processes[name]}
         return told if machine is None else told | {"machine": machine}
 
@@ -157,15 +157,15 @@ def _known_sum(parts: tuple[int | None, ...]) -> int | None:
     return sum(known) if len(known) == len(parts) else None
 
 
-class CostLimiter:
-    """Does what is costly no more often than it can afford."""
+class RateLimit:
+    """Limits how often costly work is done."""
 
     def __init__(self, every_s: float) -> None:
         self._every_s = every_s
         self._due_s = 0.0
 
-    def run(self, work: Callable[[], T]) -> T | None:
-        """What `work` returns, or None before it is due again."""
+    def of(self, work: Callable[[], T]) -> T | None:
+        """What `work` returns, or None if it is not due yet."""
         now_s = time.perf_counter()
         if now_s < self._due_s:
             return None

@@ -392,7 +392,7 @@ class LineValidator:
         self._every = 1
         self._delivered: dict[int, int] = {}
         self._excerpted: dict[int, int] = {}
-        self._tallied: dict[int, tuple[int, int]] = {}
+        self._aggregated: dict[int, tuple[int, int]] = {}
         self._ended_epochs: set[int] = set()
 
     def check(self, line: Line) -> None:
@@ -427,7 +427,7 @@ class LineValidator:
         self._check_epoch(aggregate.epoch)
         if self._every == 1:
             raise RunLogError("is an aggregate, where blocks of all batches were expected")
-        first, request_ns = self._tallied.get(aggregate.epoch, (0, 0))
+        first, request_ns = self._aggregated.get(aggregate.epoch, (0, 0))
         if aggregate.first != first:
             raise RunLogError(
                 f"begins with batch {aggregate.first} of its epoch, where number {first} was "
@@ -435,7 +435,7 @@ class LineValidator:
             )
         if aggregate.request_ns < request_ns:
             raise RunLogError(BACKWARDS)
-        self._tallied[aggregate.epoch] = (first + aggregate.batches, aggregate.end_ns)
+        self._aggregated[aggregate.epoch] = (first + aggregate.batches, aggregate.end_ns)
         self._batches += aggregate.batches
 
     def _check_excerpt(self, block: Block) -> None:
@@ -482,12 +482,12 @@ class LineValidator:
                 f"says that the run had {end.batches} batches, where {self._batches} were "
                 "expected from the lines before it: lines were lost or added"
             )
-        for epoch in self._tallied.keys() | self._excerpted.keys():
+        for epoch in self._aggregated.keys() | self._excerpted.keys():
             self._check_all_kept(epoch)
         self._ended = True
 
     def _check_all_kept(self, epoch: int) -> None:
-        batches, _ = self._tallied.get(epoch, (0, 0))
+        batches, _ = self._aggregated.get(epoch, (0, 0))
         kept, expected = self._excerpted.get(epoch, 0) // self._every, -(-batches // self._every)
         if kept != expected:
             raise RunLogError(

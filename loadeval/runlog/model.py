@@ -207,7 +207,7 @@ class Steps:
         return [self._block(rows).numbered(self.batch[rows]) for rows in self._spans()]
 
     def gpu_idle(self) -> Iterator[GpuIdle]:
-        """What is known of how long the device had no work in waits, a line for each epoch."""
+        """How long the device was idle in each wait, a line for each epoch."""
         for epoch in np.unique(self.epoch).tolist():
             gpu_idle_ns = self.gpu_idle_ns[self.epoch == epoch]
             if (gpu_idle_ns != UNKNOWN).any():
@@ -396,8 +396,8 @@ class Run:
 
     `closed` tells whether the run said that it ended; `notes` is what reading it brought up.
     `path` is the file it was read from, None for a run that is held in memory. Where the header
-    says that every N-th batch was kept, `steps` has those alone, and `aggregates` the totals of
-    all; else there are none.
+    says that every N-th batch was kept, `steps` has only those, and `aggregates` the totals of
+    all batches; otherwise `aggregates` is empty.
     """
 
     header: Header

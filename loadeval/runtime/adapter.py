@@ -1,4 +1,4 @@
-"""What loadeval needs to know of a loader, and the answers that suit any iterable or callable."""
+"""The Adapter protocol, and the adapters for any iterable or callable."""
 
 from __future__ import annotations
 
@@ -16,60 +16,60 @@ if TYPE_CHECKING:
 
 
 class Adapter(Protocol):
-    """How loadeval speaks with one kind of loader. Subclass IterableAdapter to write one."""
+    """How loadeval uses one kind of loader. Subclass IterableAdapter to write one."""
 
     def epoch(self, loader: Any) -> Iterator[Any]:
-        """A fresh iterator over one epoch, reset where the backend needs it."""
+        """A new iterator over one epoch, after a reset if the loader needs one."""
 
     def samples(self, batch: Any) -> int | None:
-        """How many samples `batch` holds, or None when that cannot be known; never a guess."""
+        """How many samples `batch` has, or None if unknown; never a guess."""
 
     def nbytes(self, batch: Any) -> int | None:
-        """The size of `batch` in bytes, or None when that cannot be known."""
+        """The size of `batch` in bytes, or None if unknown."""
 
     def keep(self, batch: Any) -> Any:
-        """A copy that stays as it is when the loader moves on and uses its buffers again."""
+        """A copy that does not change when the loader reuses its buffers."""
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """What is known of `loader`, without reading a batch."""
+        """What is known about `loader` without reading a batch."""
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
-        """Stop what `loader` and its iterator `epoch` do in the background."""
+        """Stop the background work of `loader` and its iterator `epoch`."""
 
     def refusal(self, loader: Any, mode: str) -> str | None:
-        """Why a LoaderEvaluator cannot stand in for `loader` here, and what to do; or None."""
+        """Why a LoaderEvaluator cannot wrap `loader` here, and what to do instead; or None."""
 
     def fence(self) -> None:
-        """Wait until the device has done all that was asked of it; called at blocks' edges."""
+        """Wait until the device has finished all queued work; called at the edges of blocks."""
 
     def dataset_was_read(self) -> None:
-        """Somebody reads `dataset` of a LoaderEvaluator: to build another loader, it may be."""
+        """Called when `dataset` of a LoaderEvaluator is read, perhaps to build another loader."""
 
 
 class IterableAdapter:
-    """Serves any iterable. Samples are the first dimension of the first array in a batch."""
+    """For any iterable. A batch's samples are the first dimension of its first array."""
 
     def epoch(self, loader: Any) -> Iterator[Any]:
-        """`iter(loader)`, which is called once, also where a loader is its own iterator."""
+        """`iter(loader)`, called only once even if the loader is its own iterator."""
         epoch = iter(loader)
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
-        # A chain is read on in parts, and after an exception, without an iter() of the loader.
+        # A chain can be continued, also after an exception, without another iter(loader).
         return chain(Begun(epoch)) if restarts else epoch
 
     def samples(self, batch: Any) -> int | None:
-        """The first dimension of the first array in `batch`; None when there is no such."""
+        """The first dimension of the first array in `batch`; None if there is none."""
         return survey(batch)[0]
 
     def nbytes(self, batch: Any) -> int | None:
-        """Bytes of all arrays and byte strings in `batch`; None when there are none."""
+        """Bytes of all arrays and byte strings in `batch`; None if there are none."""
         return survey(batch)[1]
 
     def keep(self, batch: Any) -> Any:
-        """Fresh containers around a clone of each leaf."""
+        """New containers with a clone of each leaf."""
         return map_leaves(clone_leaf, batch)
 
     def describe(self, loader: Any) -> LoaderInfo:
-        """The loader's class, and its length where it tells one."""
+        """The loader's class, and its length if it has one."""
         kind = type(self)
         return LoaderInfo(
             backend=f"{type(loader).__module__}.{type(loader).__qualname__}",
@@ -84,19 +84,19 @@ class IterableAdapter:
             close()
 
     def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - adapters override it
-        """None: it can."""
+        """None."""
         return None
 
     def fence(self) -> None:
-        """Synchronise with the CUDA device, where torch has one in use."""
+        """Synchronise with the CUDA device, if torch uses one."""
         synchronize()
 
     def dataset_was_read(self) -> None:
-        """Nothing follows from it."""
+        """Does nothing."""
 
 
 def check_is_loader(loader: Any) -> None:
-    """Raises UsageError when batches cannot be read from `loader`."""
+    """Raises UsageError if `loader` cannot be iterated or called."""
     if not is_iterable(loader) and not callable(loader):
         raise UsageError(
             f"cannot read batches from {type(loader).__name__!r}: expected an iterable, or a "
@@ -105,12 +105,12 @@ def check_is_loader(loader: Any) -> None:
 
 
 def is_iterable(loader: Any) -> bool:
-    """Whether `iter(loader)` can work: by iteration, or by index as a dataset."""
+    """Whether `iter(loader)` works: by `__iter__`, or by index like a dataset."""
     return hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")
 
 
 class Begun:
-    """An iterator that is not begun anew by the `iter()` of whoever goes on with it."""
+    """Wraps an iterator so that another `iter()` does not restart it."""
 
     def __init__(self, epoch: Iterator[Any]) -> None:
         self._epoch = epoch
@@ -120,7 +120,7 @@ class Begun:
 
 
 def length_of(loader: Any) -> int | None:
-    """`len(loader)`, or None where it has none, or says 0 or less, as endless loaders do."""
+    """`len(loader)`, or None if it has none, or is 0 or less, as for some endless loaders."""
     try:
         return len(loader) or None
     except (TypeError, ValueError):  # ValueError: less than 0
@@ -128,12 +128,12 @@ def length_of(loader: Any) -> int | None:
 
 
 class FactoryAdapter:
-    """Serves a callable that returns a loader, or an iterator: each epoch calls it.
+    """For a callable that returns a loader or an iterator, and is called each epoch.
 
-    It is called at once, to learn what kind of loader it makes, and the first epoch gets that
-    one. All that it makes are served by the adapter of the first, which `adapter_for` finds.
+    It is called right away, to learn which adapter its loaders need; the first epoch uses that
+    loader. All later loaders get the same adapter.
 
-    Raises UsageError when what it makes cannot be iterated.
+    Raises UsageError if what it returns cannot be iterated.
     """
 
     def __init__(self, factory: Callable[[], Any], adapter_for: Callable[[Any], Adapter]) -> None:
@@ -143,10 +143,10 @@ class FactoryAdapter:
         self._inner = inner = adapter_for(made)
         if type(inner) is IterableAdapter and not is_iterable(made):
             raise UsageError(
-                f"{factory!r} returned {type(made).__name__!r}, from which no batches can be "
-                "read: expected a loader or an iterator; pass a callable that returns a new one"
+                f"{factory!r} returned {type(made).__name__!r}, which cannot be iterated; "
+                "expected a callable that returns a new loader or iterator"
             )
-        # Bound to the adapter itself: counting asks by which rules it counts.
+        # The inner adapter's own methods: Counter checks which rules they are.
         self.samples = inner.samples
         self.nbytes = inner.nbytes
         self.keep = inner.keep
@@ -161,13 +161,13 @@ class FactoryAdapter:
         return self._inner.epoch(self._made)
 
     def describe(self, loader: Any) -> LoaderInfo:  # noqa: ARG002 - another one would have to be made
-        """What is known of the loader that was made last."""
+        """What is known about the loader that was made last."""
         return self._inner.describe(self._made)
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - as above
-        """Stop what the loader that was made last does in the background."""
+        """Stop the background work of the loader that was made last."""
         self._inner.release(self._made, epoch)
 
     def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - as above
-        """Why a LoaderEvaluator cannot stand in for the loaders that it makes; or None."""
+        """Why a LoaderEvaluator cannot wrap the loaders that it makes; or None."""
         return self._inner.refusal(self._made, mode)

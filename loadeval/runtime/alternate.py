@@ -1,4 +1,4 @@
-"""Both arms in one run: blocks of real loading, and of batches prefetched ahead of their time."""
+"""Both arms in one run: blocks of real loading, and blocks of prefetched batches."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from itertools import chain, count
 from typing import TYPE_CHECKING, Any
 
 from loadeval.runlog.model import Prefetch, Window
-from loadeval.runtime.loop import Stage, going_on
+from loadeval.runtime.loop import Stage, restarting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Sequence
@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     Enough = Callable[[Sequence[float], Sequence[float]], bool]
 
 SMALLEST_BLOCK = 8
-"""Counted batches of one arm in one pair, at least."""
+"""The fewest counted batches of one arm in one pair."""
 SHORTEST_WARMUP = 3
-"""Batches after a change of arms in which a step that moves much memory finds its pace again."""
+"""Batches until a memory-bound step runs at full speed again after a switch of arms."""
 
 
 @dataclass(frozen=True, slots=True)
 class PlannedBlock:
-    """One arm's part of a pair: how many batches are served uncounted, and then counted."""
+    """One arm's block of a pair: its warm-up batches, and then its counted ones."""
 
     pair: int
     arm: Arm
@@ -47,7 +47,7 @@ def planned_blocks(
 ) -> Iterator[PlannedBlock]:
     """The blocks of `pairs` pairs (None: without end), the arms of each in random order.
 
-    In the real arm's warm-up the loader, whose queue begins empty, finds its pace too.
+    The real arm's warm-up is longer: the loader, whose queue begins empty, has to refill it.
     """
     shortest = SHORTEST_WARMUP
     warmup: dict[Arm, int] = {"real": max(prefetch_depth + 1, shortest), "ideal": shortest}
@@ -59,15 +59,15 @@ def planned_blocks(
 
 
 def block_for(prefetch_depth: int) -> int:
-    """Counted batches in a block, so many that prefetching them goes well beyond the queue."""
+    """Counted batches in a block: enough that prefetching them takes more than the queue holds."""
     return max(SMALLEST_BLOCK, 2 * prefetch_depth + 2)
 
 
 class Progress:
-    """Goes through `schedule`, until it ends, `batches` were served, or `enough` says so.
+    """Follows `schedule` until it ends, `batches` were served, or `enough` returns True.
 
-    `enough` is asked after each pair, with the mean iterations of each pair's real and ideal block;
-    it may be taken away.
+    `enough` is called after each pair with the mean iterations, in nanoseconds, of all real and all
+    ideal blocks so far. Set it to None to go on regardless.
     """
 
     def __init__(
@@ -87,15 +87,15 @@ class Progress:
 
     @property
     def left(self) -> int:
-        """How many batches of the present block are still to be counted."""
+        """How many batches the current block still has to count."""
         return 0 if self.block is None else self.block.counted - self._counted
 
-    def pass_by(self, served: int) -> None:
-        """Note batches that were served uncounted."""
+    def skip(self, served: int) -> None:
+        """Note batches that were served but not counted."""
         self._served += served
 
     def advance(self, served: int, elapsed_ns: int) -> None:
-        """Note counted batches, and go on to the next block when this one is full."""
+        """Note counted batches, and move to the next block once this one is complete."""
         self._served += served
         self._counted += served
         self._elapsed_ns += elapsed_ns
@@ -115,24 +115,27 @@ class Progress:
 
 
 REORDERED = (
-    "loadeval: mode='alternate' reads batches ahead of training: each is served once, but their "
-    "order changes by a few places, and losses with it. Use mode='log' where that matters"
+    "loadeval: mode='alternate' prefetches batches. Each is served once, but some come a few "
+    "places earlier or later, so losses differ from a run without loadeval. Use mode='log' if "
+    "that matters"
 )
-DRAWN_EARLIER = (
-    "loadeval: mode='alternate' reads batches ahead of training: each is served once, in order. "
-    "But where the dataset and the training step draw from one random generator, for crops and "
-    "for dropout say, they draw other numbers. Use mode='log' where that matters"
+DIFFERENT_RANDOM_NUMBERS = (
+    "loadeval: mode='alternate' prefetches batches. Each is served once, in order, but if the "
+    "dataset and the training step share a random generator, such as for crops and dropout, "
+    "they draw different numbers than without loadeval. Use mode='log' if that matters"
 )
 LONGEST_IDLE_WAIT_S = 5.0
-"""How long a training step waits, at most, for the loader's background work to end."""
+"""How long an ideal block waits, at most, for the loader's background work to end."""
 
 
-def tell_changes(info: LoaderInfo) -> None:
-    """Say what an alternating run changes of a training with a loader like this.
+def log_side_effects(info: LoaderInfo) -> None:
+    """Log what an alternating run changes about training with such a loader.
 
-    Logged and not warned of: nothing is wrong, and a warning that is an error would end it.
+    Not a warning: nothing is wrong, and where warnings are errors it would stop training.
     """
-    logging.getLogger("loadeval").warning(REORDERED if info.prefetch_depth else DRAWN_EARLIER)
+    logging.getLogger("loadeval").warning(
+        REORDERED if info.prefetch_depth else DIFFERENT_RANDOM_NUMBERS
+    )
 
 
 class Alternation:
@@ -156,11 +159,11 @@ class Alternation:
         self.mark = recorder.mark
 
     def workers_cpu_ns(self) -> int | None:
-        """CPU time of the workers so far; None where there can be none, or it is unreadable."""
+        """CPU time of the workers so far; None if there are none, or it cannot be read."""
         return None if self.activity is None else self.activity.workers_cpu_ns()
 
     def wait_until_idle(self, prefetched: Prefetch) -> None:
-        """Wait until the loader has filled its queue, for twice the time that it should take."""
+        """Wait until the loader has refilled its queue, at most twice the expected time."""
         if self.activity is not None:
             each_s = prefetched.elapsed_ns / prefetched.timed / 1e9 if prefetched.timed else 0.0
             self.activity.wait_until_idle(
@@ -171,11 +174,10 @@ class Alternation:
 class AlternatingEpoch:
     """One epoch of an alternating run: every batch is served once.
 
-    An ideal block leaves the loader's queue full, and a full queue hides for many batches that
-    the loader is too slow. So a real block begins by taking what is in the queue, which is
-    `held` and served in the next ideal block: the order of batches changes by a few places.
-    They come before an exception that was raised after them. `queue_is_full` tells that the
-    loader had filled it before the epoch began.
+    An ideal block leaves the loader's queue full, and a full queue hides a slow loader for many
+    batches. So a real block first empties the queue, and holds these batches for the next ideal
+    block: they move by a few places. If the loader raises, they are served before the exception.
+    `queue_is_full` tells that the loader had filled its queue before the epoch began.
     """
 
     def __init__(
@@ -198,7 +200,7 @@ class AlternatingEpoch:
         self._over = False
 
     def stages(self, epoch: int) -> Generator[Stage, None, None]:
-        """See Plan. The epoch's first batch, its epoch start, belongs to no block."""
+        """See Plan. The first batch, whose wait is the epoch start, belongs to no block."""
         self._epoch = epoch
         progress = self._shared.progress
         self.asked_ns = self._shared.clock() - self._opened_ns
@@ -213,7 +215,7 @@ class AlternatingEpoch:
 
     def remainder(self) -> Iterator[Any]:
         """See Plan."""
-        return chain(handed_out(self._held), self._source)
+        return chain(drained(self._held), self._source)
 
     def _real(self, block: PlannedBlock) -> Iterator[Stage]:
         if self._queue_is_full:
@@ -234,9 +236,9 @@ class AlternatingEpoch:
         shared.wait_until_idle(prefetched.fact)
         self._queue_is_full = bool(shared.prefetcher.depth)
         count = min(len(self._held), block.warmup + shared.progress.left)
-        # Where memory bounds what is prefetched, a warm-up must leave something to count.
+        # When memory limits the prefetch, the warm-up must leave something to count.
         warmup = min(block.warmup, count // 2 if prefetched.full else count)
-        batches = handed_out(self._held)
+        batches = drained(self._held)
         yield from self._uncounted(batches, warmup, "ideal")
         if count > warmup:
             yield from self._counted(block, batches, count - warmup)
@@ -256,17 +258,17 @@ class AlternatingEpoch:
         self._over = prefetched.exhausted
 
     def _uncounted_held(self) -> Iterator[Stage]:
-        return self._uncounted(handed_out(self._held), len(self._held), "ideal")
+        return self._uncounted(drained(self._held), len(self._held), "ideal")
 
     def _uncounted(self, source: Iterator[Any], size: int, arm: Arm) -> Iterator[Stage]:
-        """Batches between blocks; what was done since they were asked for is part of their wait.
+        """Batches between blocks. Their wait begins when the consumer asked for them.
 
-        So that what loadeval does there, and the loader at its epoch's end, is in no step.
+        So what loadeval does before them, and the loader at its epoch's end, counts as no step.
         """
         stage = Stage(source, size, arm, since_ns=self.asked_ns)
         yield stage
         self.asked_ns = stage.asked_ns
-        self._shared.progress.pass_by(stage.served)
+        self._shared.progress.skip(stage.served)
         self._over = stage.fell_short
 
     def _counted(self, block: PlannedBlock, source: Iterator[Any], size: int) -> Iterator[Stage]:
@@ -281,7 +283,7 @@ class AlternatingEpoch:
             yield stage
             reached_ns = shared.clock()
             shared.fence()
-            # An epoch's end takes its time, to stop workers for one: no step's, nor a block's.
+            # Ending an epoch, such as stopping workers, is no part of a step or block.
             over_ns = stage.asked_ns if stage.fell_short else reached_ns
             ended_ns = over_ns + shared.clock() - reached_ns
         finally:
@@ -296,8 +298,8 @@ class AlternatingEpoch:
 
 
 def _with_held_before_errors(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
-    # No method: an iteration would keep the loader's workers alive after an epoch was broken off.
-    return going_on(partial(_until_error, source, held))
+    # No method: its `self` would keep the loader's workers alive after an epoch was broken off.
+    return restarting(partial(_until_error, source, held))
 
 
 def _until_error(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
@@ -307,17 +309,17 @@ def _until_error(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
         except StopIteration:
             return
         except Exception:
-            yield from handed_out(held)
+            yield from drained(held)
             raise
         yield batch
 
 
 @dataclass(frozen=True, slots=True)
 class Prefetched:
-    """How many batches were prefetched, how long that took, and why there were no more of them.
+    """How many batches were prefetched, how long that took, and why prefetching ended.
 
-    `error` is what the loader raised after them, `exhausted` that its epoch is over, and
-    `full` that more of them would not have fitted.
+    `error` is what the loader raised after them; `exhausted` means that its epoch is over, and
+    `full` that the next one would not have fitted into memory.
     """
 
     fact: Prefetch
@@ -327,7 +329,7 @@ class Prefetched:
 
 
 def failing(error: Exception) -> Iterator[Any]:
-    """An iterator that raises `error` when it is asked for a batch."""
+    """An iterator whose `next()` raises `error`."""
     yield from _raised(error)
 
 
@@ -335,14 +337,14 @@ def _raised(error: Exception) -> Iterator[Any]:
     raise error
 
 
-def handed_out(batches: deque[Any]) -> Iterator[Any]:
-    """The batches in order; none is held any longer once it is handed out."""
+def drained(batches: deque[Any]) -> Iterator[Any]:
+    """The batches in order, each removed before it is served."""
     while batches:
         yield batches.popleft()
 
 
 class Prefetcher:
-    """Prefetches batches back to back, and times those that the loader cannot have prefetched."""
+    """Takes batches back to back, and times those beyond the loader's own queue."""
 
     def __init__(
         self,
@@ -363,9 +365,9 @@ class Prefetcher:
     def prefetch(
         self, source: Iterator[Any], wanted: int, pair: int, epoch: int, held: deque[Any]
     ) -> Prefetched:
-        """Add the next `wanted` batches of `source` to `held`, or as many as there are, and fit.
+        """Append copies of the next `wanted` batches of `source` to `held`.
 
-        They are copies in memory of their own.
+        Fewer if the epoch ends before, the loader raises, or memory is full.
         """
         prefetched = 0
         ends: dict[str, Any] = {}
@@ -378,7 +380,7 @@ class Prefetcher:
             except StopIteration:
                 ends["exhausted"] = True
                 break
-            except Exception as error:  # noqa: BLE001 - raised again, in its turn
+            except Exception as error:  # noqa: BLE001 - raised again, after the batches before it
                 ends["error"] = error
                 break
             delivered = self._clock()
@@ -401,13 +403,13 @@ class Prefetcher:
 
 
 NAP_S = 0.03
-"""Three ticks of the clock by which systems count CPU time."""
+"""Three ticks of the clock that counts CPU time."""
 IDLE_SHARE = 0.1
-"""Of one CPU: what a process that does nothing in particular may take."""
+"""The share of one CPU that an idle process may use."""
 
 
 class WorkerActivity:
-    """What this process and its children do while the training step does nothing."""
+    """CPU use of this process's workers and background threads."""
 
     def __init__(self) -> None:
         import psutil  # noqa: PLC0415 - kept out of `import loadeval`
@@ -416,7 +418,7 @@ class WorkerActivity:
         self._self = psutil.Process()
 
     def workers_cpu_ns(self) -> int | None:
-        """CPU time that the living children have taken so far; None where it cannot be read."""
+        """CPU time of all living child processes so far; None if it cannot be read."""
         try:
             children = self._self.children(recursive=True)
         except self._psutil.Error:
@@ -424,7 +426,7 @@ class WorkerActivity:
         return round(sum(map(self._cpu_s, children)) * 1e9)
 
     def wait_until_idle(self, limit_s: float) -> bool:
-        """Nap until nobody works in the background; False when `limit_s` passed before."""
+        """Sleep until the background work is done; False if it is not after `limit_s`."""
         deadline = time.monotonic() + limit_s
         busy_s = self._busy_s()
         while time.monotonic() < deadline:
@@ -435,13 +437,13 @@ class WorkerActivity:
         return False
 
     def _busy_s(self) -> float:
-        # This thread's own time is that of asking.
+        # This thread spends its time on reading these numbers.
         others_s = time.process_time() - time.thread_time()
         return others_s + (self.workers_cpu_ns() or 0) / 1e9
 
     def _cpu_s(self, process: psutil.Process) -> float:
         try:
             times = process.cpu_times()
-        except self._psutil.Error:  # it ended meanwhile
+        except self._psutil.Error:  # it has just ended
             return 0.0
         return float(times.user + times.system)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from weakref import WeakSet
 
 from loadeval.errors import UsageError
-from loadeval.runtime.loop import going_on
+from loadeval.runtime.loop import restarting
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Range(Protocol):
-    """A range of one name, which begins and ends again and again."""
+    """A named range that begins and ends many times."""
 
     def begin(self) -> None:
         """Begin, now."""
@@ -30,7 +30,7 @@ class Range(Protocol):
         """End, now."""
 
     def retire(self) -> None:
-        """End, and begin no more."""
+        """End, and never begin again."""
 
 
 class NvtxRange:
@@ -90,16 +90,16 @@ _guards: dict[TorchRange, Any] = {}
 
 
 class EndingRanges:
-    """Stands for the function by which torch's profiler stops, and ends what is open before.
+    """Replaces the function that stops torch's profiler, and ends open ranges before it.
 
-    A range that outlived its profiler would be written to freed memory when it ends while
-    another one is on: training would crash where a profiler is stopped and started in one step.
-    It stands there while there are users of it.
+    A range that outlives its profiler writes to freed memory if it ends while another profiler
+    is on: training would crash when a profiler is stopped and started within one step. The
+    original function is restored when the last user leaves.
     """
 
     @classmethod
     def joined(cls, profiler: Any) -> EndingRanges:
-        """The one that stands there, or a new one, with one user more."""
+        """The installed one, or a new one, with one more user."""
         there = profiler._disable_profiler  # noqa: SLF001 - there is no public hook
         ending = there if isinstance(there, cls) else cls(profiler)
         ending._users += 1  # noqa: SLF001 - its own class
@@ -117,7 +117,7 @@ class EndingRanges:
         return self._stop(*args)
 
     def leave(self) -> None:
-        """One user less; after the last one the function of torch is back in its place."""
+        """One user less; the last one restores torch's function."""
         self._users -= 1
         if not self._users and self._profiler._disable_profiler is self:  # noqa: SLF001 - as above
             self._profiler._disable_profiler = self._stop  # noqa: SLF001 - as above
@@ -127,8 +127,8 @@ class Annotation:
     """Puts ranges, made by `new(name)`, around what is served.
 
     They are `loadeval.wait ARM` and `loadeval.step ARM`, and in an alternating run
-    `loadeval.switch` between stages: waiting for the device, taking batches ahead, letting the
-    loader go quiet.
+    `loadeval.switch` between blocks: synchronising the device, prefetching batches, waiting
+    until the loader is idle.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class Annotation:
             begun.append(self.batches(source, stage.arm))
             return begun[-1]
 
-        stage.source = going_on(batches)
+        stage.source = restarting(batches)
         try:
             yield
         finally:
@@ -218,7 +218,7 @@ class AnnotatedPlan:
 
 
 def annotation_for(tool: Tool | None) -> Annotation | None:
-    """What puts ranges where `tool` shows them; None for None. Raises UsageError if it cannot."""
+    """The Annotation for `tool`; None for None. Raises UsageError if its package is missing."""
     if tool is None:
         return None
     return _torch_annotation() if tool == "torch" else Annotation(_nvtx_ranges())
@@ -244,8 +244,8 @@ def _torch_annotation() -> Annotation:
         profiler._disable_profiler  # noqa: B018, SLF001 - see EndingRanges
     except (ImportError, AttributeError) as error:
         raise UsageError(
-            f"annotate='torch' needs torch 2.1 or later, with its profiler, and there is none here "
-            f"({error}); install it, or leave annotate out"
+            f"annotate='torch' needs torch 2.1 or later with its profiler ({error}); install it, "
+            "or omit annotate="
         ) from error
     return Annotation(partial(TorchRange, new_guard), partial(EndingRanges.joined, profiler))
 
@@ -258,8 +258,8 @@ def _nvtx_ranges() -> Callable[[str], Range]:
         domain = import_module("nvtx").get_domain()
     except ImportError as error:
         raise UsageError(
-            "annotate='nvtx' needs the package nvtx, or a torch that is built for CUDA and "
-            "imported by now, and found neither; install it with: pip install nvtx"
+            "annotate='nvtx' needs the package nvtx, or a torch that is built for CUDA and already "
+            "imported; install it with: pip install nvtx"
         ) from error
     start, end = domain.start_range, domain.end_range
     return lambda name: NvtxRange(start, end, domain.get_event_attributes(message=name))

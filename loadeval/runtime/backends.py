@@ -1,4 +1,4 @@
-"""Several backends under one training step, each measured in rounds."""
+"""Measures several backends with one training step, in rounds."""
 
 from __future__ import annotations
 
@@ -45,13 +45,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A loader that `compare_backends` compares, and what makes its batches like the others'.
+    """A loader for `compare_backends`, and how to convert its batches for the training step.
 
-    `loader` is any loader, or a callable that returns a new one; each epoch calls it. `convert`
-    makes of its batch one that the training step takes; the time of that counts as loading,
-    since whoever uses this loader has to spend it.
+    `loader` is any loader, or a callable that returns a new one and is called each epoch.
+    `convert` runs its batch into one that the training step takes. Its time counts as loading,
+    since training with this loader needs it.
 
-    Raises UsageError when `convert` cannot be called.
+    Raises UsageError if `convert` is not callable.
     """
 
     loader: Any
@@ -60,8 +60,8 @@ class Backend:
     def __post_init__(self) -> None:
         if self.convert is not None and not callable(self.convert):
             raise UsageError(
-                f"convert is {self.convert!r}; expected a callable from a batch of this backend "
-                "to one that the training step takes"
+                f"convert is {self.convert!r}; expected a callable that runs a batch of this "
+                "backend into one for the training step"
             )
 
 
@@ -74,10 +74,10 @@ class FirstLook:
 
 
 class Source:
-    """Opens the epochs of a backend, one at a time, and stops what it does in the background.
+    """Opens the epochs of a backend, one at a time, and stops its background work.
 
-    Raises UsageError for what is no loader, and for an iterator, which has one epoch only; and
-    what a callable raises.
+    Raises UsageError for an object that is no loader, and for an iterator, which has only one
+    epoch; and whatever a callable raises.
     """
 
     def __init__(self, backend: Backend) -> None:
@@ -91,7 +91,7 @@ class Source:
 
     @property
     def batches(self) -> Adapter:
-        """What counts and keeps its batches, as they come out of `open`."""
+        """The adapter that counts and copies the (converted) batches."""
         return self._adapter if self._convert is None else IterableAdapter()
 
     def open(self) -> Iterator[Any]:
@@ -101,19 +101,19 @@ class Source:
         return self._epoch if self._convert is None else map(self._convert, self._epoch)
 
     def close(self) -> None:
-        """Stop what the epoch that was opened last does in the background."""
+        """Stop the background work of the last epoch."""
         epoch, self._epoch = self._epoch, None
         if epoch is not None:
             self._adapter.release(self._loader, epoch)
 
     def fence(self) -> None:
-        """Wait until the device has done all that was asked of it."""
+        """Wait until the device has finished all queued work."""
         self._adapter.fence()
 
     def look(self, samples: Callable[[Any], int | None] | None) -> FirstLook:
         """Read the first batch of an epoch. Raises what the loader raises.
 
-        UsageError when there is no batch.
+        UsageError if there is no batch.
         """
         info = self._adapter.describe(self._loader)
         try:
@@ -123,14 +123,14 @@ class Source:
                 layout = layout_of(batch, known, info.length)
                 break
             else:
-                raise UsageError("the loader gave no batch; expected one that serves epochs")
+                raise UsageError("the loader gave no batch; expected a loader with at least one")
         finally:
             self.close()
         return FirstLook(replace(info, ready_batches=self._ready_batches()), layout)
 
     def _ready_batches(self) -> int | None:
         if isinstance(self._adapter, FactoryAdapter):
-            return 0  # each one fills its queue in the epoch start of its epoch
+            return 0  # each new loader fills its queue during its epoch start
         with _quietly():
             return self._adapter.describe(self._loader).ready_batches
 
@@ -140,21 +140,21 @@ def _check_is_reiterable(loader: Any) -> None:
     is_iterator = hasattr(type(loader), "__next__")
     if is_iterator and not isinstance(getattr(type(loader), "__iter__", None), FunctionType):
         raise UsageError(
-            f"a {type(loader).__name__} can be iterated only once, and a backend has to serve "
-            "several turns; pass a callable that returns a new one each time"
+            f"a {type(loader).__name__} can be iterated only once, and each backend runs in "
+            "several rounds; pass a callable that returns a new one"
         )
 
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without what an adapter says of an epoch that was broken off: here each of them is."""
+    """Without an adapter's warning about an unfinished epoch: here that is normal."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", LoadevalWarning)
         yield
 
 
 class Measured(NamedTuple):
-    """What is known of a backend afterwards: no run where it failed before it had a turn."""
+    """A backend's run, and its loader's error; no run if it failed before the first round."""
 
     name: str
     run: Run | None
@@ -162,11 +162,11 @@ class Measured(NamedTuple):
 
 
 class BackendRunner:
-    """Reads the first batch of each backend, and has them take turns.
+    """Reads the first batch of each backend, and then runs all backends in rounds.
 
-    `settings` are as for BackendRun, and `probes` makes those of each backend. `unlike` tells in
-    what the backends' work differs, a clause for each difference. Raises UsageError for a loader
-    that has no batch, or cannot serve several turns.
+    `settings` are as for BackendRun; `probes` makes the probes for a backend. `unlike` has a
+    clause for each difference between the backends' work. Raises UsageError for a loader that
+    has no batch, or cannot be iterated again.
     """
 
     def __init__(
@@ -186,25 +186,25 @@ class BackendRunner:
         self.unlike = differences({name: look.layout for name, look in self._looks.items()})
 
     def run(self, step: Callable[[Any], object], logs: Mapping[str, Path]) -> list[Measured]:
-        """Train with `step` on all backends in turns; those named in `logs` write a run log.
+        """Train with `step` on all backends; those named in `logs` write a run log.
 
-        An error of a loader ends the turns of its backend alone. Raises what `step` raises, and
-        RunLogError when a log exists, or cannot be written.
+        If a loader raises, only its own backend ends. Raises what `step` raises, and
+        RunLogError if a log exists or cannot be written.
         """
         with ExitStack() as stack:
-            turns = {}
+            runs = {}
             comparison = uuid.uuid4().hex
             for name, look in self._looks.items():
                 settings = replace(self._settings, name=name, log_file=logs.get(name))
-                turns[name] = BackendRun(
+                runs[name] = BackendRun(
                     self._sources[name], look.info, settings, comparison, self._probes()
                 )
-                stack.callback(turns[name].close)
+                stack.callback(runs[name].close)
             for number in range(self._settings.pairs or 0):
-                self._round(turns, step, number)
-        self._errors |= {name: one.error for name, one in turns.items() if one.error is not None}
+                self._round(runs, step, number)
+        self._errors |= {name: one.error for name, one in runs.items() if one.error is not None}
         return [
-            Measured(name, turns[name].run() if name in turns else None, self._errors.get(name))
+            Measured(name, runs[name].run() if name in runs else None, self._errors.get(name))
             for name in self._names
         ]
 
@@ -218,20 +218,20 @@ class BackendRunner:
             self._errors[name] = error
 
     def _round(
-        self, turns: Mapping[str, BackendRun], step: Callable[[Any], object], number: int
+        self, runs: Mapping[str, BackendRun], step: Callable[[Any], object], number: int
     ) -> None:
-        order = list(turns.items())
+        order = list(runs.items())
         random.Random(f"{self._settings.seed}/round {number}").shuffle(order)  # noqa: S311 - no secret
         for name, one in order:
             if one.error is None:
-                with closing(one.serve_round(number)) as batches, _whose(name):
+                with closing(one.serve_round(number)) as batches, _naming_backend(name):
                     for batch in batches:
                         step(batch)
 
 
 @contextmanager
-def _whose(name: str) -> Iterator[None]:
-    """Add to an error of the step of whose batch it was."""
+def _naming_backend(name: str) -> Iterator[None]:
+    """Add the backend's name to an error of the step."""
     try:
         yield
     except Exception as error:
@@ -240,19 +240,19 @@ def _whose(name: str) -> Iterator[None]:
         raise
 
 
-MOST_FRUITLESS = 3
-"""Epochs in a row in which nothing was counted: more would not help."""
+MOST_EMPTY_EPOCHS = 3
+"""Epochs in a row without a counted batch: more would not help."""
 
 
 class BackendRun:
-    """Serves a backend's turns, and records all of them as one alternating run.
+    """Serves a backend's rounds, and records them as one alternating run.
 
-    `settings` are those of an alternating run, whose `pairs` are the rounds, and `batches` the
-    real batches that count in all of them. What counts in a round is one pair, in as many
-    blocks as it takes. `comparison` is what the runs of one comparison have in common. `probes`
-    are read in the turns. `error` is what the loader raised, after which there are no more turns.
+    `settings` are those of an alternating run: `pairs` is the number of rounds, and `batches`
+    the number of real batches that count in all of them. A round is one pair, in as many
+    blocks as it takes. `comparison` identifies the runs that are compared. `probes` are read
+    during its rounds. `error` is what the loader raised; after that it serves no more rounds.
 
-    Raises RunLogError when the settings' log file exists, or cannot be written.
+    Raises RunLogError if the settings' log file exists or cannot be written.
     """
 
     def __init__(
@@ -284,19 +284,19 @@ class BackendRun:
         )
 
     def serve_round(self, number: int) -> Generator[Any, None, None]:
-        """The batches of round `number`, each to be trained on before the next is asked for.
+        """The batches of round `number`; train on each before requesting the next one.
 
-        Goes on over as many epochs as it takes. Afterwards the loader is at rest. An error of
-        the loader ends it, and is in `error`. Close it where it is left early.
+        Takes as many epochs as it needs, and stops the loader afterwards. If the loader raises,
+        the round ends, and `error` is set. Close it if you leave early.
         """
         progress = self._alternation.progress = Progress(self._planned_blocks(number))
-        fruitless = 0
+        empty_epochs = 0
         try:
             while progress.block is not None:
                 before = progress.block, progress.left
                 yield from self._epoch(progress)
-                fruitless = fruitless + 1 if before == (progress.block, progress.left) else 0
-                _check_something_counts(fruitless, before[0])
+                empty_epochs = empty_epochs + 1 if before == (progress.block, progress.left) else 0
+                _check_something_counted(empty_epochs, before[0])
         except Exception as error:  # noqa: BLE001 - the other backends go on
             self._failed(error)
         finally:
@@ -320,7 +320,7 @@ class BackendRun:
         plan = AlternatingEpoch(self._alternation, source, opened_ns, self._fills_its_queue_at_rest)
         begin, count = self._recorder.begin_epoch, self._counter.best_for
         for batch in served(plan, source, begin, count, clock, self):
-            if progress.block is None:  # all has been counted, and this is of the rest
+            if progress.block is None:  # everything was counted; the rest of the epoch is dropped
                 return
             yield batch
 
@@ -344,22 +344,22 @@ class BackendRun:
 
 
 def split_into_blocks(batches: float, smallest: int) -> tuple[int, int]:
-    """In how many blocks of which size some `batches` are served, none under `smallest`."""
+    """How many blocks of which size to serve for about `batches`, none smaller than `smallest`."""
     blocks = max(1, int(batches // smallest))
     return blocks, max(smallest, round(batches / blocks))
 
 
 def in_words(error: BaseException) -> str:
-    """The kind of an error and its text, in one line."""
+    """The error's class and message, in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
-def _check_something_counts(fruitless: int, block: PlannedBlock) -> None:
-    if fruitless == MOST_FRUITLESS:
+def _check_something_counted(empty_epochs: int, block: PlannedBlock) -> None:
+    if empty_epochs == MOST_EMPTY_EPOCHS:
         raise UsageError(
-            f"nothing could be counted in {MOST_FRUITLESS} epochs, which are over with their "
-            f"epoch start and a warm-up of {block.warmup} batches; expected longer epochs"
+            f"nothing could be counted in {MOST_EMPTY_EPOCHS} epochs: they end within their "
+            f"first batch and a warm-up of {block.warmup} batches; use longer epochs"
         )
 
 
@@ -384,14 +384,14 @@ def _header(info: LoaderInfo, settings: Settings, comparison: str) -> Header:
 
 
 MOST_LEAVES = 6
-"""Leaves that are told of one batch."""
+"""The most leaves of a batch that a message lists."""
 SAME = {"float": "float32", "double": "float64"}
-"""Names that frameworks have for one type."""
+"""Other names that frameworks have for a type."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """A first batch: its samples, and its leaves in words; and how many batches an epoch has.
+    """The samples and the described leaves of a first batch, and the batches of an epoch.
 
     None is not known.
     """
@@ -401,7 +401,7 @@ class Layout:
     length: int | None
 
     def in_words(self) -> str:
-        """The leaves, those that are alike together, and not more than some."""
+        """A description of the leaves: equal ones together, MOST_LEAVES at most."""
         alike = [(leaf, len(list(group))) for leaf, group in groupby(self.leaves)]
         told = [leaf if count == 1 else f"{count} x {leaf}" for leaf, count in alike]
         more = len(told) - MOST_LEAVES
@@ -415,9 +415,9 @@ def layout_of(batch: Any, samples: int | None, length: int | None) -> Layout:
 
 
 def differences(layouts: Mapping[str, Layout]) -> list[str]:
-    """In what each backend differs from the first one, a clause each; [] where all are alike.
+    """How each backend differs from the first one, a clause for each difference.
 
-    What is not known of one of the two is no difference.
+    A value that is unknown for one of the two is no difference.
     """
     named = list(layouts.items())
     return [told for name, other in named[1:] for told in _between(*named[0], name, other)]

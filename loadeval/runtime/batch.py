@@ -1,4 +1,4 @@
-"""Batches as trees of containers around arrays and plain values: walking, copying, adding up."""
+"""Batches as trees of containers, arrays and plain values: walk, copy and measure them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counting a batch's samples and bytes, at a cost that a hot loop can bear."""
+"""Counts a batch's samples and bytes, fast enough for the hot loop."""
 
 from __future__ import annotations
 
@@ -106,8 +106,8 @@ class StructureCounters:
 
 def _say_unknown(what: str, error: Exception) -> int:
     warnings.warn(
-        f"counting the {what} of a batch failed with {error!r}; they are unknown from here on. "
-        "Pass samples=, a callable from a batch to its number of samples",
+        f"counting the {what} of a batch failed with {error!r}; they are unknown from now on. "
+        "Pass samples=, a callable that returns a batch's number of samples",
         LoadevalWarning,
         stacklevel=2,
     )

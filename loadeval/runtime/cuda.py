@@ -1,4 +1,4 @@
-"""The device that a framework computes on: waiting for it, and the times that it saw itself."""
+"""The CUDA device: synchronising with it, and how long it was idle by its own clock."""
 
 from __future__ import annotations
 
@@ -18,25 +18,25 @@ MS_NS = 1_000_000
 
 
 def synchronize() -> None:
-    """Wait until the CUDA device has done all that torch asked of it, where it has one in use."""
+    """Wait until the CUDA device has finished torch's work, if torch uses one."""
     cuda = _cuda()
     if cuda is not None:
         cuda.synchronize()
 
 
 def timing_events() -> Callable[[], Any] | None:
-    """What makes an event of CUDA's by which the device notes the time; None without one in use."""
+    """A function that makes a CUDA timing event; None if torch uses no device."""
     cuda = _cuda()
     return None if cuda is None else partial(cuda.Event, enable_timing=True)
 
 
 class GpuIdleTimer:
-    """How long the device has nothing to do in each wait of one epoch, by its own clock.
+    """How long the device is idle in each wait of one epoch, by its own clock.
 
-    An event is queued behind all work when the consumer asks for a batch, and another one when
-    it is delivered. The device reaches the first when it has done its work, and the second then
-    or at the delivery, whichever is later: between them it had nothing to do. Events are
-    read later, once the device has passed them, so nothing waits for it.
+    An event is queued behind all work when the consumer asks for a batch, and another one at
+    its delivery. The device passes the first when its work is done, and the second then or at
+    the delivery, whichever is later: in between it was idle. Events are read later, after the
+    device has passed them, so that nothing waits for it.
     """
 
     def __init__(self, epoch: int, event: Callable[[], Any], spare: deque[Any]) -> None:
@@ -48,7 +48,7 @@ class GpuIdleTimer:
         self._read = 0
 
     def watched(self, source: Iterator[Any]) -> Iterator[Any]:
-        """The batches of `source`, an event before and behind the wait for each."""
+        """The batches of `source`, with an event before and after each wait."""
         spare, event, passing = self._spare, self._event, self._passing
         while True:
             asked = spare.pop() if spare else event()
@@ -65,11 +65,11 @@ class GpuIdleTimer:
 
     @property
     def done(self) -> bool:
-        """Whether all of an epoch that has ended was read."""
+        """Whether the epoch has ended and all its events were read."""
         return self.ended and not self._passing
 
     def take(self) -> GpuIdle | None:
-        """Of the batches that the device has passed since the last time; None if there are none."""
+        """The idle times that the device has passed since the last call; None if there are none."""
         found = []
         passing = self._passing
         while passing and passing[0][1].query():
@@ -80,7 +80,7 @@ class GpuIdleTimer:
         return GpuIdle(self._epoch, first, np.array(found, np.int64)) if found else None
 
     def wait(self) -> None:
-        """Wait until the device has passed all of them."""
+        """Wait until the device has passed all events."""
         if self._passing:
             self._passing[-1][1].synchronize()
 

@@ -1,4 +1,4 @@
-"""The hot loop, and the stages that it serves: for each batch two clock readings and its count."""
+"""The hot loop: two clock readings and a count for each batch of the stages that it serves."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from loadeval.runtime.recorder import OpenEpoch
 
 CHUNK = 4096
-"""Batches between two looks at anything but the clock, at most."""
+"""The most batches in which the loop does nothing but read the clock and count."""
 CHUNK_GROWTH = 8
-"""By how much the first chunks of an epoch grow."""
+"""By what factor the first chunks of an epoch grow."""
 
 
 @dataclass(slots=True)
@@ -53,8 +53,8 @@ class Stage:
 def chunk_sizes() -> Iterator[int]:
     """Batches in each chunk of an epoch: one, and then more and more, CHUNK at most.
 
-    What waits for a chunk's end then waits no longer than a few times what the epoch has lasted,
-    be its batches quick or slow.
+    So whatever waits for a chunk's end waits at most a few times as long as the epoch has lasted,
+    whether its batches are fast or slow.
     """
     size = 1
     while True:
@@ -62,10 +62,10 @@ def chunk_sizes() -> Iterator[int]:
         size = min(size * CHUNK_GROWTH, CHUNK)
 
 
-def going_on(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-    """The batches of the generator that `batches` makes, and after an exception of another one.
+def restarting(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
+    """The batches of the generator that `batches` makes, and of another one after an exception.
 
-    A generator is over once it has raised. A chain of them goes on, where the loader does.
+    A generator ends when it raises. A chain of generators can continue, if the loader does.
     """
     return chain.from_iterable(_until_one_ends(batches))
 

@@ -24,8 +24,8 @@ from loadeval.runtime.alternate import (
     Progress,
     WorkerActivity,
     block_for,
+    log_side_effects,
     planned_blocks,
-    tell_changes,
 )
 from loadeval.runtime.annotate import annotation_for
 from loadeval.runtime.counting import Counter
@@ -48,16 +48,17 @@ if TYPE_CHECKING:
 
 
 NOT_STOPPED_EARLY = (
-    "precision= does not end this run early: in distributed training every rank has to switch "
-    "at the same batch, which a measured precision cannot promise"
+    "precision= does not end this run early: in distributed training all ranks must switch arms "
+    "at the same batch, and each rank measures another precision"
 )
 
 
 class Measurement:
-    """Serves epochs of a loader, real or replayed or both in turn, and records them.
+    """Serves and records epochs of a loader, in any mode.
 
-    `cache` holds what an earlier measurement kept, for a copy that shall not read again.
-    `enough` tells an alternating run when to stop, see Progress. `probes` are read meanwhile.
+    `cache` has the batches of an earlier measurement, so that a copy need not read them again.
+    `enough` tells an alternating run when to stop, see Progress. `probes` are read while epochs
+    are served.
     """
 
     def __init__(
@@ -95,15 +96,15 @@ class Measurement:
             self.alternation = self._alternation(info, enough)
 
     def epoch(self, loader: Any, owner: object, adapter: Adapter | None = None) -> Iterator[Any]:
-        """One epoch, timed, unless the measurement has ended. `owner` outlives it.
+        """One epoch, timed unless the measurement has ended; it keeps `owner` alive.
 
-        Give the `adapter` for `loader` if it is not the loader that is measured.
+        Pass `adapter` if `loader` is not the loader that this was made for.
         """
         adapter = self.adapter if adapter is None else adapter
         if self.recorder.closed:
             warnings.warn(
-                "this LoaderEvaluator is closed: the loader is served unmeasured. Make another "
-                "one, or close it later, to measure this epoch",
+                "this LoaderEvaluator is closed, so this epoch is not measured; create a new one, "
+                "or close it later",
                 LoadevalWarning,
                 stacklevel=3,
             )
@@ -126,7 +127,7 @@ class Measurement:
             self._stop_with_all_ranks(self.alternation.progress)
             if not self._has_told:
                 self._has_told = True
-                tell_changes(recorder.header.loader)
+                log_side_effects(recorder.header.loader)
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
         if self.annotation is not None:
             plan = self.annotation.plan(plan, alternates=self.alternation is not None)
@@ -158,7 +159,7 @@ class Measurement:
         opened_ns: int,
         owner: object,
     ) -> Plan:
-        """The real batches that come before a replay, and the rest of their epoch replayed."""
+        """The real batches before the replay, and then the rest of their epoch, replayed."""
         batches = self._batches_of(adapter, loader)
         most = min(self._left_real(), batches)
 
@@ -170,7 +171,7 @@ class Measurement:
         return self._real
 
     def _left_real(self) -> int:
-        """How many real batches are left to be served before the replay."""
+        """How many real batches are still to be served before the replay."""
         real, self._real = self._real, None
         self._real_left -= 0 if real is None else real.served
         return self._real_left
@@ -190,7 +191,7 @@ class Measurement:
         )
 
     def _stop_with_all_ranks(self, progress: Progress) -> None:
-        # Asked for each epoch: a framework may join the ranks after this was made.
+        # Checked each epoch: a framework may start torch.distributed later.
         if progress.enough is not None and is_distributed():
             progress.enough = None
             self.recorder.note(NOT_STOPPED_EARLY)
@@ -214,7 +215,7 @@ class Measurement:
                 )
 
     def _batches_of(self, adapter: Adapter, loader: Any) -> float:
-        # A framework may have built `loader` anew, with a part of the batches for each process.
+        # A framework may have rebuilt `loader` with only this rank's part of the batches.
         if self.settings.epoch_batches is not None:
             return self.epoch_batches
         return adapter.describe(loader).length or self.epoch_batches
@@ -226,9 +227,8 @@ class Measurement:
             return info.length
         if not cache.exhausted:
             warnings.warn(
-                "the loader has no length, so a replayed epoch has only the "
-                f"{len(cache)} batches that are kept; pass epoch_batches=, a number of batches "
-                "or math.inf, to replay longer epochs",
+                f"the loader has no length, so a replayed epoch has only the {len(cache)} kept "
+                "batches; pass epoch_batches=, a number or math.inf, for longer epochs",
                 LoadevalWarning,
                 stacklevel=5,  # where the LoaderEvaluator is made
             )
@@ -264,22 +264,22 @@ class Measurement:
 
 
 def free_name(path: str | os.PathLike[str]) -> Path:
-    """`path`, or when there is such a file the first of `run-1.jsonl`, `run-2.jsonl` … free."""
+    """`path`, or if it exists the first of `run-1.jsonl`, `run-2.jsonl`, … that does not."""
     path = Path(path)
     numbered = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
     return path if not path.exists() else next(p for p in numbered if not p.exists())
 
 
 def is_distributed() -> bool:
-    """Whether a launcher said so, or torch.distributed runs with other ranks."""
+    """Whether this process is one of several ranks."""
     return bool(place_among_ranks())
 
 
 def place_among_ranks() -> dict[str, int]:
-    """`rank` and `world_size` of this process; nothing where it trains alone.
+    """`rank` and `world_size` of this process; empty if it trains alone.
 
-    As torch.distributed knows them, or a launcher that sets RANK and WORLD_SIZE; the rank is left
-    out where only the size was told.
+    From torch.distributed, or from RANK and WORLD_SIZE as launchers set them. Without RANK, only
+    `world_size`.
     """
     distributed = sys.modules.get("torch.distributed")
     if distributed is not None and distributed.is_available() and distributed.is_initialized():

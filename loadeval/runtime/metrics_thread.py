@@ -1,4 +1,4 @@
-"""Reading probes of the machine beside the batches, and the threads that work meanwhile."""
+"""Reads system metrics from probes, on a background thread."""
 
 from __future__ import annotations
 
@@ -24,29 +24,28 @@ Found = tuple[str, str, Row]
 class Probe(Protocol):
     """Reads one kind of thing about the machine. Called by one thread at a time.
 
-    `name` is what its readings are called by, and `every` says that it is read at every so
-    manieth tick of the MetricsReader.
+    `name` names its readings; it is read at one in `every` ticks of the MetricsReader.
     """
 
     name: str
     every: int
 
     def open(self) -> None:
-        """Begin. Raises ProbeError, with the reason, when there is nothing to read here."""
+        """Start. Raises ProbeError, with the reason, if there is nothing to read here."""
 
     def read(self) -> Mapping[str, Mapping[str, float | None] | str]:
         """The quantities of each subject now; None is not known.
 
-        Text instead of them says why that subject has none from now on. Raises ProbeError, with
-        the reason, when there is nothing left to read.
+        Text instead of quantities says why that subject has none from now on. Raises ProbeError,
+        with the reason, if there is nothing left to read.
         """
 
     def close(self) -> None:
-        """Give back what `open` took."""
+        """Release what `open` acquired."""
 
 
 class Probes(NamedTuple):
-    """What is read, and how often."""
+    """Probes, and how often to read them."""
 
     probes: tuple[Probe, ...]
     interval_s: float
@@ -58,11 +57,11 @@ NO_PROBES = Probes((), 1.0)
 class MetricsReader:
     """Reads `probes` at their interval while epochs are served, first after one interval.
 
-    The thread that does is one of `threads`, and started when a reading is due, not with the
-    epoch: of an epoch that is over sooner nothing could be read, and it need not pay for a thread.
+    The thread, one of `threads`, starts when a reading is due, not with the epoch: a shorter
+    epoch has nothing to read, and should not pay for a thread.
 
-    A probe that raises ends, and so does a subject that it has text for: why is told in the
-    readings, and by an Event when there had been some.
+    A probe that raises is closed, and a subject for which it returns text is not read again. The
+    readings say why, and an Event does if there were some before.
     """
 
     def __init__(
@@ -77,15 +76,12 @@ class MetricsReader:
         self._waiting = list(probes.probes)
         self._open: list[Probe] = []
         self._found: deque[Found] = deque()
-        self._said: deque[Readings | Event] = deque()
+        self._notices: deque[Readings | Event] = deque()
         self._ticks = 0
         self._reading = threading.Lock()
 
     def start_when_due(self) -> None:
-        """Read from now on, if an interval has passed since this was first asked for.
-
-        Or since the last reading; and unless there is nothing to read.
-        """
+        """Start the thread once an interval has passed since the first call or last reading."""
         if not (self._waiting or self._open):
             return
         now_ns = self._clock()
@@ -95,33 +91,33 @@ class MetricsReader:
             self._threads.start("loadeval-probes", self._read_all, self._interval_s, at_once=True)
 
     def close(self) -> None:
-        """End all probes, when the threads are stopped."""
+        """Close all probes; stop the threads first."""
         for probe in self._open:
             _close(probe)
         self._open, self._waiting = [], []
 
     def take(self) -> list[Readings | Event]:
-        """What was read, and what came to its end, since it was last asked."""
-        # An end is taken first, and given last: no reading then comes after its subject's end.
-        said = [self._said.popleft() for _ in range(len(self._said))]
+        """What was read, and what ended, since the last call."""
+        # Ends are taken first and returned last, so no reading follows its subject's end.
+        notices = [self._notices.popleft() for _ in range(len(self._notices))]
         rows: dict[tuple[str, str], list[Row]] = {}
         for _ in range(len(self._found)):
             probe, subject, row = self._found.popleft()
             rows.setdefault((probe, subject), []).append(row)
-        return [*(_columns(*key, found) for key, found in rows.items()), *said]
+        return [*(_columns(*key, found) for key, found in rows.items()), *notices]
 
     def tick(self) -> None:
-        """One reading of each probe whose turn it is; at the first, all of them are opened."""
+        """Read each probe that is due; the first tick opens all of them."""
         with self._reading:
             waiting, self._waiting = self._waiting, []
             for probe in waiting:
                 self._attempt(probe, self._opened)
             for probe in list(self._open):
-                self._attempt(probe, self._read_in_turn)
+                self._attempt(probe, self._read_if_due)
             self._ticks += 1
 
     def mark(self) -> None:
-        """A reading of each open probe, now: what is read next is of the time from here on."""
+        """Read each open probe now, so that its next means cover the time from here on."""
         with self._reading:
             for probe in list(self._open):
                 self._attempt(probe, self._read)
@@ -134,7 +130,7 @@ class MetricsReader:
         probe.open()
         self._open.append(probe)
 
-    def _read_in_turn(self, probe: Probe) -> None:
+    def _read_if_due(self, probe: Probe) -> None:
         if self._ticks % probe.every == 0:
             self._read(probe)
 
@@ -162,13 +158,13 @@ class MetricsReader:
             self._ended(probe.name, "", reason)
             _close(probe)
         else:
-            self._said.append(_nothing(probe.name, "", reason))
+            self._notices.append(_nothing(probe.name, "", reason))
 
     def _ended(self, probe: str, subject: str, reason: str) -> None:
         now_ns = self._clock() - self._origin_ns
         what = subject or f"the {probe}"
-        self._said.append(_nothing(probe, subject, reason))
-        self._said.append(Event(now_ns, f"readings of {what} ended: {reason}"))
+        self._notices.append(_nothing(probe, subject, reason))
+        self._notices.append(Event(now_ns, f"readings of {what} ended: {reason}"))
 
 
 def _close(probe: Probe) -> None:
@@ -195,10 +191,10 @@ def _known(value: float | None) -> float:
 
 
 class BackgroundThreads:
-    """Daemon threads that each call something at an interval, until all of them are stopped.
+    """Daemon threads that each call a function at an interval, until all of them are stopped.
 
-    Python's garbage collector may free an abandoned epoch on one of them, which ends the epoch
-    and then stops the threads from there: a thread of ours never waits for one of ours.
+    The garbage collector may free an abandoned epoch on one of these threads, which then stops
+    them all. So none of these threads ever waits for another.
     """
 
     def __init__(self) -> None:
@@ -207,14 +203,14 @@ class BackgroundThreads:
     def start(
         self, name: str, work: Callable[[], None], interval_s: float, *, at_once: bool = False
     ) -> None:
-        """Call `work` every `interval_s` from now on, unless a thread of that name does."""
+        """Call `work` every `interval_s` from now on, unless a thread of that name already runs."""
         if not any(thread.name == name for thread in self._running):
             thread = _Repeating(name, work, interval_s, at_once)
             self._running.append(thread)
             thread.start()
 
     def stop(self) -> None:
-        """Stop, once what is under way is done."""
+        """Stop all threads once their current call returns."""
         running, self._running = self._running, []
         for thread in running:
             thread.stopping.set()

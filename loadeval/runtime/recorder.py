@@ -1,4 +1,4 @@
-"""What a run has measured so far, of open epochs too, kept in its log, or in memory without one."""
+"""Records what a run measures, open epochs included, in its log or in memory."""
 
 from __future__ import annotations
 
@@ -40,16 +40,16 @@ if TYPE_CHECKING:
     from loadeval.runtime.metrics_thread import Probes
 
 FLUSH_INTERVAL_S = 0.5
-"""Half of the second that a killed process may lose."""
+"""A killed process loses at most about a second of batches."""
 MAX_WAITING_CHUNKS = 8
-"""Chunks that may wait for the log's thread before the hot loop writes them itself."""
-UNSEEN = (
+"""How many chunks may wait for the log thread before the hot loop writes them itself."""
+NOTHING_SERVED = (
     "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
     "framework may have put another loader in its place; evaluate_in_place(dataloader) measures "
-    "those too"
+    "that too"
 )
-EMPTY = (
-    "the loader gave no batch in this epoch; if it can be iterated only once, as a generator, "
+EMPTY_EPOCH = (
+    "the loader gave no batch in this epoch; if it can be iterated only once, like a generator, "
     "wrap a callable that returns a new one"
 )
 
@@ -89,8 +89,8 @@ class Recorder:
         self._process = os.getpid()
 
     def begin_epoch(self) -> OpenEpoch:
-        """The next epoch, to be noted in."""
-        self._stay_out_of_the_parents_log()
+        """Open the next epoch."""
+        self._leave_parents_log()
         event = timing_events()
         gpu_idle = None if event is None else GpuIdleTimer(self._epochs, event, self._spare_events)
         if gpu_idle is not None:
@@ -104,13 +104,13 @@ class Recorder:
         return epoch
 
     def started(self) -> None:
-        """From now on there is something to write."""
+        """Start the threads: now there is something to write and a reason to read probes."""
         if self._log is not None:
             self._threads.start("loadeval-log", self.drain, FLUSH_INTERVAL_S)
         self._metrics.start_when_due()
 
     def chunk_filled(self, epoch: OpenEpoch) -> None:
-        """Keep what waits in memory small."""
+        """Write full chunks, so that they do not pile up in memory."""
         if self.closed:
             epoch.chunks.clear()
             return
@@ -120,13 +120,13 @@ class Recorder:
             self.started()
 
     def epoch_ended(self, epoch: OpenEpoch, end: EpochEnd) -> None:
-        """Bring all of the epoch to where it is kept."""
+        """Write the rest of the epoch and how it ended."""
         if end.cause == "exhausted" and not epoch.has_batches and not self.closed:
-            warnings.warn(EMPTY, LoadevalWarning, stacklevel=4)  # where a batch was asked for
+            warnings.warn(EMPTY_EPOCH, LoadevalWarning, stacklevel=4)  # where a batch was asked for
         self._do(partial(self._end, epoch, end))
 
     def mark(self) -> None:
-        """Have the probes read now, at the edge of a block."""
+        """Read the probes now, at the edge of a block."""
         self._metrics.mark()
 
     def keep(self, fact: Prefetch | Window | Event) -> None:
@@ -171,7 +171,7 @@ class Recorder:
         self._metrics.close()
         self._do(partial(self._close, unseen))
         if unseen:
-            warnings.warn(UNSEEN, LoadevalWarning, stacklevel=2)
+            warnings.warn(NOTHING_SERVED, LoadevalWarning, stacklevel=2)
 
     def _close(self, unseen: bool) -> None:
         if self.closed:
@@ -184,7 +184,7 @@ class Recorder:
         self.closed = True
         self._live.clear()
         if unseen:
-            self._keep(self._event(UNSEEN))
+            self._keep(self._event(NOTHING_SERVED))
         if self._log is not None and not self._log.broken:
             self._attempt(self._log, partial(self._log.end, self.batches))
 
@@ -229,10 +229,10 @@ class Recorder:
                 self.batches += len(block)
                 for line in epoch.kept_of(block):
                     self._keep(line)
-        self._drain_beside()
+        self._drain_metrics()
 
     def _rest(self) -> list[Line]:
-        """What the live epochs would keep besides if they ended now."""
+        """What thinned epochs would still write if they ended now."""
         lines: list[Line] = []
         for epoch in self._live:
             failure = epoch.failure
@@ -258,14 +258,14 @@ class Recorder:
             log.broken = True
             log.close()
             warnings.warn(
-                f"the run log {log.path} cannot be written any more ({error}); measuring goes on "
+                f"the run log {log.path} cannot be written any more ({error}); the run continues "
                 "in memory, and save_metrics() can save it",
                 LoadevalWarning,
                 stacklevel=2,
             )
 
-    def _drain_beside(self) -> None:
-        """What the probes have read, and the device has told."""
+    def _drain_metrics(self) -> None:
+        """Write what the probes have read, and what the GPU idled in waits."""
         for line in self._metrics.take():
             self._keep(line)
         for gpu_idle in list(self._gpu_idle_timers):
@@ -277,7 +277,7 @@ class Recorder:
             if gpu_idle.done:
                 self._gpu_idle_timers.remove(gpu_idle)
 
-    def _stay_out_of_the_parents_log(self) -> None:
+    def _leave_parents_log(self) -> None:
         if os.getpid() == self._process:
             return
         self._process = os.getpid()

@@ -1,4 +1,4 @@
-"""The registered adapters: the one that speaks with a loader, and where each comes from."""
+"""Finds the adapter for a loader, and lists all registered adapters."""
 
 from __future__ import annotations
 
@@ -30,19 +30,19 @@ OWN = {
     "torchdata.stateful_dataloader": "torchdata_stateful:StatefulDataLoaderAdapter",
     "torchdata.nodes": "torchdata_nodes:NodesAdapter",
     "nvidia.dali.plugin": "dali:DALIAdapter",
-    "nvidia.dali.pipeline": "dali_pipeline:DALIPipelineAdapter",
+    "nvidia.dali.pipeline": "dali:DALIPipelineAdapter",
     "nvidia.dali.experimental.dynamic.pytorch": "torchdata_nodes:NodesAdapter",
     "nvidia.dali.experimental.dynamic": "dali_dynamic:DALIDynamicAdapter",
     "spdl.dataloader": "spdl:SPDLAdapter",
-    "spdl.pipeline": "spdl_pipeline:SPDLPipelineAdapter",
+    "spdl.pipeline": "spdl:SPDLPipelineAdapter",
     "webdataset": "webdataset:WebDatasetAdapter",
     "datasets": "huggingface_datasets:DatasetsAdapter",
     "litdata": "litdata:LitDataAdapter",
     "grain": "grain:GrainAdapter",
     "ray.data": "ray_data:RayDataAdapter",
 }
-"""The adapters that come with loadeval. A copy that was not installed, but vendored or zipped, has
-no entry points, and a loader that they know must not be taken for any iterable."""
+"""The adapters that come with loadeval. A vendored or zipped copy has no entry points, and must not
+measure a loader that it knows as a plain iterable."""
 
 
 Records = list[tuple[Distribution, str]]
@@ -57,11 +57,11 @@ def registered() -> dict[str, EntryPoint]:
 
 
 def adapter_for(loader: Any) -> Adapter:
-    """The adapter of the first class in the loader's MRO that one is registered for.
+    """The adapter that is registered for a class in the loader's MRO, the first with one.
 
-    Where several prefixes match a class's module the longest wins. What nobody claims is
-    served as an iterable; a callable, which is called, by the adapter of what it returns. An
-    adapter is imported only here, so never for a framework that the user has not imported.
+    The longest prefix of the class's module wins. Other loaders are served as iterables, and
+    callables by the adapter for what they return. Adapters are imported only here, so never for
+    a framework that the user has not imported.
     """
     for kind in type(loader).__mro__:
         parts = kind.__module__.split(".")
@@ -79,9 +79,9 @@ def _made(point: EntryPoint) -> Adapter:
         adapter: Adapter = point.load()()
     except ImportError as error:
         warnings.warn(
-            f"the adapter for {point.name}, {point.value}, cannot be imported ({error}), so this "
-            "loader is measured as any iterable: its workers and its queue are not known, and "
-            "mode='alternate' may be wrong. Install loadeval, or copy loadeval_adapters with it",
+            f"cannot import the adapter for {point.name}, {point.value} ({error}), so this loader "
+            "is measured as a plain iterable: its workers and its queue are unknown, and results "
+            "of mode='alternate' may be wrong. Install loadeval, or copy loadeval_adapters too",
             LoadevalWarning,
             stacklevel=6,  # where the LoaderEvaluator is made
         )

@@ -1,4 +1,4 @@
-"""Batches kept for replay: handed out again and again, and watched for changes in place."""
+"""Batches kept for replay: served again and again, and checked for in-place changes."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ if TYPE_CHECKING:
     Parts = list[tuple[Any, Make]]
 
 SAMPLED_ELEMENTS = 64
-"""How many elements of an array without a version counter are compared."""
+"""How many elements of a NumPy array are compared."""
 Watch = tuple[Any, int, Any, int]
 """Two tensors, each with its version: unchanged while `one._version == its_version` for both."""
 Sample = tuple["np.ndarray[Any, Any]", bytes]
 """Some elements of an array, and the bytes that they had."""
 Handout = tuple["Callable[[], Any]", Count, Any, int, Any, int]
-"""What makes a batch in new containers, its count, and a Watch on what must be unchanged."""
+"""A function that makes the batch in new containers, its count, and a Watch to check before."""
 HANDOUTS_PER_SAMPLE = 16
 """Comparing a sample of an array takes as long as handing out a batch, or longer."""
 BUILT_IN = (dict, list, OrderedDict, defaultdict)
@@ -45,8 +45,8 @@ ARGUMENTS = ("__getnewargs__", "__getnewargs_ex__")
 
 CHANGED = (
     "the training step changes its batch in place, so replay would feed it its own output: "
-    "kept batches that it has changed are left out, from here on each replayed batch is a copy, "
-    "and the cost of copying is in the ideal pace"
+    "changed batches are dropped, and from now on every replayed batch is a copy, so the ideal "
+    "arm includes the cost of copying"
 )
 
 
@@ -67,17 +67,17 @@ class KeptBatch:
 
 
 class BatchCache:
-    """Batches that replay hands out in turn.
+    """The batches that replay serves over and over.
 
-    A batch that is handed out shares its arrays with the kept one, so a step that works in
-    place would be fed its own output. Each is therefore looked at when the next one is asked
-    for: once one has changed it is left out, and every later batch is a copy. For a consumer
-    that reads ahead, whose step runs late, the first batch of an epoch is handed out as a copy,
-    and watched until its turn comes again; what was mutated before that is found and left out.
+    A served batch shares its arrays with the kept one, so a step that works in place would get
+    its own output. Each batch is therefore checked when the next one is requested: a changed one
+    is dropped, and every later batch is a copy. A consumer that reads ahead runs its step later,
+    so the first batch of an epoch is served as a copy, and checked until it comes again; kept
+    batches that changed before that are found and dropped.
 
-    Looking at a whole batch costs too much. An epoch begins with a look at every batch, and then
-    all of each one is looked at once. In later passes two tensors of it are, other ones from pass
-    to pass, and one array in HANDOUTS_PER_SAMPLE batches.
+    Checking whole batches costs too much. All of every batch is checked when an epoch begins and
+    in its first pass. Later passes check two tensors of each batch, different ones each
+    pass, and one array in HANDOUTS_PER_SAMPLE batches.
 
     `exhausted` tells that the loader had no more batches than these.
     """
@@ -106,20 +106,20 @@ class BatchCache:
 
     @property
     def nbytes(self) -> int | None:
-        """Their bytes; None when some are unknown."""
+        """Their size in bytes; None if some are unknown."""
         sizes = [kept.count[1] for kept in self._kept]
         return None if UNKNOWN in sizes else sum(sizes)
 
     def handouts(self, note: Callable[[str], None]) -> Iterator[Handout]:
-        """The batches in turn, without end, each with what must be unchanged before it is used.
+        """The batches over and over, each with a Watch to check before it is served.
 
-        `note` is told, once, of a step that changes its batch in place. Whoever finds a change
-        goes on with `copies_from_now_on`.
+        `note` is called once if a step changes its batch in place. Whoever finds a change
+        continues with `copies_from_now_on`.
         """
         return chain.from_iterable(self._stages(note))
 
     def copies_from_now_on(self, note: Callable[[str], None]) -> Iterator[Handout]:
-        """The batches in turn, without end, each in memory of its own."""
+        """The batches over and over, each as a copy."""
         if not self._copying:
             self._copying = True
             note(CHANGED)
@@ -143,24 +143,24 @@ class BatchCache:
         yield self._copies()
 
     def _in_passes(self) -> list[list[Handout]]:
-        """As many passes as it takes to look at every tensor; the first batch comes last."""
+        """As many passes as it takes to check every tensor; the first batch comes last."""
         most = max(len(kept.watched.pairs) for kept in self._kept)
         order = [*self._kept, self._kept[0]]
         return [
             [
-                (kept.fresh, kept.count, *last.watched.pairs[turn % len(last.watched.pairs)])
+                (kept.fresh, kept.count, *last.watched.pairs[number % len(last.watched.pairs)])
                 for last, kept in pairwise(order)
             ]
-            for turn in range(most)
+            for number in range(most)
         ]
 
     def _guarded(self, note: Callable[[str], None]) -> Iterator[Handout]:
-        """Once through, and the first again, which was a copy and is watched all the while."""
+        """One pass, and the first batch again, which was a copy and is checked throughout."""
         original, *others = self._kept
         first = original.copy()
         watch = first.watched.pairs[0]
         yield first.fresh, first.count, *UNWATCHED
-        # Watching arrays is cheap and sees most changes; this once they are compared whole.
+        # Sampling arrays finds most changes; this once they are compared completely.
         if not same_arrays(list(leaves(first.tree)), list(leaves(original.tree))):
             self.copies_from_now_on(note)
             return
@@ -182,9 +182,9 @@ class BatchCache:
 def fill(
     adapter: Adapter, loader: Any, counter: Counter, batches: int, max_bytes: int
 ) -> BatchCache:
-    """Keep the first `batches` batches of `loader`, reading no more, and stop its workers.
+    """Keep the first `batches` batches of `loader`, read no more, and stop its workers.
 
-    Raises CacheError when they take more than `max_bytes`, or when there is none.
+    Raises CacheError if they take more than `max_bytes`, or if there are none.
     """
     epoch = adapter.epoch(loader)
     trees: list[Any] = []
@@ -207,8 +207,8 @@ def fill(
         adapter.release(loader, epoch)
     if not trees:
         raise CacheError(
-            "the loader gave no batch to keep for replay; a one-shot iterator may be used up: "
-            "pass a fresh one, or a callable that returns one"
+            "the loader gave no batch to keep for replay; if it is an iterator that was read "
+            "before, pass a new one, or a callable that returns one"
         )
     return BatchCache(trees, counts, exhausted=len(trees) < batches)
 
@@ -219,11 +219,11 @@ def replayed(
     begin: Callable[[], OpenEpoch],
     clock: Callable[[], int],
     note: Callable[[str], None],
-    owner: object,  # noqa: ARG001 - as above
+    owner: object,  # noqa: ARG001 - held, so that its log stays open while an epoch is served
 ) -> Generator[Any, None, None]:
-    """Serve `batches` kept ones (math.inf: without end), in turn, noted as `served` does.
+    """Serve `batches` kept batches (math.inf: without end), recorded as `served` does.
 
-    `note` is told when the step is found to change its batches in place.
+    `note` is called if the step changes its batches in place.
     """
     epoch = begin()
     epoch.started()
@@ -265,11 +265,11 @@ UNWATCHED: Watch = (NeverMutated, 0, NeverMutated, 0)
 
 
 class MutationWatch:
-    """Leaves, and what tells later whether one of them was changed in place.
+    """Leaves, and what it takes to find in-place changes of them later.
 
-    Tensors come with their version, which PyTorch counts up at every change in place, in `pairs`,
-    of which there is at least one. Of NumPy arrays, SAMPLED_ELEMENTS evenly spread elements come
-    with their present bytes, in `samples`: a change to few elements can pass unseen.
+    `pairs` has the tensors with their versions, which PyTorch increments at every in-place
+    change; there is at least one pair. `samples` has SAMPLED_ELEMENTS evenly spread elements of
+    each NumPy array with their current bytes, so a change of few elements can go unnoticed.
     """
 
     __slots__ = ("pairs", "samples")
@@ -283,7 +283,7 @@ class MutationWatch:
         self.samples = [found for leaf in leaves if (found := _sample(leaf)) is not None]
 
     def changed(self) -> bool:
-        """Whether one of them was changed in place."""
+        """Whether a leaf was changed in place."""
         return any(
             one._version != one_version or other._version != other_version  # noqa: SLF001 - as above
             for one, one_version, other, other_version in self.pairs
@@ -329,13 +329,13 @@ def _sample(leaf: Any) -> Sample | None:
 
 
 class _Plain:
-    """An object like most: its attributes are in its __dict__, and it is nothing else."""
+    """An ordinary class: attributes in __dict__, nothing else."""
 
 
 def refresher(tree: Any) -> Make:
     """A function that returns `tree` in fresh containers around the same leaves, each time.
 
-    These are what `map_leaves` would make. What there is to copy is found out once.
+    They equal what `map_leaves` makes, but what to copy is determined only once.
     """
     try:
         make = _maker(tree, set())
@@ -345,9 +345,10 @@ def refresher(tree: Any) -> Make:
 
 
 def _maker(node: Any, objects: set[int]) -> Make | None:
-    """What makes `node` anew; None where nothing in it can be exchanged.
+    """A function that rebuilds `node`; None if nothing in it can be replaced.
 
-    Raises NotImplementedError where it takes `map_leaves`, as for an object that is met twice.
+    Raises NotImplementedError for what only `map_leaves` can do, such as an object that occurs
+    twice.
     """
     if not is_container(node):
         return None
@@ -365,7 +366,7 @@ def _maker(node: Any, objects: set[int]) -> Make | None:
 
 
 def _parts(pairs: Iterable[tuple[Any, Any]], objects: set[int]) -> Parts:
-    """The keys of what is to be made anew inside a container, and how."""
+    """The keys of a container's children that must be rebuilt, and how."""
     made = [(key, _maker(child, objects)) for key, child in pairs]
     return [(key, make) for key, make in made if make is not None]
 

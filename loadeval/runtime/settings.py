@@ -1,4 +1,4 @@
-"""What a user asked a LoaderEvaluator to do, checked."""
+"""The arguments of a LoaderEvaluator, validated."""
 
 from __future__ import annotations
 
@@ -14,10 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 Tool = Literal["nvtx", "torch"]
-"""What shows ranges, see annotate.py."""
+"""The profilers that annotate.py makes ranges for."""
 DEFAULT_PROBE_INTERVAL_S = 0.1
 DEFAULT_CACHE_BYTES = 4 * 2**30
 """Twenty batches of 256 images of 224 x 224 in float32 take 3.1 GB."""
+ONLY_IN: dict[str, tuple[Mode, object]] = {
+    "every": ("log", 1),
+    "replay_after": ("replay", 0),
+    "epoch_batches": ("replay", None),
+    "pairs": ("alternate", None),
+    "batches": ("alternate", None),
+    "precision": ("alternate", None),
+}
+"""Options that one mode alone uses, with the value that means "not given"."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,58 +59,48 @@ class Settings:
         _one_of(get_args(Mode), "mode", self.mode)
         _at_least(1 if self.mode == "replay" else 0, "num_cached_batches", self.num_cached_batches)
         _at_least(0, "replay_after", self.replay_after)
-        if self.replay_after and self.mode != "replay":
-            raise UsageError(
-                f"replay_after is {self.replay_after} in mode {self.mode!r}, which replays "
-                "nothing; expected mode='replay', or no replay_after="
-            )
         _at_least(1, "max_cache_bytes", self.max_cache_bytes)
         if self.warmup is not None:
             _at_least(0, "warmup", self.warmup)
         if self.epoch_batches is not None and self.epoch_batches != math.inf:
             _at_least(1, "epoch_batches", self.epoch_batches)
         _at_least(0, "seed", self.seed)
-        self._check_end()
-        _at_least(1, "every", self.every)
-        if self.every > 1 and self.mode != "log":
-            raise UsageError(
-                f"every is {self.every} in mode {self.mode!r}, which needs every batch; expected "
-                "mode='log', or every=1"
-            )
-        if not self.probe_interval_s > 0:
-            raise UsageError(
-                f"probe_interval_s is {self.probe_interval_s!r}; expected seconds between two "
-                "readings, such as 0.1; pass probes=() for no readings"
-            )
-        _one_of((*get_args(Tool), None), "annotate", self.annotate)
-        if self.samples is not None and not callable(self.samples):
-            raise UsageError(
-                f"samples is {self.samples!r}; expected a callable from a batch to its number of "
-                "samples, such as len"
-            )
-        if not self.unit or not isinstance(cast("object", self.unit), str):
-            raise UsageError(f"unit is {self.unit!r}; expected a word such as 'images'")
-
-    def _check_end(self) -> None:
-        ends = {"pairs": self.pairs, "batches": self.batches, "precision": self.precision}
         for name in ("pairs", "batches"):
-            if ends[name] is not None:
-                _at_least(1, name, ends[name])
+            if getattr(self, name) is not None:
+                _at_least(1, name, getattr(self, name))
         if self.precision is not None and not 0 < self.precision < 1:
             raise UsageError(
                 f"precision is {self.precision!r}; expected a share of the speed-up, such as 0.05"
             )
-        given = [name for name, value in ends.items() if value is not None]
-        if given and self.mode != "alternate":
+        _at_least(1, "every", self.every)
+        self._check_mode()
+        if not self.probe_interval_s > 0:
             raise UsageError(
-                f"{' and '.join(given)} was given in mode {self.mode!r}, which does not end by it; "
-                "expected mode='alternate', or none of pairs=, batches= and precision="
+                f"probe_interval_s is {self.probe_interval_s!r}; expected seconds, such as 0.1; "
+                "pass probes=() to record no system metrics"
             )
+        _one_of((*get_args(Tool), None), "annotate", self.annotate)
+        if self.samples is not None and not callable(self.samples):
+            raise UsageError(
+                f"samples is {self.samples!r}; expected a function that returns a batch's number "
+                "of samples, such as len"
+            )
+        if not self.unit or not isinstance(cast("object", self.unit), str):
+            raise UsageError(f"unit is {self.unit!r}; expected a word such as 'images'")
+
+    def _check_mode(self) -> None:
+        for name, (mode, default) in ONLY_IN.items():
+            value = getattr(self, name)
+            if value != default and mode != self.mode:
+                raise UsageError(
+                    f"{name}={value!r} works only in mode {mode!r}, and the mode is "
+                    f"{self.mode!r}; pass mode={mode!r}, or omit {name}="
+                )
 
     def warmup_for(self, prefetch_depth: int | None) -> int:
-        """How many batches of an epoch are not steady: while a queue of that depth settles.
+        """How many batches at an epoch's start are not steady: those that fill the prefetch queue.
 
-        Replay leaves out one more, whose wait holds the comparison of the first batch.
+        One more in replay, where the second wait includes checking the first batch for changes.
         """
         if self.warmup is not None:
             return self.warmup

@@ -1,4 +1,4 @@
-"""Keeping one batch in N of an epoch in detail, and exact totals of all."""
+"""Keeps the details of one batch in N, and exact totals of all batches."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 
 
 class Thinning:
-    """One epoch: its batches go in, and what is kept of them comes out.
+    """Turns the batches of one epoch into excerpts and aggregates.
 
-    The last batch is held back until the next request tells how long its step took. No aggregate
-    has batches of the warm-up and of the steady part.
+    The last batch is held back until the next request ends its step. No aggregate mixes
+    warm-up and steady batches.
     """
 
     def __init__(self, epoch: int, every: int, warmup: int) -> None:
@@ -31,21 +31,21 @@ class Thinning:
         self._next = 0
 
     def take(self, block: Block) -> list[Excerpt | Aggregate]:
-        """What is to be kept now that `block` has come, the batches after those before."""
+        """What to keep after `block`, the next batches."""
         rows = block if self._held is None else joined(self._held, block)
         self._held = rows.part(slice(-1, None))
         return self._add(rows.with_steps().part(slice(-1)))
 
     def rest(self, request_ns: int | None) -> list[Excerpt | Aggregate]:
-        """What is to be kept besides if the epoch ends now; this stays as it is.
+        """What else to keep if the epoch ends now; changes nothing.
 
-        `request_ns` is the request that got no batch, which ended the last step; None where
-        there was none, so that nobody knows how long that took.
+        `request_ns` is the request that got no batch, which ended the last step; None if there
+        was none, so that the last step's time is unknown.
         """
         return deepcopy(self).end(request_ns)
 
     def end(self, request_ns: int | None) -> list[Excerpt | Aggregate]:
-        """As `rest`, once and for all."""
+        """As `rest`, but final."""
         held = self._held
         if held is None:
             return []
@@ -57,7 +57,7 @@ class Thinning:
         return [*lines, *self._cut()]
 
     def _add(self, rows: Block) -> list[Excerpt | Aggregate]:
-        """Rows whose steps are known."""
+        """Add rows whose steps are known."""
         first, self._next = self._next, self._next + len(rows)
         lines: list[Excerpt | Aggregate] = [*self._kept(rows, first)]
         settled = min(max(self._warmup - first, 0), len(rows))
@@ -70,7 +70,7 @@ class Thinning:
         return lines
 
     def _cut(self) -> list[Aggregate]:
-        """What was added up since the last time, if anything."""
+        """The aggregate of all batches since the last one, if there are any."""
         aggregate = self._totals.aggregate()
         if aggregate is not None:
             self._totals = Totals(aggregate.epoch, aggregate.first + aggregate.batches)
@@ -83,7 +83,7 @@ class Thinning:
 
 
 def joined(one: Block, other: Block) -> Block:
-    """The rows of both, which follow on each other."""
+    """Both blocks as one; `other` follows `one`."""
     return replace(
         other,
         request_ns=np.concatenate([one.request_ns, other.request_ns]),
@@ -95,7 +95,7 @@ def joined(one: Block, other: Block) -> Block:
 
 
 def gpu_idle_of(found: GpuIdle, every: int) -> GpuIdle | None:
-    """What of `found` is known of one batch in `every`: `first` and those that follow in steps."""
+    """The part of `found` for one batch in `every`; None if nothing is known of those."""
     skipped = -found.first % every
     gpu_idle_ns = found.gpu_idle_ns[skipped::every]
     if not len(gpu_idle_ns) or (gpu_idle_ns == UNKNOWN).all():

@@ -23,7 +23,7 @@ from rich.progress import track
 from loadeval import LoaderEvaluator
 from loadeval.analysis.stats import MeanTime, over_pairs, ratio
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.training import Training
+from loadeval.demo.run import Training
 from loadeval.probes import host
 from loadeval.probes.gpu import GPUProbe
 from loadeval.runlog.model import UNKNOWN

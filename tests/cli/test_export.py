@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from typer.testing import CliRunner
 
+from loadeval import export
 from loadeval.cli.main import app
-from loadeval.export import formats
 from tests.cli.commands import record, runner
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def test_what_fails_half_way_leaves_nothing(
         files.part(path).write_text("half")
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(formats, "write_csv", failing)
+    monkeypatch.setattr(export, "write_csv", failing)
     code, _, err = run(log, "-f", "csv", "--overwrite")
     assert (code, "No space left" in err) == (1, True)
     assert {path: path.read_bytes() for path in files_in(tmp_path)} == before

@@ -15,16 +15,9 @@ if TYPE_CHECKING:
 
 def with_results(root: Path) -> DemoFolder:
     folder = DemoFolder(root)
-    for path in (folder.run_log, folder.figure):
-        path.write_text("measured")
+    for name in ("run.jsonl", "comparison.png"):
+        (root / name).write_text("measured")
     return folder
-
-
-def test_names(tmp_path: Path) -> None:
-    """The run log and the figure have the names that the documentation tells."""
-    folder = DemoFolder(tmp_path)
-    names = [folder.run_log.name, folder.figure.name]
-    assert names == ["run.jsonl", "comparison.png"]
 
 
 def test_new_folder(tmp_path: Path) -> None:
@@ -34,19 +27,13 @@ def test_new_folder(tmp_path: Path) -> None:
     assert folder.photographs.is_dir()
 
 
-def test_earlier_demo(tmp_path: Path) -> None:
-    """Files beside photographs are an earlier demo's: they are told, and not touched yet."""
-    DemoFolder(tmp_path).prepare()
-    folder = with_results(tmp_path)
-    assert folder.prepare() == [folder.run_log, folder.figure]
-    assert folder.run_log.exists()
-
-
-def test_clear(tmp_path: Path) -> None:
-    """Clearing removes an earlier demo's results and leaves everything else."""
+def test_an_earlier_demo_is_replaced(tmp_path: Path) -> None:
+    """`prepare` tells its files, `clear` removes them, and everything else stays."""
     DemoFolder(tmp_path).prepare()
     folder = with_results(tmp_path)
     (tmp_path / "notes.txt").write_text("mine")
+    assert folder.prepare() == [folder.run_log, folder.figure]
+    assert folder.run_log.exists()
     folder.clear()
     assert {path.name for path in tmp_path.iterdir()} == {"photographs", "notes.txt"}
 
@@ -59,16 +46,12 @@ def test_measurements_of_others(tmp_path: Path) -> None:
     assert folder.run_log.read_text() == "measured"
 
 
-def test_not_a_folder(tmp_path: Path) -> None:
-    """A path that cannot be a folder is one clear error."""
+def test_what_cannot_be_written_is_one_clear_error(tmp_path: Path) -> None:
+    """A path that cannot be a folder, and a result that is no file and so cannot be removed."""
     file = tmp_path / "file"
     file.write_text("")
     with pytest.raises(UsageError, match=r"cannot write to .*file.*--output"):
         DemoFolder(file).prepare()
-
-
-def test_result_that_cannot_be_removed(tmp_path: Path) -> None:
-    """A result that is no file, and so cannot be removed, is one clear error."""
     folder = DemoFolder(tmp_path)
     folder.prepare()
     folder.figure.mkdir()

@@ -8,38 +8,23 @@ from typing import TYPE_CHECKING
 import pytest
 from PIL import Image
 
-from loadeval.demo.photographs import TURNS, make_photographs
-from loadeval.demo.run import PHOTOGRAPHS
+from loadeval.demo.photographs import ROTATIONS, make_photographs
 from loadeval.errors import LoadevalError
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-def test_default_count() -> None:
-    """The demo makes at least 512 photographs."""
-    assert PHOTOGRAPHS >= 512
-
-
-def test_real_jpegs(tmp_path: Path) -> None:
-    """Each file is a JPEG whose sides are about 500 pixels long."""
-    for path in make_photographs(tmp_path, 12):
+def test_photographs_are_jpegs(tmp_path: Path) -> None:
+    """Of about 500 pixels a side, no two the same, as many in the folder of each rotation."""
+    paths = make_photographs(tmp_path, 12)
+    for path in paths:
         with Image.open(path) as photograph:
             assert photograph.format == "JPEG"
             assert all(450 <= side <= 550 for side in photograph.size)
-
-
-def test_classes(tmp_path: Path) -> None:
-    """There is a folder for each way to turn a photograph, with as many files in each."""
-    paths = make_photographs(tmp_path, 12)
-    assert Counter(path.parent.name for path in paths) == dict.fromkeys(TURNS, 3)
+    assert Counter(path.parent.name for path in paths) == dict.fromkeys(ROTATIONS, 3)
     assert sorted(paths) == sorted(tmp_path.glob("*/*.jpg"))
-
-
-def test_all_differ(tmp_path: Path) -> None:
-    """No two photographs are the same."""
-    contents = {path.read_bytes() for path in make_photographs(tmp_path, 24)}
-    assert len(contents) == 24
+    assert len({path.read_bytes() for path in paths}) == 12
 
 
 def test_reproducible(tmp_path: Path) -> None:

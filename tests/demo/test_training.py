@@ -8,8 +8,7 @@ import pytest
 import torch
 
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.run import one_thread
-from loadeval.demo.training import BATCH_SIZE, Photographs, Training
+from loadeval.demo.run import BATCH_SIZE, Photographs, Training, one_thread
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -27,16 +26,12 @@ def test_sample(paths: list[Path]) -> None:
     assert label == 2
 
 
-def test_same_weights(paths: list[Path]) -> None:
-    """Each training begins with the same weights."""
+def test_reproducible(paths: list[Path]) -> None:
+    """Each training begins with the same weights, and reads in the same random order."""
     weights = [[*Training(paths).model.parameters()] for _ in range(2)]
     assert all(map(torch.equal, *weights))
-
-
-def test_same_first_batch(paths: list[Path]) -> None:
-    """Each training reads its photographs in the same order."""
-    labels = [[*Training(paths).dataloader.sampler] for _ in range(2)]
-    assert labels[0] == labels[1] != sorted(labels[0])
+    orders = [[*Training(paths).dataloader.sampler] for _ in range(2)]
+    assert orders[0] == orders[1] != sorted(orders[0])
 
 
 def test_learns(paths: list[Path]) -> None:

@@ -9,8 +9,7 @@ import pytest
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 from loadeval import UsageError, read_run
-from loadeval.export import tensorboard
-from loadeval.export.formats import Format, export_run
+from loadeval.export import Format, export_run, tensorboard
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
@@ -33,36 +32,25 @@ def export(run: Run, folder: Path, **options: Any) -> list[Path]:
 
 
 def test_each_scalar_has_its_step_and_its_time(log_file: Path, tmp_path: Path) -> None:
-    """By the number of the batch in the run, and the time of day at which it was asked for."""
-    export(read_run(log_file), tmp_path / "board")
-    waits = read(tmp_path / "board")["loadeval/wait_ms"]
-    assert [one.step for one in waits] == [0, 1, 2, 3]
-    assert [one.value for one in waits] == pytest.approx([0.04, 0, 0.0025, 0.001])
-    offsets = [one.wall_time - CREATED_S for one in waits]
-    assert offsets == pytest.approx([1.001e-6, 51.001e-6, 90e-6, 200e-6], abs=5e-7)
-
-
-def test_what_is_not_known_is_left_out(log_file: Path, tmp_path: Path) -> None:
-    """An open step, samples that are not known, a reading that could not be had."""
+    """The batch's number in the run, a reading's last batch by then; the unknown is left out."""
     export(read_run(log_file), tmp_path / "board")
     found = read(tmp_path / "board")
-    assert [one.step for one in found["loadeval/step_ms"]] == [0, 1, 2]
-    rates = [(one.step, one.value) for one in found["loadeval/samples_per_s"]]
-    assert rates == [(0, pytest.approx(4 / 50e-6)), (2, pytest.approx(4 / 10e-6))]
-    assert [one.value for one in found["gpu/0/memory_bytes"]] == [2e9]
-
-
-def test_readings_are_at_the_step_of_their_moment(log_file: Path, tmp_path: Path) -> None:
-    """That of the last batch that was asked for by then."""
-    export(read_run(log_file), tmp_path / "board")
-    found = [(one.step, one.value) for one in read(tmp_path / "board")["gpu/0/busy_percent"]]
-    assert found == [(1, 97.5), (2, 30.0)]
+    offsets = [one.wall_time - CREATED_S for one in found["loadeval/wait_ms"]]
+    assert offsets == pytest.approx([1.001e-6, 51.001e-6, 90e-6, 200e-6], abs=5e-7)
+    values = {tag: [(one.step, one.value) for one in scalars] for tag, scalars in found.items()}
+    approximately = [(n, pytest.approx(ms)) for n, ms in enumerate([0.04, 0, 0.0025, 0.001])]
+    assert values["loadeval/wait_ms"] == approximately
+    assert [step for step, _ in values["loadeval/step_ms"]] == [0, 1, 2]
+    rates = [(0, pytest.approx(4 / 50e-6)), (2, pytest.approx(4 / 10e-6))]
+    assert values["loadeval/samples_per_s"] == rates
+    assert values["gpu/0/busy_percent"] == [(1, 97.5), (2, 30.0)]
+    assert values["gpu/0/memory_bytes"] == [(2, 2e9)]
 
 
 def test_the_arms_of_an_alternating_run_are_runs(
-    alternating: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    alternating: Run, replayed: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """TensorBoard lays `real` and `ideal` over each other, by the number of the batch."""
+    """TensorBoard lays `real` and `ideal` over each other; a replayed run has but one."""
     monkeypatch.setattr(tensorboard, "CHUNK", 7)
     export(alternating, tmp_path / "board")
     steps: list[int] = []
@@ -71,13 +59,9 @@ def test_the_arms_of_an_alternating_run_are_runs(
         assert len(waits) == (alternating.steps.arm == code).sum()
         steps += [one.step for one in waits]
     assert sorted(steps) == list(range(len(alternating.steps)))
-
-
-def test_a_replayed_run_is_one_run(replayed: Run, tmp_path: Path) -> None:
-    """Its scalars are in the folder itself."""
-    (path,) = export(replayed, tmp_path / "board")
-    assert path.parent == tmp_path / "board"
-    assert len(read(tmp_path / "board")["loadeval/wait_ms"]) == 231
+    (path,) = export(replayed, tmp_path / "replayed")
+    assert path.parent == tmp_path / "replayed"
+    assert len(read(path.parent)["loadeval/wait_ms"]) == 231
 
 
 def test_an_earlier_export_is_replaced_only_when_asked(
@@ -95,21 +79,15 @@ def test_an_earlier_export_is_replaced_only_when_asked(
     assert {found for found in folder.rglob("*") if found.is_file()} == {path, other}
 
 
-@pytest.mark.parametrize("created", ["not recorded", "2026-01-31T12:00:00"])
-def test_a_time_of_day_is_needed(created: str, log_file: Path, tmp_path: Path) -> None:
+def test_a_time_of_day_is_needed(log_file: Path, dali_file: Path, tmp_path: Path) -> None:
     """A run that does not tell when it began has no place; a time without a zone is UTC."""
-    text = log_file.read_text().replace("2026-01-31T12:00:00+00:00", created)
-    log_file.write_text(text)
-    if created == "not recorded":
-        with pytest.raises(UsageError, match="'not recorded', where a time in ISO 8601"):
-            export(read_run(log_file), tmp_path / "board")
-    else:
+    text = log_file.read_text()
+    log_file.write_text(text.replace("2026-01-31T12:00:00+00:00", "2026-01-31T12:00:00"))
+    export(read_run(log_file), tmp_path / "board")
+    first, *_ = read(tmp_path / "board")["loadeval/wait_ms"]
+    assert first.wall_time == pytest.approx(CREATED_S, abs=1e-3)
+    log_file.write_text(text.replace("2026-01-31T12:00:00+00:00", "not recorded"))
+    with pytest.raises(UsageError, match="'not recorded', where a time in ISO 8601"):
         export(read_run(log_file), tmp_path / "board")
-        first, *_ = read(tmp_path / "board")["loadeval/wait_ms"]
-        assert first.wall_time == pytest.approx(CREATED_S, abs=1e-3)
-
-
-def test_a_file_of_dali_has_no_scalars(dali_file: Path, tmp_path: Path) -> None:
-    """They would have no time."""
     with pytest.raises(UsageError, match="there is no timeline"):
         export(read_run(dali_file), tmp_path / "board")

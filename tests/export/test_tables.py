@@ -10,8 +10,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from loadeval import read_run
+from loadeval.export import Format, export_run
 from loadeval.export import tables as module
-from loadeval.export.formats import Format, export_run
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
@@ -31,17 +31,17 @@ READ: dict[Format, Callable[[Path], Any]] = {
 both = pytest.mark.parametrize("form", READ)
 
 
-def tables(run: Run, form: Format, folder: Path) -> tuple[Any, Any]:
+def tables(run: Run, form: Format, folder: Path, **options: Any) -> tuple[Any, Any]:
     """The batches and the readings, exported and read back."""
-    batches, readings = export_run(run, form, folder / "table")
+    batches, readings = export_run(run, form, folder / "table", **options)
     assert (batches.name, readings.name) == ("table", "table-readings")
     return READ[form](batches), READ[form](readings)
 
 
 @both
 def test_what_is_not_known_is_missing(form: Format, log_file: Path, tmp_path: Path) -> None:
-    """Neither -1 nor 0 stands for it; an open step, samples, pairs and starving are empty."""
-    batches, _ = tables(read_run(log_file), form, tmp_path)
+    """Neither -1 nor 0 stands for it; readings are a table in long format of their own."""
+    batches, readings = tables(read_run(log_file), form, tmp_path)
     assert list(batches.columns) == COLUMNS
     assert batches["epoch"].tolist() == [0, 0, 0, 1]
     assert batches["batch"].tolist() == [0, 1, 2, 0]
@@ -60,11 +60,6 @@ def test_what_is_not_known_is_missing(form: Format, log_file: Path, tmp_path: Pa
         "gpu_idle_ns": [False, False, True, True],
     }
 
-
-@both
-def test_readings_are_a_table_of_their_own(form: Format, log_file: Path, tmp_path: Path) -> None:
-    """One row for each value, in long format; one that is not known is missing."""
-    _, readings = tables(read_run(log_file), form, tmp_path)
     assert list(readings.columns) == ["probe", "subject", "quantity", "time_ns", "value"]
     assert readings["quantity"].tolist() == ["busy_percent"] * 2 + ["memory_bytes"] * 2
     assert readings["time_ns"].tolist() == [60_000, 150_000] * 2
@@ -90,38 +85,27 @@ def test_every_batch_of_an_alternating_run_is_there(
 
 
 @both
-def test_a_file_of_dali_has_waits_without_requests(
-    form: Format, dali_file: Path, tmp_path: Path
+def test_runs_with_parts_missing(
+    form: Format, dali_file: Path, empty_file: Path, tmp_path: Path
 ) -> None:
-    """Its waits are there, and its requests missing."""
+    """A file of DALI's has waits without requests; a run without batches has no rows."""
     batches, _ = tables(read_run(dali_file), form, tmp_path)
     assert batches["wait_ns"].tolist() == [1_000_000_000, 2_000_000_000]
     assert batches["request_ns"].isna().all()
+    batches, readings = tables(read_run(empty_file), form, tmp_path, overwrite=True)
+    assert list(batches.columns) == COLUMNS
+    assert len(batches) == len(readings) == 0
 
 
 def test_parquet_keeps_whole_numbers_whole(replayed: Run, tmp_path: Path) -> None:
-    """A column of whole numbers is one of integers, and null is not NaN."""
-    export_run(replayed, Format.PARQUET, tmp_path / "run.parquet")
+    """A column of whole numbers is one of integers, and null is not NaN; both have the header."""
+    paths = export_run(replayed, Format.PARQUET, tmp_path / "run.parquet")
     table = pq.read_table(tmp_path / "run.parquet")
     whole = [name for name in COLUMNS if name != "arm"]
     assert {str(table.schema.field(name).type) for name in whole} == {"int64"}
     assert table["step_ns"].null_count == 1
     frame = pd.read_parquet(tmp_path / "run.parquet", dtype_backend="numpy_nullable")
     assert str(frame["step_ns"].dtype) == "Int64"
-
-
-def test_parquet_carries_the_header(log_file: Path, tmp_path: Path) -> None:
-    """Which run it was is in the metadata of both files."""
-    for path in export_run(read_run(log_file), Format.PARQUET, tmp_path / "run.parquet"):
+    for path in paths:
         header = json.loads(pq.read_schema(path).metadata[b"loadeval"])
-        assert (header["name"], header["loader"]["backend"]) == ('a "run"', "a.Loader")
-
-
-@both
-def test_a_run_without_batches_is_an_empty_table(
-    form: Format, empty_file: Path, tmp_path: Path
-) -> None:
-    """It has its columns, and no rows."""
-    batches, readings = tables(read_run(empty_file), form, tmp_path)
-    assert list(batches.columns) == COLUMNS
-    assert len(batches) == len(readings) == 0
+        assert (header["name"], header["mode"]) == ("replay", "replay")

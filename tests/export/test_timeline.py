@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import UsageError, read_run
-from loadeval.export import trace
-from loadeval.export.formats import Format, export_run
+from loadeval.export import Format, export_run, trace
 from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
@@ -79,18 +78,17 @@ def thread(events: Events, name: str) -> int:
     return int(found)
 
 
-def test_waits_and_steps_are_where_they_were(log_file: Path, tmp_path: Path) -> None:
-    """To the nanosecond, in microseconds from the run's start; a step not known is not drawn."""
-    events = events_of(read_run(log_file), tmp_path)
+@pytest.fixture
+def events(log_file: Path, tmp_path: Path) -> Events:
+    return events_of(read_run(log_file), tmp_path)
+
+
+def test_waits_and_steps_are_where_they_were(events: Events) -> None:
+    """To the nanosecond, with what is known of a batch; a step not known is not drawn."""
     waits = [(event["ts"], event["dur"]) for event in named(events, "wait")]
     assert waits == [(1_001, 40_000), (51_001, 0), (90_000, 2_500), (200_000, 1_000)]
     steps = [(event["ts"], event["dur"]) for event in named(events, "step")]
     assert steps == [(41_001, 10_000), (51_001, 38_999), (92_500, 7_500)]
-
-
-def test_what_is_known_of_a_batch_is_with_its_wait(log_file: Path, tmp_path: Path) -> None:
-    """And nothing else."""
-    events = events_of(read_run(log_file), tmp_path)
     assert [event["args"] for event in named(events, "wait")] == [
         {"batch": 0, "samples": 4, "nbytes": 64, "gpu_idle_ns": 0},
         {"batch": 1, "nbytes": 64, "gpu_idle_ns": 500},
@@ -99,9 +97,8 @@ def test_what_is_known_of_a_batch_is_with_its_wait(log_file: Path, tmp_path: Pat
     ]
 
 
-def test_an_epoch_is_around_its_batches_and_its_end(log_file: Path, tmp_path: Path) -> None:
+def test_an_epoch_is_around_its_batches_and_its_end(events: Events) -> None:
     """It goes to the end of the request that got no batch, which has a wait of its own."""
-    events = events_of(read_run(log_file), tmp_path)
     ((first,), (second,)) = named(events, "epoch 0"), named(events, "epoch 1")
     assert (first["ts"], first["dur"]) == (1_001, 105_999)
     assert first["args"]["cause"] == "exhausted"
@@ -111,19 +108,15 @@ def test_an_epoch_is_around_its_batches_and_its_end(log_file: Path, tmp_path: Pa
     assert first["tid"] == thread(events, "epoch 0: batches")
 
 
-def test_readings_are_counters(log_file: Path, tmp_path: Path) -> None:
-    """One for each quantity, with a gap where the value is not known."""
-    counters = [e for e in events_of(read_run(log_file), tmp_path) if e["ph"] == "C"]
+def test_readings_are_counters_and_events_instants(events: Events) -> None:
+    """A counter for each quantity, with a gap where the value is not known."""
+    counters = [e for e in events if e["ph"] == "C"]
     assert [(e["name"], e["ts"], e["args"]["value"]) for e in counters] == [
         ("gpu 0: busy_percent", 60_000, 97.5),
         ("gpu 0: busy_percent", 150_000, 30.0),
         ("gpu 0: memory_bytes", 150_000, 2e9),
     ]
-
-
-def test_events_are_instants(log_file: Path, tmp_path: Path) -> None:
-    """With their message, over all tracks."""
-    (event,) = named(events_of(read_run(log_file), tmp_path), "the step changes its batch")
+    (event,) = named(events, "the step changes its batch")
     assert (event["ph"], event["s"], event["ts"]) == ("i", "p", 120_000)
 
 

@@ -10,7 +10,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval.probes.host import RATES, CostLimiter, HostProbe, Memory, Usage, _grown
+from loadeval.probes.host import RATES, HostProbe, Memory, RateLimit, Usage, _grown
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -166,13 +166,13 @@ def test_what_workers_used_between_two_readings(
 
 def test_what_is_costly_is_not_due_again_soon() -> None:
     """Even where it may be done at any time: the cost decides."""
-    limiter = CostLimiter(0.0)
+    limiter = RateLimit(0.0)
 
     def cost() -> str:
         return "done" if sum(range(100_000)) else ""
 
-    assert limiter.run(cost) == "done"
-    assert limiter.run(cost) is None
+    assert limiter.of(cost) == "done"
+    assert limiter.of(cost) is None
 
 
 def test_a_run_with_workers_has_readings() -> None:

@@ -369,7 +369,8 @@ def test_the_end_of_an_epoch_is_in_no_step(length: int, prefetched: int) -> None
 
 
 @pytest.mark.parametrize(
-    ("prefetched", "said"), [(4, "order changes by a few places"), (0, "they draw other numbers")]
+    ("prefetched", "said"),
+    [(4, "a few places earlier or later"), (0, "they draw different numbers")],
 )
 def test_what_it_changes_of_a_training_is_said_once(
     prefetched: int, said: str, caplog: pytest.LogCaptureFixture

@@ -202,7 +202,7 @@ def test_a_million_batches_take_little_memory(
 def _on_a_thread_of_ours(evaluator: LoaderEvaluator, work: Callable[[], None]) -> None:
     """Do `work` on the thread that writes the log, in the middle of that."""
     done = threading.Event()
-    kept = evaluator._measurement.recorder._drain_beside
+    kept = evaluator._measurement.recorder._drain_metrics
 
     def drain_beside() -> None:
         kept()
@@ -210,7 +210,7 @@ def _on_a_thread_of_ours(evaluator: LoaderEvaluator, work: Callable[[], None]) -
             work()
             done.set()
 
-    evaluator._measurement.recorder._drain_beside = drain_beside  # type: ignore[method-assign]
+    evaluator._measurement.recorder._drain_metrics = drain_beside  # type: ignore[method-assign]
     assert done.wait(20)
 
 

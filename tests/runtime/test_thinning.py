@@ -52,7 +52,7 @@ def trained(
 @pytest.mark.parametrize("leave", [None, 0, 1, 2, 3, 99, 100, 777])
 @pytest.mark.parametrize("logged", [False, True], ids=["in memory", "in a log"])
 def test_figures_are_those_of_all_batches(tmp_path: Path, leave: int | None, logged: bool) -> None:
-    """Sums, rates, means, extremes and epoch starts are equal to the last digit."""
+    """Sums, rates, means, extremes and epoch starts are equal, however it ends."""
     whole = trained(1, leave=leave)
     thinned = trained(EVERY, tmp_path / "run.jsonl" if logged else None, leave=leave)
     expected, found = summarise(whole), summarise(thinned)
