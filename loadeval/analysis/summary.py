@@ -292,7 +292,7 @@ class ArmIterations:
 
 
 def iterations_of(run: Run) -> list[ArmIterations]:
-    """Of each arm of `run` that has any. With fewer than FEWEST_FOR_OUTLIERS, none is called an outlier."""
+    """Of each arm of `run` that has any; none is an outlier of fewer than FEWEST_FOR_OUTLIERS."""
     found = []
     iteration_ns = run.steps.wait_ns + run.steps.step_ns
     for code, arm in enumerate(ARMS):

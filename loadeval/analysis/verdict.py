@@ -225,8 +225,3 @@ def _where_to_look(found: Evidence) -> tuple[Remark, ...]:
 def mostly_waiting(waiting_ns: Estimate, contention_ns: Estimate) -> bool:
     """Whether more is lost in waiting than in contention."""
     return waiting_ns.value >= contention_ns.value
-
-
-def percent(share: float) -> str:
-    """With one decimal, and never a negative zero."""
-    return f"{round(share * 100, 1) + 0.0:.1f}%"

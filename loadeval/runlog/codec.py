@@ -247,11 +247,6 @@ def _decode_gpu_idle(fields: Fields) -> GpuIdle:
     return GpuIdle(**plain, gpu_idle_ns=gpu_idle_ns)
 
 
-def _decode_event(fields: Fields) -> Event:
-    event: Event = _record_of(Event, {"kind": "note", **fields})  # which older logs do not have
-    return event
-
-
 DECODERS: dict[Any, Callable[[Fields], Line]] = {
     Header: _decode_header,
     Block: _decode_block,
@@ -259,7 +254,6 @@ DECODERS: dict[Any, Callable[[Fields], Line]] = {
     Aggregate: _decode_aggregate,
     Readings: _decode_readings,
     GpuIdle: _decode_gpu_idle,
-    Event: _decode_event,
 }
 """Kinds of lines that have more than plain fields, or may lack one."""
 

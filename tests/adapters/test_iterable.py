@@ -167,7 +167,7 @@ def test_what_it_makes_is_described() -> None:
 
 def test_a_factory_that_makes_no_loader_is_refused() -> None:
     """The error says what it returned, and what was expected."""
-    with pytest.raises(UsageError, match=r"returned 'NoneType'.*expected a loader"):
+    with pytest.raises(UsageError, match=r"returned 'NoneType'.*expected a callable"):
         LoaderEvaluator(lambda: None)
 
 

@@ -199,7 +199,7 @@ def test_a_builders_epochs_share_no_samples() -> None:
 
 def test_a_builder_is_told_its_threads_by_the_adapter() -> None:
     """A warning says how many it gets: two decode, and one collates."""
-    with pytest.warns(LoadevalWarning, match="it gets 3, one for each item in work"):
+    with pytest.warns(LoadevalWarning, match="it gets 3, one for each item that"):
         evaluator = LoaderEvaluator(builder())
     assert len(list(evaluator)) == 5
     assert evaluator.recorded().header.loader.workers == 3

@@ -248,7 +248,7 @@ LINE: dict[str, dict[str, Any]] = {
         "missing": None,
     },
     "gpu_idle": {"epoch": 2, "first": 7, "gpu_idle_ns": [0, None, 3000]},
-    "event": {"time_ns": 1, "message": ""},
+    "event": {"time_ns": 1, "message": "", "kind": "note"},
     "end": {"batches": 3},
 }
 LINE["excerpt"] = {**LINE["block"], "batch": [0, 100]}
@@ -303,6 +303,7 @@ NO_COLUMN = [3, "0", {}, False, *([0, value] for value in (*NO_COUNT, {}, LARGES
         *(("gpu_idle", name, [*NO_COUNT, None]) for name in ("epoch", "first")),
         ("gpu_idle", "gpu_idle_ns", [None, [1, -2], [LARGEST + 1]]),
         ("event", "message", [None, 3]),
+        ("event", "kind", [None, 3, "remark"]),
         ("end", "batches", ["3", None]),
     ],
 )

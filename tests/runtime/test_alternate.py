@@ -172,7 +172,7 @@ def test_distributed_training_is_not_stopped_early(
     assert len(evaluator.recorded().steps) == 400
     train(evaluator, clock)
     (event,) = evaluator.recorded().events
-    assert "every rank" in event.message
+    assert "all ranks" in event.message
 
 
 def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,7 +39,7 @@ from loadeval import LoaderEvaluator, UsageError
         ({"loader": 7}, "'int'"),
         ({"loader": None}, "expected one loader"),
         ({"dataloader": [1]}, "expected one loader"),
-        ({"probe_interval_s": 0}, r"probe_interval_s is 0.*; pass probes=\(\) for no"),
+        ({"probe_interval_s": 0}, r"probe_interval_s is 0.*; pass probes=\(\) to record no"),
         ({"probe_interval_s": -1}, "probe_interval_s is -1"),
         ({"probe_interval_s": float("nan")}, "probe_interval_s is nan"),
         ({"every": 2, "mode": "alternate"}, "every=2 works only in mode 'log'"),
