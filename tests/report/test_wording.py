@@ -273,8 +273,10 @@ def test_every_code_has_a_sentence(
             (0.5, 0.4, 0.6),
             30.0,
             True,
-            "50.0% [40.0%, 60.0%] of the training time is lost to data loading, most of it to "
-            "waiting",
+            (
+                "50.0% [40.0%, 60.0%] of the training time is lost to data loading, most of it to "
+                "waiting"
+            ),
         ),
         (
             (0.5, None, None),

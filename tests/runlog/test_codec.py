@@ -257,9 +257,9 @@ OPEN |= {"wait_bins": [10], "wait_counts": [1], "step_bins": [], "step_counts": 
 """What an aggregate of one batch whose step is not known has otherwise."""
 
 
-def wrong(kind: str, **changes: Any) -> str:
+def wrong(line: str, **changes: Any) -> str:
     """What is said of a line with `changes`, `...` standing for a field left out."""
-    fields = {"type": kind, **LINE[kind], **changes}
+    fields = {"type": line, **LINE[line], **changes}
     with pytest.raises(RunLogError) as caught:
         decode({name: value for name, value in fields.items() if value is not ...})
     return str(caught.value)
