@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from loadeval.in_place import evaluate_in_place
     from loadeval.report.backends import BackendComparison
     from loadeval.report.figure import plot_comparison
-    from loadeval.report.wording_findings import describe
+    from loadeval.report.wording.findings import describe
     from loadeval.runlog.model import LoaderInfo, Run
     from loadeval.runlog.reader import read_run
     from loadeval.runtime.adapter import Adapter, IterableAdapter
@@ -87,7 +87,7 @@ _MODULES = {
     "RunLogError": "loadeval.errors",
     "UsageError": "loadeval.errors",
     "compare_backends": "loadeval.backends",
-    "describe": "loadeval.report.wording_findings",
+    "describe": "loadeval.report.wording.findings",
     "diagnose": "loadeval.analysis.rules.diagnosis",
     "evaluate_in_place": "loadeval.in_place",
     "is_array": "loadeval.runtime.batch",

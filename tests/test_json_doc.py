@@ -27,8 +27,7 @@ from loadeval.analysis.rules.finding import (
 )
 from loadeval.cli.main import app
 from loadeval.probes.gpu import Driver
-from loadeval.report.findings import finding_as_dict
-from loadeval.report.json import growth_as_dict
+from loadeval.report.json import finding_as_dict, growth_as_dict
 from loadeval.runlog.model import Event
 from loadeval.runlog.writer import write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader

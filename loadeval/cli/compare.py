@@ -1,4 +1,4 @@
-"""`loadeval compare`: real loading against free loading, of one run or two; or several backends."""
+"""`loadeval compare`: real against ideal loading, of one run or two; or several backends."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from loadeval.analysis.report import Report
 from loadeval.cli.console import (
     CANNOT_TELL,
     LOST_TOO_MUCH,
-    errors_told,
+    errors_printed,
     print_json,
     print_lines,
     print_report,
@@ -30,7 +30,7 @@ from loadeval.report.formatting import printable
 from loadeval.report.json import report_as_dict
 from loadeval.report.screen import screen
 from loadeval.report.text import backends_text, full_report
-from loadeval.report.wording import gate_sentence
+from loadeval.report.wording.verdict import gate_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -74,7 +74,7 @@ def compare(
         float | None, typer.Option("--fail-above", metavar="PERCENT", help=FAIL_ABOVE)
     ] = None,
 ) -> None:
-    """Tell how much faster training would be with free loading.
+    """Tell how much faster training would be with ideal loading.
 
     One screen: the verdict, the throughput of each arm, the time lost to waiting and to contention,
     the findings and what to change. Of several backends, the throughput of each.
@@ -84,7 +84,7 @@ def compare(
             f"--fail-above is {fail_above:g}; expected a percentage of the training time, above 0 "
             "and under 100, such as 20"
         )
-    with errors_told():
+    with errors_printed():
         figure = None if output is None else figure_path(output)
         report = Report.of(read_each_once(runs), compared=len(runs) == 1)
         if fail_above is not None and report.comparison is None:
@@ -115,7 +115,7 @@ def _drawn(report: Report) -> Figure:
 
 
 def more_of(runs: Sequence[Path]) -> Rows:
-    """The commands that tell more of `runs`."""
+    """The commands that say more about `runs`."""
     paths = shlex.join(map(str, runs))
     return [
         ("everything", f"loadeval compare {paths} --full"),

@@ -1,4 +1,4 @@
-"""What every command shares: exit codes, printing, and how an error is told."""
+"""What every command shares: exit codes, printing and errors."""
 
 from __future__ import annotations
 
@@ -10,9 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.report.formatting import printable
+from loadeval.report.tables import GAP, NO_LIMIT, table_lines
 from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
@@ -35,18 +38,44 @@ EXIT_CODES = (
 def read_each_once(paths: Sequence[Path]) -> list[Run]:
     """The runs in these files. Raises UsageError where a file was given twice."""
     if len({path.resolve() for path in paths}) < len(paths):
-        told = ", ".join(map(str, paths))
-        raise UsageError(f"{told}: the same file was given twice; expected different runs")
+        names = ", ".join(map(str, paths))
+        raise UsageError(f"{names}: the same file was given twice; expected different runs")
     return [read_run(path) for path in paths]
+
+
+def new_console() -> Console:
+    """A console that prints text as it is."""
+    return Console(highlight=False, markup=False, emoji=False)
 
 
 def print_report(*reports: RenderableType) -> None:
     """Print `reports` with an empty line between them."""
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = new_console()
     for number, report in enumerate(reports):
         if number:
             console.print()
         console.print(report)
+
+
+def print_table(
+    rows: Sequence[Sequence[str]], heading: Sequence[str] = (), styles: Sequence[str] = ()
+) -> None:
+    """Print `rows`, the first column in `styles`: folded to the width of a terminal.
+
+    For a file or another program each row is a line, however long.
+    """
+    rows = [list(map(printable, row)) for row in rows]
+    if not Console().is_terminal:
+        typer.echo("\n".join(table_lines([*filter(None, [heading]), *rows], NO_LIMIT)))
+        return
+    table = Table(box=None, pad_edge=False, padding=(0, GAP, 0, 0), header_style="bold")
+    table.show_header = bool(heading)
+    for name in heading or rows[0]:
+        table.add_column(name, overflow="fold")
+    for number, row in enumerate(rows):
+        style = styles[number] if styles else ""
+        table.add_row(Text(row[0], style), *map(Text, row[1:]))
+    print_report(table)
 
 
 def print_lines(lines: Sequence[str]) -> None:
@@ -62,14 +91,14 @@ def screen_width() -> int:
     return Console().width
 
 
-def print_json(content: dict[str, Any]) -> None:
-    """Print `content` as one JSON object."""
+def print_json(content: Any) -> None:
+    """Print `content` as JSON."""
     typer.echo(json.dumps(content, indent=2))
 
 
 @contextmanager
-def errors_told() -> Iterator[None]:
-    """Tell an error of loadeval's in one line on stderr, and exit with FAILED."""
+def errors_printed() -> Iterator[None]:
+    """Print an error of loadeval's in one line on stderr, and exit with FAILED."""
     try:
         yield
     except LoadevalError as error:

@@ -1,4 +1,4 @@
-"""loadeval demo: train on real images, with real and with free loading in turn."""
+"""`loadeval demo`: train on real images, with real and ideal loading in turn."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from loadeval.analysis.report import Report
 from loadeval.cli.compare import more_of
-from loadeval.cli.console import errors_told, print_lines, screen_width
+from loadeval.cli.console import errors_printed, print_lines, screen_width
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
 from loadeval.report.screen import screen
@@ -41,12 +41,12 @@ def demo(
         Path, typer.Option("--output", "-o", help="The folder for images, run log and figure.")
     ] = Path("loadeval-demo"),
 ) -> None:
-    """Train on JPEGs, with real and with free loading in turn, and compare.
+    """Train on JPEGs, with real and ideal loading in turn, and compare.
 
     Takes under a minute on two CPU cores. Needs torch and Pillow: pip install "loadeval[demo]".
     """
     try:
-        with errors_told():
+        with errors_printed():
             run_demo = _imported()
             replaced = DemoFolder(output).prepare()
             if replaced:

@@ -8,9 +8,6 @@ from pathlib import Path  # noqa: TC003 - typer reads the annotations when it ru
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from loadeval.analysis.doctor import (
     DEFAULT_BATCH_BYTES,
@@ -19,11 +16,11 @@ from loadeval.analysis.doctor import (
     LoaderPlan,
     checkup,
 )
-from loadeval.cli.console import FAILED, print_json, print_report
+from loadeval.cli.console import FAILED, print_json, print_table
 from loadeval.errors import UsageError
 from loadeval.probes.machine import DataSize, read_machine, size_of
 from loadeval.report.formatting import printable
-from loadeval.report.wording_doctor import check_text
+from loadeval.report.wording.doctor import check_text
 
 if TYPE_CHECKING:
     from loadeval.analysis.doctor import MachineCheck
@@ -33,8 +30,6 @@ STYLES = {
     CheckStatus.CHANGE: "bold red",
     CheckStatus.NOT_MEASURED: "dim",
 }
-GAP = 2
-"""Columns of characters between two columns of the table."""
 FACTORS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12}
 BINARY = {"ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
 SIZE = re.compile(r"(\d+(?:\.\d+)?(?:e\d+)?)\s*([kmgt]?i?)b?", re.IGNORECASE)
@@ -73,10 +68,9 @@ def doctor(
     if as_json:
         found = list(map(_as_dict, checks))
         print_json({"ok": in_order, "checks": found, "machine": dataclasses.asdict(machine)})
-    elif Console().is_terminal:
-        print_report(_table(checks))
     else:
-        typer.echo("\n".join(_lines(checks)))
+        rows = [(check.status.value, check.name, check_text(check)) for check in checks]
+        print_table(rows, styles=[STYLES[check.status] for check in checks])
     if not in_order:
         raise typer.Exit(FAILED)
 
@@ -110,23 +104,3 @@ def _as_dict(check: MachineCheck) -> dict[str, Any]:
         "code": check.found.code.value,
         "values": dict(check.found.values),
     }
-
-
-def _row(check: MachineCheck) -> tuple[str, str, str]:
-    return check.status.value, check.name, printable(check_text(check))
-
-
-def _table(checks: tuple[MachineCheck, ...]) -> Table:
-    """For a terminal: folded to its width."""
-    table = Table.grid(padding=(0, GAP, 0, 0))
-    for check in checks:
-        status, name, text = _row(check)
-        table.add_row(Text(status, STYLES[check.status]), Text(name), Text(text))
-    return table
-
-
-def _lines(checks: tuple[MachineCheck, ...]) -> list[str]:
-    """For a file or another program: a line for each check, however long."""
-    rows = list(map(_row, checks))
-    widths = [max(map(len, column)) + GAP for column in zip(*rows, strict=True)]
-    return ["".join(map(str.ljust, row, widths)).rstrip() for row in rows]

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import errors_told
+from loadeval.cli.console import errors_printed
 from loadeval.export import Format, default_path, export_run
 from loadeval.report.formatting import printable
 from loadeval.runlog.reader import read_run
@@ -31,7 +31,7 @@ def export(
 
     parquet and tensorboard need packages of their own: pip install "loadeval[export]".
     """
-    with errors_told():
+    with errors_printed():
         path = default_path(run, form) if output is None else output
         written = export_run(read_run(run), form, path, overwrite=overwrite)
     for file in written:

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from loadeval.analysis.report import Report
-from loadeval.cli.console import errors_told, read_each_once
+from loadeval.cli.console import errors_printed, read_each_once
 from loadeval.report.formatting import printable
 from loadeval.report.html.page import (
     check_replaceable,
@@ -39,7 +39,7 @@ def report(
     One HTML file that opens in a browser, without a network. It holds the names of the files, and
     what the runs say of their machine.
     """
-    with errors_told():
+    with errors_printed():
         path = default_path(runs[0]) if output is None else page_path(output)
         check_replaceable(path)
         found = Report.of(read_each_once(runs))

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from loadeval.analysis.report import Report
-from loadeval.cli.console import errors_told, print_json, print_report
+from loadeval.cli.console import errors_printed, print_json, print_report
 from loadeval.report.findings import diagnosis_report
 from loadeval.report.json import run_as_dict
 from loadeval.report.text import RunsReport
@@ -29,7 +29,7 @@ def show(
 
     Throughput, iteration, waits and epoch start, system metrics, the loader, and notes.
     """
-    with errors_told():
+    with errors_printed():
         found = [one for path in runs for one in Report.of([read_run(path)]).runs]
     if as_json:
         print_json({"runs": [run_as_dict(one) for one in found]})

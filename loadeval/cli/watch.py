@@ -8,14 +8,14 @@ from pathlib import Path  # noqa: TC003 - typer reads the annotations when it ru
 from typing import TYPE_CHECKING, Annotated
 
 import typer
-from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
 from loadeval.analysis.live import LiveRun
-from loadeval.cli.console import errors_told, print_json
+from loadeval.cli.console import errors_printed, new_console, print_json
 from loadeval.errors import RunLogError
-from loadeval.report.live import live_line, live_screen, waiting_for
+from loadeval.report.live import live_line, live_screen
+from loadeval.report.wording.live import waiting_for
 from loadeval.runlog.model import SECOND_NS
 from loadeval.runlog.reader import Follower
 
@@ -49,7 +49,7 @@ def watch(
         )
     if as_json and not once:
         raise typer.BadParameter("--json prints one state: give it with --once")
-    with errors_told():
+    with errors_printed():
         try:
             _show_once(run, as_json) if once else _follow(run, interval)
         except KeyboardInterrupt:
@@ -93,7 +93,7 @@ def _show_once(path: Path, as_json: bool) -> None:
     if as_json:
         print_json({"path": str(path), **dataclasses.asdict(state)})
         return
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = new_console()
     if console.is_terminal:
         console.print(live_screen(state))
     else:
@@ -101,7 +101,7 @@ def _show_once(path: Path, as_json: bool) -> None:
 
 
 def _follow(path: Path, interval_s: float) -> None:
-    console = Console(highlight=False, markup=False, emoji=False)
+    console = new_console()
     if not console.is_terminal:
         _print_lines(path, interval_s)
         return
@@ -112,10 +112,10 @@ def _follow(path: Path, interval_s: float) -> None:
 
 
 def _print_lines(path: Path, interval_s: float) -> None:
-    told = False
+    announced = False
     for state in states(path, interval_s):
         if state is not None:
             typer.echo(live_line(state))
-        elif not told:
+        elif not announced:
             typer.echo(waiting_for(path))
-        told = state is None
+        announced = state is None

@@ -37,9 +37,10 @@ from loadeval.report.formatting import (
     share,
     shortened,
 )
-from loadeval.report.metrics import gpus_in_words, gpus_of_backends
 from loadeval.report.palette import LIGHT, NAMES
-from loadeval.report.wording import (
+from loadeval.report.wording.metrics import gpus_in_words, gpus_of_backends
+from loadeval.report.wording.page import DOTS_AND_LINES, INTERVALS
+from loadeval.report.wording.verdict import (
     THRESHOLDS,
     backend_cautions,
     backend_not_measured,
@@ -82,7 +83,6 @@ TITLE, PANEL, LABEL, SMALL = 22, 18, 16, 13
 """Sizes of type in points, on a figure 14 inches wide: readable when it is shown half as wide."""
 INK, FAINT, PAPER = LIGHT["ink"], LIGHT["faint"], LIGHT["paper"]
 WHISKER: Style = {"color": INK, "linewidth": 2, "markersize": 12, "markeredgewidth": 2}
-INTERVALS = "Whiskers and brackets are 95% CIs."
 
 # All places and sizes from here on are in inches.
 WIDTH = 14.0
@@ -214,8 +214,8 @@ def _described(comparison: Comparison) -> list[str]:
     name = shortened(run.header.name, LONGEST_NAME)
     batches = counted(len(run.steps), "batch", "batches")
     served = (
-        f"{name}: {described_loader(run)}; {batches} in {epochs}; {measured(found)} are counted. "
-        f"{INTERVALS} Dots are iterations, and lines the means of blocks."
+        f"{name}: {described_loader(run)}; {batches} in {epochs}; {measured(found)} "
+        f"measured. {INTERVALS} {DOTS_AND_LINES}"
     )
     return [lost_in_words(found), served]
 

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from datetime import datetime
 
+    from loadeval.analysis.live import Rates
     from loadeval.analysis.stats import Estimate
     from loadeval.analysis.summary import Summary
-
 
 TIME_UNITS = ("ns", "us", "ms", "s")
 BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
@@ -82,20 +83,20 @@ def speedup(ratio: float | None) -> str:
     return f"{ratio:.2f}x" if LEAST_RATIO <= ratio < 1 else f"{number(ratio)}x"
 
 
-def estimated(estimate: Estimate | None, told: Callable[[float], str]) -> str:
-    """A value as `told`, and behind it its interval where there is one: 2.45x [2.40x, 2.51x]."""
+def estimated(estimate: Estimate | None, text: Callable[[float], str]) -> str:
+    """A value as `text`, and behind it its interval where there is one: 2.45x [2.40x, 2.51x]."""
     if estimate is None:
         return NOT_MEASURED
     if estimate.low is None or estimate.high is None:
-        return told(estimate.value)
-    return f"{told(estimate.value)} [{told(estimate.low)}, {told(estimate.high)}]"
+        return text(estimate.value)
+    return f"{text(estimate.value)} [{text(estimate.low)}, {text(estimate.high)}]"
 
 
-def interval(estimate: Estimate | None, told: Callable[[float], str]) -> str:
+def interval(estimate: Estimate | None, text: Callable[[float], str]) -> str:
     """From where to where the estimate may be: 2.40x to 2.51x; "" where it has no interval."""
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
-    return f"{told(estimate.low)} to {told(estimate.high)}"
+    return f"{text(estimate.low)} to {text(estimate.high)}"
 
 
 def per_second(rate: float | None, unit: str) -> str:
@@ -103,7 +104,7 @@ def per_second(rate: float | None, unit: str) -> str:
     return NOT_MEASURED if rate is None else f"{number(rate)} {unit}/s"
 
 
-def throughput(summary: Summary, unit: str) -> str:
+def throughput(summary: Summary | Rates, unit: str) -> str:
     """Samples per second under their name, or batches per second where those are unknown."""
     if summary.samples_per_s is not None:
         return per_second(summary.samples_per_s, unit)
@@ -112,13 +113,18 @@ def throughput(summary: Summary, unit: str) -> str:
 
 def cpus(count: float) -> str:
     """CPUs in use or free: 1 CPU, 2.5 CPUs."""
-    told = f"{count:.2g}"
-    return f"{told} CPU" if told == "1" else f"{told} CPUs"
+    text = f"{count:.2g}"
+    return f"{text} CPU" if text == "1" else f"{text} CPUs"
 
 
 def counted(count: int, one: str, many: str) -> str:
     """`count` things: 1 batch, 2,000 batches."""
     return f"{count:,} {one if count == 1 else many}"
+
+
+def wall_clock(moment: datetime) -> str:
+    """Date and time, and the time zone where it is known."""
+    return f"{moment:%Y-%m-%d %H:%M:%S %Z}".rstrip()
 
 
 def scaled(value: float, units: tuple[str, ...]) -> tuple[str, str]:
@@ -143,8 +149,8 @@ def filled(template: str, values: Mapping[str, Any]) -> str:
 
 class _Template(string.Formatter):
     def format_field(self, value: Any, format_spec: str) -> Any:
-        told = FORMATS.get(format_spec)
-        return super().format_field(value, format_spec) if told is None else told(value)
+        own = FORMATS.get(format_spec)
+        return super().format_field(value, format_spec) if own is None else own(value)
 
 
 FORMATS: dict[str, Callable[[Any], str]] = {

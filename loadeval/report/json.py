@@ -5,8 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from loadeval.report import wording
-from loadeval.report.findings import diagnosis_as_dict
+from loadeval.report.wording import verdict as wording
+from loadeval.report.wording.findings import (
+    QUESTIONS,
+    SOURCES,
+    finding_advice,
+    finding_sentence,
+    why_not_checked,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -17,7 +23,19 @@ if TYPE_CHECKING:
     from loadeval.analysis.metrics import Metrics
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.report import Report, RunReport
+    from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
     from loadeval.analysis.verdict import Verdict
+
+NOT_FIGURES = (
+    "run",
+    "metrics",
+    "headroom",
+    "verdict",
+    "reason",
+    "advice",
+    "cautions",
+    "not_measured",
+)
 
 
 def report_as_dict(report: Report) -> dict[str, Any]:
@@ -28,7 +46,7 @@ def report_as_dict(report: Report) -> dict[str, Any]:
     if found is None:
         return {}
     return {
-        **headroom_as_dict(found.headroom),
+        **_headroom_as_dict(found.headroom),
         **{side.name: asdict(side.summary) for side in found.sides},
         "readings": [metrics_as_dict(one.metrics) for one in report.runs],
         "diagnosis": diagnosis_as_dict(found.diagnosis),
@@ -55,22 +73,6 @@ def run_as_dict(one: RunReport) -> dict[str, Any]:
         "readings": metrics_as_dict(one.metrics),
         "diagnosis": None if one.diagnosis is None else diagnosis_as_dict(one.diagnosis),
         **({"summaries": summaries} if alternates else {"summary": summaries[header.mode]}),
-    }
-
-
-def headroom_as_dict(found: Headroom) -> dict[str, Any]:
-    """The figures; the verdict, its reason, the advice and so on as text, and their codes."""
-    return {
-        **_figures(found),
-        "verdict": wording.verdict_name(found),
-        "reason": wording.reason(found),
-        "advice": wording.verdict_advice(found),
-        "caution": " ".join(wording.cautions(found)),
-        "not_measured": wording.not_measured(found),
-        **_verdict_codes(found.verdict),
-        "advice_codes": _codes(found.advice),
-        "caution_codes": _codes(found.cautions),
-        "not_measured_codes": _codes(found.not_measured),
     }
 
 
@@ -112,6 +114,62 @@ def growth_as_dict(found: Growth) -> dict[str, Any]:
     }
 
 
+def diagnosis_as_dict(diagnosis: Diagnosis) -> dict[str, Any]:
+    """The findings and checks with their codes, numbers and sentences."""
+    return {
+        "findings": [finding_as_dict(finding) for finding in diagnosis.findings],
+        "checks": [_check_as_dict(check) for check in diagnosis.checks],
+    }
+
+
+def finding_as_dict(finding: Finding) -> dict[str, Any]:
+    """A finding with its codes, numbers and sentences."""
+    return {
+        "rule": finding.rule.value,
+        "severity": finding.severity,
+        "confidence": finding.confidence,
+        **_remark_as_dict(finding.problem),
+        "caveat": None if finding.caveat is None else _remark_as_dict(finding.caveat),
+        "sentence": finding_sentence(finding),
+        "evidence": [asdict(fact) for fact in finding.evidence],
+        "changes": [_remark_as_dict(change) for change in finding.changes],
+        "advice": finding_advice(finding),
+        "source": SOURCES[finding.rule],
+        "cost_share": finding.cost_share,
+        "places": [asdict(place) for place in finding.places],
+    }
+
+
+def _check_as_dict(check: Check) -> dict[str, Any]:
+    return {
+        "rule": check.rule.value,
+        "question": QUESTIONS[check.rule],
+        "outcome": check.outcome,
+        "code": None if check.reason is None else check.reason.code.value,
+        "values": {} if check.reason is None else dict(check.reason.values),
+        "reason": why_not_checked(check),
+    }
+
+
+def _remark_as_dict(remark: Remark) -> dict[str, Any]:
+    return {"code": remark.code.value, "values": dict(remark.values)}
+
+
+def _headroom_as_dict(found: Headroom) -> dict[str, Any]:
+    return {
+        **_figures(found),
+        "verdict": str(found.verdict),
+        "reason": wording.reason(found),
+        "advice": wording.verdict_advice(found),
+        "caution": " ".join(wording.cautions(found)),
+        "not_measured": wording.not_measured(found),
+        **_verdict_codes(found.verdict),
+        "advice_codes": _codes(found.advice),
+        "caution_codes": _codes(found.cautions),
+        "not_measured_codes": _codes(found.not_measured),
+    }
+
+
 def _backend_as_dict(found: BackendResult) -> dict[str, Any]:
     gain = found.headroom
     return {
@@ -144,17 +202,5 @@ def _figures(found: Any) -> dict[str, Any]:
     return {
         name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
         for name, value in values.items()
-        if name not in TOLD_APART
+        if name not in NOT_FIGURES
     }
-
-
-TOLD_APART = (
-    "run",
-    "metrics",
-    "headroom",
-    "verdict",
-    "reason",
-    "advice",
-    "cautions",
-    "not_measured",
-)

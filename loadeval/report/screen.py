@@ -20,7 +20,7 @@ from loadeval.report.formatting import (
     speedup,
 )
 from loadeval.report.tables import table_lines, wrapped
-from loadeval.report.wording import (
+from loadeval.report.wording.verdict import (
     BRACKETS,
     backend_cautions,
     backend_not_measured,

@@ -6,7 +6,7 @@ import re
 import textwrap
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
+from rich.cells import cell_len, set_cell_size
 from rich.measure import Measurement
 from rich.text import Text
 
@@ -19,7 +19,10 @@ if TYPE_CHECKING:
 
 Rows = list[tuple[str, str]]
 """Labels, and what belongs to each."""
-GAP = "  "
+GAP = 2
+"""Columns of characters between two columns of a table."""
+NO_LIMIT = 10_000
+"""Characters of a line that is as long as it needs to be."""
 NARROWEST = 16
 """Characters of a line, at least."""
 KEPT = "\x00"
@@ -57,20 +60,17 @@ def table_lines(rows: Sequence[Sequence[str]], width: int) -> list[str]:
     """`rows` as a table; the columns that do not fit follow below, beside the first one again."""
     widths = [max(map(cell_len, column)) for column in zip(*rows, strict=True)]
     parts: list[list[int]] = [[]]
+    gap = " " * GAP
     for column in range(1, len(widths)):
-        taken = widths[0] + sum(len(GAP) + widths[one] for one in parts[-1])
-        if parts[-1] and taken + len(GAP) + widths[column] > width:
+        taken = widths[0] + sum(GAP + widths[one] for one in parts[-1])
+        if parts[-1] and taken + GAP + widths[column] > width:
             parts.append([])
         parts[-1].append(column)
     return [
-        GAP.join(_padded(row[column], widths[column]) for column in (0, *part)).rstrip()
+        gap.join(set_cell_size(row[column], widths[column]) for column in (0, *part)).rstrip()
         for part in parts
         for row in rows
     ]
-
-
-def _padded(cell: str, width: int) -> str:
-    return cell + " " * (width - cell_len(cell))
 
 
 class Paragraph:

@@ -29,10 +29,12 @@ from loadeval.report.formatting import (
     size,
     speedup,
     throughput,
+    wall_clock,
 )
-from loadeval.report.metrics import gpus_of_backends, metrics_report, metrics_rows
-from loadeval.report.tables import Paragraph, table_lines
-from loadeval.report.wording import (
+from loadeval.report.metrics import metrics_report, metrics_rows
+from loadeval.report.tables import GAP, NO_LIMIT, Paragraph, table_lines
+from loadeval.report.wording.metrics import gpus_of_backends
+from loadeval.report.wording.verdict import (
     BRACKETS,
     THRESHOLDS,
     backend_cautions,
@@ -52,7 +54,6 @@ from loadeval.report.wording import (
     required_in_words,
     run_notes,
     verdict_advice,
-    verdict_name,
 )
 from loadeval.runlog.model import ARMS
 
@@ -67,16 +68,12 @@ if TYPE_CHECKING:
     from loadeval.report.tables import Rows
     from loadeval.runlog.model import Run
 
-GAP = 2
-"""Columns of characters between two columns of a table."""
 LONGEST_FIGURE = 24
 """Characters of a value that ask for room; what is longer is folded."""
 LONGEST_FACT = 120
 """Characters that are shown of what a file says of its loader."""
 LONGEST_IN_TABLE = 24
 BACKEND_HEAD = ["", "if loading were free", "time lost", "epoch start", "verdict"]
-NO_LIMIT = 10_000
-"""Characters of a line that is as long as it needs to be."""
 
 
 class RunsReport:
@@ -134,7 +131,7 @@ def comparison_report(found: Comparison) -> RenderableType:
 
 
 def comparison_facts(found: Comparison) -> Rows:
-    """All that a comparison found; why something was not measured is said at the end."""
+    """All that a comparison found; at the end why something was not measured."""
     headroom = found.headroom
     times_ns = (headroom.real_ns, headroom.ideal_ns, headroom.loader_only_ns)
     rates = [_iteration(*pair, found.unit) for pair in zip(times_ns, found.rates, strict=True)]
@@ -153,13 +150,16 @@ def comparison_facts(found: Comparison) -> Rows:
         facts.append(("GPU idle while waiting", idle))
     facts += [
         ("measured", measured(headroom)),
-        ("verdict", printable(f"{verdict_name(headroom)}: {reason(headroom)}")),
+        ("verdict", printable(f"{headroom.verdict}: {reason(headroom)}")),
         ("thresholds", THRESHOLDS),
         ("advice", printable(verdict_advice(headroom))),
     ]
-    for label, said in (("caution", cautions(headroom)), (NOT_MEASURED, not_measured(headroom))):
-        if said:
-            facts.append((label, printable(" ".join(said))))
+    for label, sentences in (
+        ("caution", cautions(headroom)),
+        (NOT_MEASURED, not_measured(headroom)),
+    ):
+        if sentences:
+            facts.append((label, printable(" ".join(sentences))))
     return facts
 
 
@@ -232,15 +232,15 @@ def backends_text(found: BackendReport) -> str:
     if not all(one.error for one in found.backends):
         gains = [BACKEND_HEAD, *backend_gains(found, LONGEST_IN_TABLE)]
         parts.append(table_lines(gains, NO_LIMIT))
-    for title, said in (
+    for title, sentences in (
         ("", failures(found)),
         ("Differences in real throughput", list(map(difference_sentence, found.differences))),
         ("GPUs", gpus_of_backends(found.backends)),
         ("Not measured", backend_not_measured(found)),
         ("Cautions", backend_cautions(found)),
     ):
-        if said:
-            parts.append([*filter(None, [title]), *map(printable, said)])
+        if sentences:
+            parts.append([*filter(None, [title]), *map(printable, sentences)])
     return "\n\n".join("\n".join(part) for part in parts)
 
 
@@ -264,8 +264,8 @@ def _rates(found: BackendReport) -> list[list[str]]:
     rows = [[f"{unit}/s", "real", "ideal", "loader alone"]]
     for one in ranked(found.backends):
         rates = (one.real, one.ideal, one.loader_only)
-        told = ["failed", "", ""] if one.error else [estimated(rate, number) for rate in rates]
-        rows.append([short_name(one.name, LONGEST_IN_TABLE), *told])
+        cells = ["failed", "", ""] if one.error else [estimated(rate, number) for rate in rates]
+        rows.append([short_name(one.name, LONGEST_IN_TABLE), *cells])
     return rows
 
 
@@ -284,7 +284,7 @@ def _moment(created: str) -> str:
         moment = datetime.fromisoformat(created)
     except ValueError:
         return printable(created)
-    return f"{moment:%Y-%m-%d %H:%M:%S %Z}".rstrip()
+    return wall_clock(moment)
 
 
 def _between(epoch_start_ns: Sequence[int]) -> str:

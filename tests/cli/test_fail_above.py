@@ -12,7 +12,7 @@ from loadeval.analysis.gate import Outcome, gate
 from loadeval.analysis.headroom import Headroom, compare, headroom
 from loadeval.analysis.stats import Estimate
 from loadeval.analysis.verdict import Objection, Verdict
-from loadeval.report.wording import gate_sentence
+from loadeval.report.wording.verdict import gate_sentence
 from loadeval.runlog.reader import read_run
 from tests.cli.commands import record, runner
 

@@ -11,7 +11,7 @@ import pytest
 
 from loadeval import BackendComparison, UsageError
 from loadeval.analysis.backends import are_ranks
-from loadeval.report.wording import difference_sentence
+from loadeval.report.wording.verdict import difference_sentence
 from loadeval.runtime.backends import Measured
 
 if TYPE_CHECKING:
@@ -220,7 +220,7 @@ def test_ranks_are_told_together(alternating: Record, record: Record) -> None:
 def test_a_rank_without_a_throughput(record: Record) -> None:
     """There is no sum then."""
     told = first_line(ranks(record(), record(waits_ns=[])))
-    assert told.startswith("2 ranks of one training; what")
+    assert told.startswith("2 ranks of one training; ideal loading was not measured")
 
 
 @pytest.mark.parametrize(

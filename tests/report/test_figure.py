@@ -28,7 +28,7 @@ from loadeval.report.charts import backends_chart, comparison_chart, lost_time_c
 from loadeval.report.figure import backends_figure, comparison_figure, plot_comparison
 from loadeval.report.formatting import duration, estimated
 from loadeval.report.palette import LIGHT
-from loadeval.report.wording import cautions, headline, not_measured
+from loadeval.report.wording.verdict import cautions, headline, not_measured
 from loadeval.runlog.model import Event
 from loadeval.runlog.writer import write_metrics
 from loadeval.runtime.backends import Measured

@@ -23,14 +23,9 @@ from loadeval.analysis.rules.finding import (
     Rule,
     Unknown,
 )
-from loadeval.report.findings import (
-    checked_in_words,
-    diagnosis_as_dict,
-    diagnosis_report,
-    place_in_words,
-    value_in_words,
-)
-from loadeval.report.wording_findings import (
+from loadeval.report.findings import diagnosis_report
+from loadeval.report.json import diagnosis_as_dict
+from loadeval.report.wording.findings import (
     ADVICE,
     CAVEATS,
     PROBLEMS,
@@ -39,7 +34,10 @@ from loadeval.report.wording_findings import (
     SOURCES,
     UNKNOWNS,
     change_in_short,
+    checked_in_words,
     describe,
+    places_in_words,
+    value_in_words,
 )
 
 if TYPE_CHECKING:
@@ -105,7 +103,7 @@ def test_a_finding_is_told_with_all_that_belongs_to_it() -> None:
         f"  {SENTENCE}\n"
         f"  Advice: {ADVISED}\n"
         "  Evidence: of all waiting 90.0%; batches 4.\n"
-        "  Where: epoch 1, batch 1,200 at 5.00 s: took 300 ms, waited 250 ms\n"
+        "  Where: epoch 1, batch 1,200 at 5.00 s: took 300 ms, waited 250 ms.\n"
         f"  Source: {SOURCES[Rule.IDLE_GPU]}.\n"
         "  Nothing found: drift, outliers.\n"
         f"  Not measured: capacity, contention ({UNKNOWNS[Unknown.NO_IDEAL]}); waiting (the log "
@@ -135,7 +133,7 @@ def test_of_many_places_some_are_told() -> None:
     """And how many there are besides."""
     told = printed(Diagnosis((replace(FINDING, places=(PLACE,) * 6),), CHECKS))
     assert told.count("epoch 1, batch 1,200") == 5
-    assert "; and 1 batch more." in told
+    assert "; and 1 more." in told
 
 
 def test_a_run_without_findings() -> None:
@@ -172,9 +170,11 @@ def test_figures_have_their_units(fact: Fact, told: str) -> None:
 def test_a_batch_whose_time_is_not_known() -> None:
     """Its wait is all there is to tell."""
     place = replace(PLACE, start_ns=None, end_ns=None)
-    assert place_in_words(place) == "epoch 1, batch 1,200: waited 250 ms"
-    place = replace(PLACE, end_ns=None)
-    assert place_in_words(place) == "epoch 1, batch 1,200 at 5.00 s: waited 250 ms"
+    began = replace(PLACE, end_ns=None)
+    assert places_in_words([place, began]) == [
+        "epoch 1, batch 1,200: waited 250 ms",
+        "epoch 1, batch 1,200 at 5.00 s: waited 250 ms",
+    ]
 
 
 def test_text_of_a_run_steers_no_terminal() -> None:

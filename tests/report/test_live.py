@@ -9,7 +9,8 @@ import pytest
 from rich.console import Console
 
 from loadeval.analysis.live import LiveState, Outlier, Rates
-from loadeval.report.live import live_line, live_screen, span, waiting_for
+from loadeval.report.live import live_line, live_screen
+from loadeval.report.wording.live import span, waiting_for
 
 MS = 1_000_000
 SECOND = 1_000 * MS
@@ -99,7 +100,7 @@ def test_the_status_comes_first() -> None:
 def test_what_is_not_known_is_not_made_up() -> None:
     """Nothing before the first batch; batches where samples are not known; no rate of no time."""
     shown = screen(EMPTY)
-    assert "throughput      no steady-state batch  no steady-state batch" in shown
+    assert "throughput      no steady-state batches  no steady-state batches" in shown
     assert "epoch start: not measured" in shown
     assert "outliers: not measured, too few batches" in shown
     now, overall = replace(NOW, samples_per_s=None), Rates(1, 0, None, None, None)

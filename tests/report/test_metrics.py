@@ -13,13 +13,12 @@ from rich.console import Console
 from loadeval.analysis.backends import BackendReport
 from loadeval.analysis.metrics import Level, Metrics, Quantity, metrics_of, metrics_of_two
 from loadeval.report.json import metrics_as_dict
-from loadeval.report.metrics import (
+from loadeval.report.metrics import metrics_report, metrics_rows
+from loadeval.report.wording.metrics import (
     difference_in_words,
     gpus_in_words,
     gpus_of_backends,
     level_in_words,
-    metrics_report,
-    metrics_rows,
     value_of,
 )
 from loadeval.runlog.model import Arm, Block, GpuIdle, Header, LoaderInfo, Readings, Run, Steps

@@ -17,7 +17,7 @@ from loadeval.report.screen import (
     backends_screen,
     comparison_screen,
 )
-from loadeval.report.wording_findings import change_in_short
+from loadeval.report.wording.findings import change_in_short
 from loadeval.runlog.model import LoaderInfo
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from loadeval.report.text import (
     full_report,
     loader_facts,
 )
-from loadeval.report.wording import reason
+from loadeval.report.wording.verdict import reason
 from loadeval.runlog.model import LoaderInfo
 
 if TYPE_CHECKING:

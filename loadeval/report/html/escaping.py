@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from loadeval.report.formatting import LONGEST_NAME, printable, shortened
+from loadeval.report.formatting import LONGEST_NAME, short_name
 
 ENTITIES = {ord("&"): "&amp;", ord("<"): "&lt;", ord(">"): "&gt;", ord("$"): "&#36;"}
 """Those that plotly.js turns back into characters, after it looked for tags and for TeX."""
@@ -19,7 +19,7 @@ IN_SCRIPT = {ord("<"): r"\u003c", ord(">"): r"\u003e", ord("&"): r"\u0026"}
 
 def drawn(text: object, longest: int = LONGEST_NAME) -> str:
     """`text` as plotly.js is to draw it: literally, in at most `longest` characters."""
-    return printable(shortened(str(text), longest)).translate(ENTITIES)
+    return short_name(text, longest).translate(ENTITIES)
 
 
 def literal(text: str) -> str:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.report.findings import MOST_PLACES, place_in_words, value_in_words
-from loadeval.report.formatting import counted, share
+from loadeval.report.findings import UNKNOWN_COST
+from loadeval.report.formatting import share
 from loadeval.report.html.blocks import Advised, Heading, Section, Table, Text
-from loadeval.report.wording_findings import (
+from loadeval.report.wording.findings import (
     QUESTIONS,
+    SOURCES,
     finding_advice,
     finding_sentence,
-    finding_source,
+    places_in_words,
+    value_in_words,
     why_not_checked,
 )
+from loadeval.report.wording.page import FINE, NO_FINDING, NO_RULES, NOT_OF_REPLAY, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -21,10 +24,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.report import Report
     from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
     from loadeval.report.html.blocks import Block
-
-NOTHING = "No problem with data loading was found."
-NO_RULES = "No rule was checked for this run."
-NOT_OF_REPLAY = "Kept batches were replayed: this run has no data loading to check."
 
 
 def findings(report: Report) -> Section:
@@ -42,13 +41,13 @@ def findings(report: Report) -> Section:
 def _of(diagnosis: Diagnosis, level: int) -> list[Block]:
     blocks: list[Block] = [_advised(finding, level) for finding in diagnosis.findings]
     if not blocks:
-        blocks.append(Text((NOTHING if diagnosis.checks else NO_RULES,)))
+        blocks.append(Text((NO_FINDING if diagnosis.checks else NO_RULES,)))
     fine = [check for check in diagnosis.checks if check.outcome == "nothing found"]
     unknown = [check for check in diagnosis.checks if check.outcome == "not measured"]
     if fine:
-        blocks.append(_checks("Checked and found fine", fine))
+        blocks.append(_checks(FINE, fine))
     if unknown:
-        blocks.append(_checks("Could not be measured", unknown))
+        blocks.append(_checks(UNKNOWN, unknown))
     return blocks
 
 
@@ -60,10 +59,7 @@ def _checks(title: str, checks: Sequence[Check]) -> Table:
 
 def _advised(finding: Finding, level: int) -> Advised:
     cost = finding.cost_share
-    costs = "cost not known" if cost is None else f"costs {share(cost)} of the training time"
-    places = [place_in_words(place) for place in finding.places[:MOST_PLACES]]
-    if len(finding.places) > MOST_PLACES:
-        places.append(f"and {counted(len(finding.places) - MOST_PLACES, 'more', 'more')}")
+    costs = UNKNOWN_COST if cost is None else f"costs {share(cost)} of the training time"
     rows = tuple((fact.name, value_in_words(fact)) for fact in finding.evidence)
     evidence = Table(f"Evidence: {finding.rule.value}", ("figure", "value"), rows) if rows else None
     return Advised(
@@ -71,8 +67,8 @@ def _advised(finding: Finding, level: int) -> Advised:
         tags=(f"{finding.severity} severity", finding.confidence, costs, finding.rule.value),
         severity=finding.severity,
         evidence=evidence,
-        places=tuple(places),
+        places=tuple(places_in_words(finding.places)),
         advice=finding_advice(finding),
-        source=finding_source(finding),
+        source=SOURCES[finding.rule],
         level=level,
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
-from loadeval.report.formatting import LONGEST_NAME, printable, shortened
+from loadeval.report.formatting import printable, short_name, shortened
 from loadeval.report.html.blocks import Figure
 from loadeval.report.html.escaping import script_json
 from loadeval.report.html.findings import findings
@@ -25,7 +25,7 @@ from loadeval.report.html.sections import (
 )
 from loadeval.report.html.text import backends, reproduce, settings, top
 from loadeval.report.palette import THEMES, css_classes, css_variables
-from loadeval.report.wording import report_headline
+from loadeval.report.wording.verdict import report_headline
 
 if TYPE_CHECKING:
     import os
@@ -70,7 +70,7 @@ def page_of(report: Report, runs: Sequence[Path], output: Path) -> str:
     """
     from markupsafe import Markup  # noqa: PLC0415 - needed only to write a page
 
-    named = [replace(one, name=shortened(one.name, LONGEST_NAME)) for one in report.runs]
+    named = [replace(one, name=short_name(one.name)) for one in report.runs]
     report = replace(report, runs=tuple(named))
     plotly, found = PlotlyJs.installed(), sections(report, runs, output)
     shown = [one for section in found for one in section.blocks if isinstance(one, Figure)]
@@ -91,7 +91,7 @@ def page_of(report: Report, runs: Sequence[Path], output: Path) -> str:
             policy=policy([plotly.text, script]),
             generator=f"{GENERATOR} {metadata.version('loadeval')}",
             title=f"{shortened(headline, LONGEST_TITLE)} (loadeval)",
-            files=", ".join(shortened(path.name, LONGEST_NAME) for path in runs),
+            files=", ".join(short_name(path.name) for path in runs),
             headline=headline,
             top=top(report),
             sections=found,

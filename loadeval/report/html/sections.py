@@ -29,9 +29,33 @@ from loadeval.report.formatting import LONGEST_NAME, counted, duration, number, 
 from loadeval.report.html import plotly
 from loadeval.report.html.blocks import Figure, Heading, Section, Table, Text, listed, side_by_side
 from loadeval.report.html.escaping import drawn
-from loadeval.report.metrics import LONGEST_SUBJECT, MAIN, metrics_rows, quantity_in_words, value_of
+from loadeval.report.metrics import MAIN, metrics_rows
 from loadeval.report.palette import NAMES, dash, series
 from loadeval.report.text import comparison_facts, figures
+from loadeval.report.wording.metrics import LONGEST_SUBJECT, quantity_in_words, value_of
+from loadeval.report.wording.page import (
+    DISTRIBUTION,
+    EPOCH_STARTS,
+    ITERATION_PARTS,
+    LOST_TIME,
+    METRICS,
+    NO_BATCH,
+    NO_EPOCH_START,
+    NO_METRICS,
+    NO_OUTLIER,
+    NO_READINGS_OF_RUN,
+    NOT_SHADED,
+    NOTHING,
+    OF_BACKENDS,
+    ONE_THROUGHPUT,
+    OUTLIERS,
+    RINGS,
+    SHADED,
+    THINNED,
+    THROUGHPUT,
+    TIMELINE,
+    ZEROS,
+)
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
@@ -42,25 +66,7 @@ if TYPE_CHECKING:
     from loadeval.report.html.blocks import Block, Json
     from loadeval.runlog.model import Column, Run, Values
 
-NOTHING = "Not measured: no measured batches."
-
 # Throughput and iteration time
-
-THROUGHPUT = (
-    "Throughput in {unit} per second: of training as it was (real), of training if loading were "
-    "free (ideal), and of the loader with no training step (loader alone). Whiskers are 95% CIs."
-)
-ONE_THROUGHPUT = "Throughput in {unit} per second. The whisker is its 95% CI."
-LOST_TIME = (
-    "Mean iteration time: the step and the wait for its batch. What real has over ideal is lost "
-    "to waiting, or to contention: steps that are slower while the loader works. The ideal arm "
-    "trains on batches in memory. Whiskers are 95% CIs; hollow bars are gains."
-)
-ITERATION_PARTS = "Mean iteration time: the wait for the batch and the step."
-OF_BACKENDS = (
-    "Of alternating runs the step is split: what it takes alone, and what contention adds, steps "
-    "that are slower while the loader works."
-)
 
 
 def throughput(report: Report) -> Section:
@@ -103,23 +109,8 @@ def iteration_time(report: Report) -> Section:
 
 # Over the run
 
-TIMELINE = "Above the wait for each batch, below its step, against the time since the run began."
-RINGS = f" Rings mark real iterations over {OUTLIER_TIMES_MEDIAN}x their median."
-SHADED = " Measured blocks are shaded: real (dots) and ideal (diamonds)."
-NOT_SHADED = " The {count:,} blocks are too many to be shaded."
-NO_BATCH = "No batch was served."
-OUTLIERS = (
-    "Measured iterations, against the time since the run began. Rings mark outliers, those over "
-    f"{OUTLIER_TIMES_MEDIAN}x the median of their arm, which is the dashed line."
-)
-NO_OUTLIER = "None of the {count} measured took over {times}x the median."
 WORST = 20
 OUTLIER_HEAD = ("epoch and batch", "at", "iteration", "wait", "step", "times the median")
-EPOCH_STARTS = "The first wait of each epoch: the loader starts, and loads the first batch."
-NO_EPOCH_START = (
-    "No epoch start was measured: no epoch began with the loader itself, or the first batch was "
-    "ready before the loader was wrapped."
-)
 MOST_BARS, MOST_ROWS, FEW_EPOCHS = 300, 200, 20
 
 
@@ -201,8 +192,7 @@ def _thinned(shown: int, count: int, what: str) -> tuple[str, ...]:
     """That `shown` of `count` are drawn; nothing where it is all of them."""
     if shown >= count:
         return ()
-    drawn_of = f"Thinned: of {count:,} {what}, {shown:,} are drawn, the extremes of each stretch."
-    return (f"{drawn_of} All numbers on this page are computed from all of them.",)
+    return (THINNED.format(shown=shown, count=count, what=what),)
 
 
 def _timeline(one: RunReport) -> Figure:
@@ -284,11 +274,6 @@ MOST_LABELS = 8
 FEW_DECADES = 2
 EDGE = 0.03
 """Of a decade, so that the first and the last label are on the axis."""
-DISTRIBUTION = (
-    "How often training waited how long: the share of the measured batches, over waits on a "
-    "logarithmic axis."
-)
-ZEROS = " Waits of nothing are at its left end."
 WAITS_HEAD = ("", "batches", "mean", "p50", "p95", "p99", "longest")
 
 
@@ -383,8 +368,6 @@ PANEL, PANEL_GAP, PANELS_AROUND = 96, 34, 54
 METRIC_BUCKETS = 400
 MOST_LINES = 64
 """As many GPUs with a quantity each, or fewer with more."""
-METRICS = "System metrics over the run: {names}. Zoom goes with the timeline."
-NO_METRICS = "No system metrics: {why}."
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -404,7 +387,7 @@ def system_metrics(report: Report) -> Section:
         blocks += _heading(one)
         found = _metric_lines(one.run)
         reasons = "; ".join(f"{probe}: {why}" for probe, why in one.metrics.missing)
-        why = reasons or "this run has no readings"
+        why = reasons or NO_READINGS_OF_RUN
         blocks.append(_metrics(one, found) if found else Text((NO_METRICS.format(why=why),)))
     rows = metrics_rows([(one.metrics, side.arm) for one in report.runs for side in one.sides])
     names = [shortened(side.name, LONGEST_NAME) for side in report.sides]

@@ -17,18 +17,19 @@ from loadeval.report.formatting import (
     interval,
     per_second,
     share,
-    shortened,
+    short_name,
     size,
     speedup,
     throughput,
 )
 from loadeval.report.html.blocks import Code, Heading, Keys, Section, Table, Text, side_by_side
-from loadeval.report.metrics import gpus_of_backends
 from loadeval.report.text import BACKEND_HEAD, LONGEST_FACT, backend_gains, fact, loader_facts
-from loadeval.report.wording import (
+from loadeval.report.wording.metrics import gpus_of_backends
+from loadeval.report.wording.page import HOW_TO_MEASURE_GAIN, MADE
+from loadeval.report.wording.verdict import (
     BRACKETS,
-    HOW_TO_MEASURE_GAIN,
     THRESHOLDS,
+    TOO_FEW_FOR_CI,
     backend_cautions,
     backend_not_measured,
     cautions,
@@ -40,6 +41,7 @@ from loadeval.report.wording import (
     measured_in_words,
     not_measured,
     run_notes,
+    sentence,
     verdict_advice,
 )
 
@@ -75,13 +77,13 @@ def backends(report: Report) -> list[Section]:
         return []
     rows = tuple(map(tuple, backend_gains(found, LONGEST_NAME)))
     blocks: list[Block] = [Table("What each would gain, with 95% CI", tuple(BACKEND_HEAD), rows)]
-    for title, said in (
+    for title, sentences in (
         ("Differences in real throughput", map(difference_sentence, found.differences)),
         ("Failed", failures(found)),
         ("GPUs", gpus_of_backends(found.backends)),
         ("Not measured", backend_not_measured(found)),
     ):
-        lines = tuple(said)
+        lines = tuple(sentences)
         if lines:
             blocks += [Heading(title), Text(lines, "list")]
     what = "Ranks" if are_ranks([one.run for one in report.runs]) else "Backends"
@@ -93,7 +95,7 @@ def settings(report: Report) -> Section:
     runs = [one.run for one in report.runs]
     names = [one.name or one.run.header.mode for one in report.runs]
     loaders = [
-        [*loader_facts(run), ("adapter", shortened(run.header.loader.adapter, LONGEST_FACT))]
+        [*loader_facts(run), ("adapter", short_name(run.header.loader.adapter, LONGEST_FACT))]
         for run in runs
     ]
     asked = _merged([_flat(run.header.settings) for run in runs])
@@ -112,27 +114,24 @@ def settings(report: Report) -> Section:
 
 def reproduce(report: Report, files: Sequence[Path], output: Path) -> Section:
     """Commands for a shell, and which runs the files hold."""
-    told = "show" if report.comparison is None and report.backends is None else "compare"
+    command = "show" if report.comparison is None and report.backends is None else "compare"
     commands = (
         shlex.join(["loadeval", "report", *map(str, files), "-o", str(output)]),
-        shlex.join(["loadeval", told, *map(str, files)]),
+        shlex.join(["loadeval", command, *map(str, files)]),
     )
     rows = tuple(
         (
-            shortened(path.name, LONGEST_NAME),
-            shortened(one.run.header.name, LONGEST_NAME),
+            short_name(path.name),
+            short_name(one.run.header.name),
             one.run.header.mode,
-            shortened(one.run.header.run_id, LONGEST_NAME),
+            short_name(one.run.header.run_id),
             f"{len(one.run.steps):,}",
             "yes" if one.run.closed else "no",
         )
         for path, one in zip(files, report.runs, strict=True)
     )
-    made = (
-        f"loadeval {metadata.version('loadeval')} made this page from "
-        f"{counted(len(files), 'file', 'files')}. The first command makes it again, the second "
-        "one prints the same in a terminal."
-    )
+    version, number = metadata.version("loadeval"), counted(len(files), "file", "files")
+    made = MADE.format(version=version, files=number)
     table = Table("Files", FILES_HEAD, rows)
     return Section("reproduce", "Reproduce", (Text((made,)), Code(commands), table))
 
@@ -140,7 +139,7 @@ def reproduce(report: Report, files: Sequence[Path], output: Path) -> Section:
 def _top_of_run(one: RunReport) -> list[Block]:
     (side,) = one.sides
     summary = side.summary
-    unit = shortened(one.run.header.unit, LONGEST_NAME)
+    unit = short_name(one.run.header.unit)
     keys = Keys(
         (
             ("throughput", throughput(summary, unit), ""),
@@ -158,7 +157,7 @@ def _top_of_run(one: RunReport) -> list[Block]:
 def _top_of_comparison(comparison: Comparison) -> list[Block]:
     found = comparison.headroom
     real, ideal = (None if rate is None else rate.value for rate in comparison.rates[:2])
-    unit = shortened(comparison.unit, LONGEST_NAME)
+    unit = short_name(comparison.unit)
     keys = Keys(
         (
             _with_interval("if loading were free", found.speedup, speedup),
@@ -184,31 +183,31 @@ def _top_of_comparison(comparison: Comparison) -> list[Block]:
 
 
 def _top_of_backends(found: BackendReport) -> list[Block]:
-    unit = shortened(found.unit, LONGEST_NAME)
+    unit = short_name(found.unit)
     keys = Keys(tuple(_real(one, unit) for one in ranked(found.backends)[:MOST_KEYS]))
-    # A headline that tells of no difference leaves its size out.
+    # The headline leaves the size of a difference that is not shown out.
     first = [difference_sentence(one) for one in found.differences[:1] if not one.shown]
     return [
         keys,
-        Text(tuple(f"{line[:1].upper()}{line[1:]}." for line in first)),
+        Text(tuple(f"{sentence(line)}." for line in first)),
         Text(tuple(backend_cautions(found)), "caution"),
         Text((f"{measured_in_words(found)} {BRACKETS}",), "small"),
     ]
 
 
 def _real(one: BackendResult, unit: str) -> Key:
-    name = shortened(one.name, LONGEST_NAME)
+    name = short_name(one.name)
     if one.error is not None:
         return name, "failed", one.error
     return _with_interval(name, one.real, lambda rate: per_second(rate, unit))
 
 
-def _with_interval(label: str, found: Estimate | None, told: Callable[[float], str]) -> Key:
+def _with_interval(label: str, found: Estimate | None, text: Callable[[float], str]) -> Key:
     if found is None:
         return label, NOT_MEASURED, ""
-    between = interval(found, told)
-    detail = f"95% CI {between}" if between else "no interval: too few measurements"
-    return label, told(found.value), detail
+    between = interval(found, text)
+    detail = f"95% CI {between}" if between else TOO_FEW_FOR_CI
+    return label, text(found.value), detail
 
 
 def _per_batch(iteration_ns: float | None) -> str:
@@ -232,6 +231,6 @@ def _flat(found: Mapping[str, Any], before: str = "") -> dict[str, str]:
 def _merged(columns: list[dict[str, str]]) -> list[Rows]:
     labels = list(dict.fromkeys(label for column in columns for label in column))
     return [
-        [(shortened(label, LONGEST_FACT), column.get(label, "not recorded")) for label in labels]
+        [(short_name(label, LONGEST_FACT), column.get(label, "not recorded")) for label in labels]
         for column in columns
     ]

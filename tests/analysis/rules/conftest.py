@@ -10,7 +10,7 @@ import pytest
 
 from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.report.findings import LONGEST_CHANGE
-from loadeval.report.wording_findings import change_in_short, describe, why_not_checked
+from loadeval.report.wording.findings import change_in_short, describe, why_not_checked
 from loadeval.runlog.model import (
     UNKNOWN,
     Arm,

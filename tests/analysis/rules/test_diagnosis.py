@@ -14,7 +14,7 @@ from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Caveat, Rule, Unknown
 from loadeval.analysis.rules.variability import outlying_shares
 from loadeval.errors import UsageError
-from loadeval.report.wording_findings import QUESTIONS
+from loadeval.report.wording.findings import QUESTIONS
 from loadeval.runlog.model import LoaderInfo
 from tests.analysis.rules.conftest import MS, diagnosed, finding
 

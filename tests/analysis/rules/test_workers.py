@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Rule
-from loadeval.report.wording_findings import describe
+from loadeval.report.wording.findings import describe
 from loadeval.runlog.model import LoaderInfo, Readings, Window
 from tests.analysis.rules.conftest import MS, advised, finding, numbers
 

@@ -145,7 +145,7 @@ def test_points_are_those_of_the_chart(record: Record) -> None:
         "epoch 0, batch 1234",
         "epoch 1, batch 1234",
     ]
-    assert any("Thinned: of 20,000 batches, 2,002 are drawn" in note for note in figure.notes)
+    assert any("Thinned: 2,002 of 20,000 batches are drawn" in note for note in figure.notes)
 
 
 def test_very_many_epoch_starts_are_a_line(record: Record) -> None:
@@ -183,7 +183,7 @@ def test_all_waits_are_in_the_distribution(alternating: Record) -> None:
     assert [trace["name"] for trace in figure.data] == ["real", "ideal"]
     for trace in figure.data:
         assert sum(trace["y"]) == pytest.approx(1, abs=1e-4)
-    assert "Waits of nothing are at its left end." in figure.caption
+    assert "Waits of zero are at its left end." in figure.caption
 
 
 def test_readings_share_the_axis_of_the_waits(alternating: Record, readings: Record) -> None:

@@ -16,7 +16,7 @@ from loadeval.analysis.report import Report
 from loadeval.errors import UsageError
 from loadeval.report.html.page import check_replaceable, page_path, write_page
 from loadeval.report.html.plotly import PlotlyJs
-from loadeval.report.wording import report_headline
+from loadeval.report.wording.verdict import report_headline
 from loadeval.runlog.model import Event
 from loadeval.runlog.reader import read_run
 
@@ -176,7 +176,9 @@ def test_a_file_of_dali(tmp_path: Path, write: Write) -> None:
 
 def test_runs_that_tell_little(record: Record) -> None:
     """One that replayed, one in which nothing counts."""
-    assert report_headline(Report.of([record("replay")])).startswith("Loading was free in this run")
+    assert report_headline(Report.of([record("replay")])).startswith(
+        "This run replayed kept batches"
+    )
     assert (
         report_headline(Report.of([record("log", waits_ns=(1,), warmup=5)]))
         == "Not measured: no steady-state batches"

@@ -23,7 +23,6 @@ from loadeval.analysis.report import Report
 from loadeval.analysis.stats import Estimate
 from loadeval.analysis.summary import summarise
 from loadeval.analysis.verdict import Advice, InputBound, Objection, Unmeasured, Verdict
-from loadeval.report import wording
 from loadeval.report.formatting import (
     counted,
     duration,
@@ -36,7 +35,8 @@ from loadeval.report.formatting import (
     speedup,
     throughput,
 )
-from loadeval.report.wording import (
+from loadeval.report.wording import verdict as wording
+from loadeval.report.wording.verdict import (
     backend_cautions,
     backend_not_measured,
     backend_reason,
@@ -351,7 +351,7 @@ def test_what_is_said_of_several_backends_is_said_once(record: Callable[..., Run
     [
         (1.1, 1.3, "a 1.20x [1.10x, 1.30x] as fast as b"),
         (0.9, 1.5, "no difference shown between a and b: 1.20x [0.90x, 1.50x]"),
-        (None, None, "a 1.20x as fast as b, too little measured for a confidence interval"),
+        (None, None, "a 1.20x as fast as b, with too few measurements for a 95% CI"),
     ],
 )
 def test_a_difference_in_words(low: float | None, high: float | None, text: str) -> None:

@@ -1,17 +1,38 @@
-"""Every sentence about findings: what is wrong, what to change, and why a rule could not tell."""
+"""What is said of findings: what is wrong, what to change, and why a rule could not tell."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.memory import GrowthAdvice
 from loadeval.analysis.rules.finding import Advice, Caveat, Finding, Problem, Rule, Unknown
-from loadeval.report.formatting import cpus, filled
+from loadeval.analysis.stats import Estimate
+from loadeval.report.formatting import (
+    cpus,
+    duration,
+    estimated,
+    filled,
+    number,
+    share,
+    size,
+    speedup,
+)
+from loadeval.report.wording.verdict import (
+    COMPETES,
+    GROWTH,
+    HIDDEN,
+    LOADED_NOTHING,
+    NO_CUDA_DEVICE,
+    NO_STEADY_BATCH,
+    TOO_SLOW,
+)
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
     from enum import Enum
 
     from loadeval.analysis.remark import Remark
-    from loadeval.analysis.rules.finding import Check
+    from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Place
 
 QUESTIONS = {
     Rule.CAPACITY: "Is the loader too slow even on its own?",
@@ -62,9 +83,7 @@ SOURCES = {
 }
 """Where each rule and its bounds are from."""
 PROBLEMS: dict[Enum, str] = {
-    Problem.LOADER_TOO_SLOW: (
-        "The loader is too slow even on its own: it must be {required:speedup} faster to keep up."
-    ),
+    Problem.LOADER_TOO_SLOW: TOO_SLOW,
     Problem.NOTHING_LOADED_AHEAD: (
         "Nothing is loaded ahead: training spends {wait_share:share} of its time waiting while "
         "each batch is loaded."
@@ -86,8 +105,7 @@ PROBLEMS: dict[Enum, str] = {
         "these waits was not measured: it may be less or more."
     ),
     Problem.STEPS_SLOWER: (
-        "A step takes {slower_ns:duration} longer while batches are loaded: loading competes for "
-        "CPU, memory bandwidth or the GPU."
+        f"A step takes {{slower_ns:duration}} longer while batches are loaded: {COMPETES}."
     ),
     Problem.OTHERS_USE_CPUS: (
         "Other programs used up to {others_cpus:cpus} during this run: results may change with "
@@ -130,10 +148,7 @@ PROBLEMS: dict[Enum, str] = {
         "memory."
     ),
     Problem.BATCHES_UNPINNED: "Batches are copied to the GPU from memory that is not pinned.",
-    Problem.WAITS_HIDDEN: (
-        "The GPU was idle for {gpu_idle_ns:duration} of the mean wait of {wait_ns:duration}: the "
-        "rest is hidden by GPU work."
-    ),
+    Problem.WAITS_HIDDEN: HIDDEN,
     Problem.GPU_IDLE: (
         "Loading is not the limit: even with ideal loading {gpu:name} is idle {idle_share:share} "
         "of the time."
@@ -294,20 +309,9 @@ ADVICE: dict[Enum, str] = {
         "Look at what happens before the first batch: listing files, building an index, filling a "
         "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
     ),
-    Advice.DROP_KEPT_TENSORS: (
-        "Look for losses or outputs that are kept as tensors with their autograd graph (keep "
-        "loss.item() instead), and for lists and caches without a bound."
-    ),
-    Advice.AVOID_COPY_ON_WRITE: (
-        "The usual cause is copy-on-write: reading a Python object writes its reference count, so "
-        "forked workers copy the dataset's lists and dictionaries bit by bit. Keep them in NumPy "
-        "arrays, tensors or a memory-mapped file, or use fewer workers. Otherwise look for caches "
-        "without a bound in the dataset."
-    ),
-    Advice.BOUND_WORKER_CACHES: (
-        "Each worker has its own dataset: look for caches without a bound in it, and for files "
-        "that it never closes. Or use fewer workers, or restart them every epoch."
-    ),
+    Advice.DROP_KEPT_TENSORS: GROWTH[GrowthAdvice.PROCESS],
+    Advice.AVOID_COPY_ON_WRITE: GROWTH[GrowthAdvice.FORKED_WORKERS],
+    Advice.BOUND_WORKER_CACHES: GROWTH[GrowthAdvice.WORKERS],
     Advice.PIN_MEMORY: (
         "Pass {setting}={proposed} and copy with .to(device, non_blocking=True): the copy then "
         "overlaps the step."
@@ -359,10 +363,10 @@ SHORT_CHANGES: dict[Enum, str] = {
 UNKNOWNS: dict[Enum, str] = {
     Unknown.NO_IDEAL: "ideal loading was not measured: use mode='alternate'",
     Unknown.NOT_REPLAYED: "no batches were replayed",
-    Unknown.LOADED_NOTHING: "this run replayed kept batches and loaded nothing",
+    Unknown.LOADED_NOTHING: LOADED_NOTHING,
     Unknown.LOADER_ALONE_NOT_TIMED: "the loader alone was not timed, as mode='alternate' may do",
     Unknown.LOSS_UNKNOWN: "the time lost to data loading was not measured: see the verdict",
-    Unknown.NO_STEADY_BATCH: "no steady-state batches",
+    Unknown.NO_STEADY_BATCH: NO_STEADY_BATCH,
     Unknown.TOO_FEW_BATCHES: "{batches:,} steady-state batches, of {needed:,} needed",
     Unknown.BATCHES_LEFT_OUT: "the log keeps one batch in {every:,}",
     Unknown.PREFETCH_UNKNOWN: "the loader's prefetch depth is not known",
@@ -373,10 +377,19 @@ UNKNOWNS: dict[Enum, str] = {
     Unknown.ONE_EPOCH: "there was no second epoch",
     Unknown.EPOCH_LENGTH_UNKNOWN: "the length of an epoch, or its iteration time, is not known",
     Unknown.MEMORY_TREND_UNKNOWN: "no trend of memory was measured: see the system metrics",
-    Unknown.NO_CUDA: "no CUDA device was in use",
+    Unknown.NO_CUDA: NO_CUDA_DEVICE,
     Unknown.PINNING_UNKNOWN: "whether the loader pins its batches is not known",
     Unknown.GPU_NOT_READ: "no GPU was read during ideal loading",
 }
+
+MOST_PLACES = 5
+IN_WORDS: dict[str, Callable[[float], str]] = {
+    "ns": duration,
+    "bytes": size,
+    "share": share,
+    "x": speedup,
+}
+"""A figure as text, by its unit; in other units it is the number of what is counted."""
 
 
 def describe(finding: Finding | Check) -> str:
@@ -392,18 +405,13 @@ def describe(finding: Finding | Check) -> str:
 
 def finding_sentence(finding: Finding) -> str:
     """What is wrong."""
-    told = _filled(PROBLEMS, finding.problem)
-    return f"{told} {_filled(CAVEATS, finding.caveat)}" if finding.caveat else told
+    wrong = _filled(PROBLEMS, finding.problem)
+    return f"{wrong} {_filled(CAVEATS, finding.caveat)}" if finding.caveat else wrong
 
 
 def finding_advice(finding: Finding) -> str:
     """What to change."""
     return " ".join(_advised(change) for change in finding.changes)
-
-
-def finding_source(finding: Finding) -> str:
-    """Where the rule is from."""
-    return SOURCES[finding.rule]
 
 
 def change_in_short(finding: Finding) -> str:
@@ -417,10 +425,52 @@ def why_not_checked(check: Check) -> str:
     return "" if check.reason is None else _filled(UNKNOWNS, check.reason)
 
 
+def checked_in_words(diagnosis: Diagnosis) -> list[str]:
+    """What was checked without a finding, and what could not be and why, in a line each."""
+    clear = [check.rule.value for check in diagnosis.checks if check.outcome == "nothing found"]
+    reasons: dict[str, list[str]] = {}
+    for check in diagnosis.checks:
+        if check.outcome == "not measured":
+            reasons.setdefault(why_not_checked(check), []).append(check.rule.value)
+    lines = [f"Nothing found: {', '.join(clear)}."] if clear else []
+    unknown = "; ".join(f"{', '.join(rules)} ({reason})" for reason, rules in reasons.items())
+    return [*lines, f"Not measured: {unknown}."] if unknown else lines
+
+
+def value_in_words(fact: Fact) -> str:
+    """The value of a figure, with its unit, and its interval where it has one."""
+    found = Estimate(fact.value, fact.low, fact.high)
+    unit = "" if fact.unit in IN_WORDS or fact.unit in fact.name else f" {fact.unit}"
+    return f"{estimated(found, IN_WORDS.get(fact.unit, _plain))}{unit}"
+
+
+def _plain(value: float) -> str:
+    return f"{value:,.0f}" if float(value).is_integer() else number(value)
+
+
+def places_in_words(places: Sequence[Place]) -> list[str]:
+    """The first batches: epoch and number, when each was requested, how long it and its wait took.
+
+    How many more there are comes last.
+    """
+    more = [f"and {len(places) - MOST_PLACES:,} more"] if len(places) > MOST_PLACES else []
+    return [*map(_place, places[:MOST_PLACES]), *more]
+
+
+def _place(place: Place) -> str:
+    when = took = ""
+    if place.start_ns is not None:
+        when = f" at {duration(place.start_ns)}"
+        if place.end_ns is not None:
+            took = f"took {duration(place.end_ns - place.start_ns)}, "
+    return (
+        f"epoch {place.epoch}, batch {place.batch:,}{when}: {took}waited {duration(place.wait_ns)}"
+    )
+
+
 def _advised(change: Remark) -> str:
-    told = _filled(ADVICE, change)
-    others = change.values.get("others_cpus")
-    return told if others is None else f"{told} Other programs use {cpus(float(others))}."
+    text, others = _filled(ADVICE, change), change.values.get("others_cpus")
+    return text if others is None else f"{text} Other programs use {cpus(float(others))}."
 
 
 def _filled(templates: dict[Enum, str], remark: Remark) -> str:

@@ -1,4 +1,4 @@
-"""Every sentence that a user reads, made from codes and numbers."""
+"""What is said of verdicts, backends, runs and how their memory grows."""
 
 from __future__ import annotations
 
@@ -26,7 +26,6 @@ from loadeval.analysis.verdict import (
     mostly_waiting,
 )
 from loadeval.report.formatting import (
-    LONGEST_NAME,
     NOT_MEASURED,
     counted,
     duration,
@@ -38,7 +37,6 @@ from loadeval.report.formatting import (
     printable,
     share,
     short_name,
-    shortened,
     speedup,
 )
 from loadeval.runlog.model import NOT_RECORDED
@@ -62,14 +60,18 @@ THRESHOLDS = (
     f"not input-bound under {MODERATE_SHARE:.0%} of the time lost, moderately under "
     f"{HIGH_SHARE:.0%}, highly from {HIGH_SHARE:.0%}"
 )
-
-
 BRACKETS = "Brackets: 95% CI."
-NO_DEVICE = f"{NOT_MEASURED}: no CUDA device was in use"
-NO_READINGS = f"{NOT_MEASURED}: no reading while measured batches were served"
-HOW_TO_MEASURE_GAIN = (
-    "This run cannot tell what free loading would gain. Measure with mode='alternate', or with "
-    "mode='log' and again with mode='replay'."
+NO_STEADY_BATCH = "no steady-state batches"
+NO_CUDA_DEVICE = "no CUDA device was in use"
+LOADED_NOTHING = "this run replayed kept batches and loaded nothing"
+TOO_FEW_FOR_CI = "too few measurements for a 95% CI"
+TOO_SLOW = (
+    "The loader is too slow even on its own: it must be {required:speedup} faster to keep up."
+)
+COMPETES = "loading competes for CPU, memory bandwidth or the GPU"
+HIDDEN = (
+    "Of the {wait_ns:duration} that training waited per batch, the GPU was idle for "
+    "{gpu_idle_ns:duration}: the rest was hidden by GPU work and cost nothing."
 )
 
 
@@ -82,9 +84,9 @@ def report_headline(report: Report) -> str:
     (one,) = report.runs
     (side,) = one.sides
     if side.summary.iteration_ns is None:
-        return "Not measured: no steady-state batches"
+        return f"Not measured: {NO_STEADY_BATCH}"
     if side.arm == "ideal":
-        return "Loading was free in this run: it replayed kept batches"
+        return sentence(LOADED_NOTHING)
     waited = f"Training waited for batches {share(side.summary.wait_share)} of the time"
     between = interval(one.rate, number)
     known = f" (95% CI {between})" if between else ""
@@ -92,9 +94,14 @@ def report_headline(report: Report) -> str:
     return f"{waited}, at {rate}{known}" if rate else waited
 
 
+def sentence(clause: str) -> str:
+    """`clause` with a capital letter."""
+    return f"{clause[:1].upper()}{clause[1:]}"
+
+
 def headline(headroom: Headroom) -> str:
-    """The verdict, and what free loading would gain with its interval, in one sentence."""
-    verdict, found = verdict_name(headroom).capitalize(), headroom.speedup
+    """The verdict, and what ideal loading would gain with its interval, in one sentence."""
+    verdict, found = str(headroom.verdict).capitalize(), headroom.speedup
     if found is None:
         return f"{verdict}: {_unmeasured_side(headroom)}"
     if headroom.verdict.objection is not None:
@@ -107,10 +114,10 @@ def headline(headroom: Headroom) -> str:
 
 def measured(headroom: Headroom) -> str:
     """How many batches of each arm were measured, and in how many pairs."""
-    told = f"{headroom.real_batches:,} real and {headroom.ideal_batches:,} ideal batches"
+    batches = f"{headroom.real_batches:,} real and {headroom.ideal_batches:,} ideal batches"
     if headroom.pairs is None:
-        return f"{told} in two separate runs"
-    return f"{told} in {counted(headroom.pairs, 'pair of blocks', 'pairs of blocks')}"
+        return f"{batches} in two separate runs"
+    return f"{batches} in {counted(headroom.pairs, 'pair of blocks', 'pairs of blocks')}"
 
 
 def lost_in_words(headroom: Headroom) -> str:
@@ -168,7 +175,7 @@ def _ranks_headline(found: BackendReport) -> str:
         together += f", {number(sum(rates))} {short_name(found.unit)}/s together"
     lost = sorted(one.lost_share.value for one in found.backends if one.lost_share is not None)
     if not lost:
-        return f"{together}; what free loading would gain was not measured"
+        return f"{together}; ideal loading was not measured"
     return f"{together}: each loses {share(lost[0])} to {share(lost[-1])} of its time to loading"
 
 
@@ -184,7 +191,7 @@ def _no_fastest(first: BackendResult, ahead: Sequence[Difference]) -> str:
     if ahead[0].ratio.low is None:
         other, ratio = short_name(ahead[0].other), estimated(ahead[0].ratio, speedup)
         name = short_name(first.name)
-        return f"{name} was {ratio} as fast as {other}, with too few measurements for a CI"
+        return f"{name} was {ratio} as fast as {other}, with {TOO_FEW_FOR_CI}"
     level = [short_name(one.other) for one in ahead if not one.shown]
     *others, last = short_name(first.name), *level
     fastest = "" if len(ahead) == len(level) else "the fastest, "
@@ -195,22 +202,22 @@ def measured_in_words(found: BackendReport) -> str:
     """How many backends, or ranks, how they were run, and how many batches were measured."""
     of_ranks = are_ranks([one.run for one in found.backends])
     each = "rank" if of_ranks else "backend"
-    told = counted(len(found.backends), each, f"{each}s")
+    text = counted(len(found.backends), each, f"{each}s")
     if not of_ranks:
-        told += " under one training step"
+        text += " under one training step"
     known = [one for one in found.backends if one.real]
     if not known:
-        return f"{told}."
+        return f"{text}."
     ideal = [one.ideal_batches for one in known if one.ideal]
     also = f" and {_span(ideal)} ideal" if ideal else ""
     real = _span(one.real_batches for one in known)
     runs = [one.run for one in known if one.run is not None]
     if of_one_comparison(runs):
-        told += f", in turns, {printable(runs[0].header.settings.get('rounds'))} rounds in random"
-        told += " order"
+        rounds = printable(runs[0].header.settings.get("rounds"))
+        text += f", in turns, {rounds} rounds in random order"
     elif len(runs) > 1:
-        told += ", in separate runs"
-    return f"{told}; {real} real{also} batches measured per {each}."
+        text += ", in separate runs"
+    return f"{text}; {real} real{also} batches measured per {each}."
 
 
 def _span(counts: Iterable[int]) -> str:
@@ -246,17 +253,17 @@ def described_loader(run: Run) -> str:
     """What served the batches of `run`, in a few words: what is known, and nothing of the rest."""
     loader, cache = run.header.loader, run.header.cache
     if cache is not None:
-        return printable(f"{cache.batches} kept batches replayed")
+        return f"{printable(cache.batches)} kept batches replayed"
     if loader.backend == NOT_RECORDED:
         return "loader not recorded"
-    parts = [shortened(class_name(loader), LONGEST_NAME)]
+    parts = [short_name(class_name(loader))]
     for name, value in (
         ("workers", loader.workers),
         ("prefetch depth", loader.prefetch_depth),
         ("batch size", loader.batch_size),
     ):
-        parts += [] if value is None else [f"{name} {shortened(str(value), LONGEST_NAME)}"]
-    return printable(", ".join(parts))
+        parts += [] if value is None else [f"{name} {short_name(value)}"]
+    return ", ".join(parts)
 
 
 def class_name(loader: LoaderInfo) -> str:
@@ -268,9 +275,10 @@ def _unmeasured_side(headroom: Headroom) -> str:
     if headroom.pairs is not None:
         return reason(headroom)
     if headroom.real_ns is None and headroom.ideal_ns is None:
-        return "no steady-state iteration was measured in either run"
-    side = "real" if headroom.real_ns is None else "ideal"
-    return f"no steady-state iteration was measured in the {side} run"
+        side = "either"
+    else:
+        side = "the real" if headroom.real_ns is None else "the ideal"
+    return f"no steady-state iteration was measured in {side} run"
 
 
 OBJECTIONS: dict[Enum, str] = {
@@ -311,7 +319,7 @@ UNMEASURED: dict[Enum, str] = {
 }
 ADVICE: dict[Enum, str] = {
     Advice.FASTER_LOADER: (
-        "The loader is too slow even on its own: it must be {required:speedup} faster to keep up. "
+        f"{TOO_SLOW} "
         "Use cheaper decoding and transforms, or a faster loader; add workers only if CPUs are "
         "free. The findings say what this run supports."
     ),
@@ -323,8 +331,8 @@ ADVICE: dict[Enum, str] = {
         "time in the training process: the findings say what this run supports."
     ),
     Advice.LESS_CONTENTION: (
-        "Steps are slower while the loader works: it competes for CPU, memory bandwidth or the "
-        "GPU. Try fewer workers or threads, or a loader that needs less."
+        f"Steps are slower while the loader works: {COMPETES}. Try fewer workers or threads, or a "
+        "loader that needs less."
     ),
     Advice.MEASURE_EVERY_BATCH: (
         "If a step's time depends on its batch, measure with mode='alternate', which serves every "
@@ -340,7 +348,7 @@ ADVICE: dict[Enum, str] = {
         "workers, if CPUs are free."
     ),
     Advice.SHORTER_EPOCH_START: (
-        "Over whole epochs of {batches:.0f} batches free loading would gain {speedup:speedup}: "
+        "Over whole epochs of {batches:.0f} batches ideal loading would gain {speedup:speedup}: "
         "epoch starts cost more than the steady state. Make epochs longer or their start faster: "
         "starting workers, opening files, filling a shuffle buffer."
     ),
@@ -362,8 +370,8 @@ ADVICE: dict[Enum, str] = {
         "runs on an idle machine."
     ),
     Advice.STOP_OTHER_WORK: (
-        "Free loading cannot slow training down: look for other work on the machine, and for steps "
-        "whose time depends on their batch, then measure again."
+        "Ideal loading cannot slow training down: look for other work on the machine, and for "
+        "steps whose time depends on their batch, then measure again."
     ),
 }
 CAUTIONS: dict[Enum, str] = {
@@ -397,10 +405,7 @@ CAUTIONS: dict[Enum, str] = {
         "real loading, about 1 us each: the ideal arm could be faster. Set MALLOC_TRIM_THRESHOLD_ "
         "and MALLOC_MMAP_THRESHOLD_ to 2000000000 so that the C library keeps its memory."
     ),
-    Caution.HIDDEN_WAITS: (
-        "Of the {wait_ns:duration} that training waited per batch, the GPU was idle for "
-        "{gpu_idle_ns:duration}: the rest was hidden by GPU work and cost nothing."
-    ),
+    Caution.HIDDEN_WAITS: HIDDEN,
     BackendCaution.UNEQUAL_WORK: "The backends do not do equal work: {differences}.",
     BackendCaution.UNEQUAL_EPOCHS: "The backends' epochs differ in {unit}: {sizes}.",
     BackendCaution.DIFFERENT_MACHINES: "The runs are from different machines: {fact} {values}.",
@@ -464,8 +469,8 @@ GROWTH: dict[Enum, str] = {
         "not measured: {count} memory readings are too few for a trend; run for some minutes"
     ),
     GrowthAdvice.PROCESS: (
-        "Something is kept from step to step: look for losses or outputs kept as tensors together "
-        "with their graph (keep loss.item() instead), and for unbounded lists and caches."
+        "Something is kept from step to step: look for losses or outputs kept as tensors with "
+        "their autograd graph (keep loss.item() instead), and for unbounded lists and caches."
     ),
     GrowthAdvice.FORKED_WORKERS: (
         "The usual cause is copy-on-write: reading a Python object writes its reference count, so "
@@ -478,11 +483,6 @@ GROWTH: dict[Enum, str] = {
         "never closes; or use fewer workers, or restart them each epoch."
     ),
 }
-
-
-def verdict_name(headroom: Headroom) -> str:
-    """The verdict in a few words: highly input-bound."""
-    return str(headroom.verdict)
 
 
 def reason(headroom: Headroom) -> str:
@@ -553,7 +553,7 @@ def gate_sentence(gate: Gate) -> str:
 
 def backend_verdict(result: BackendResult) -> str:
     """The verdict in a few words; or failed, or not measured."""
-    return result.state.value if result.headroom is None else verdict_name(result.headroom)
+    return result.state.value if result.headroom is None else str(result.headroom.verdict)
 
 
 def backend_reason(result: BackendResult) -> str:
@@ -593,7 +593,7 @@ def backend_not_measured(report: BackendReport) -> list[str]:
 
 
 def _by_name(said: Mapping[str, Iterable[str]]) -> list[str]:
-    """Each sentence once, behind the names of all that it is said of."""
+    """Each sentence once, behind the names of all that it concerns."""
     names: dict[str, list[str]] = {}
     for name, sentences in said.items():
         for sentence in sentences:
@@ -604,12 +604,12 @@ def _by_name(said: Mapping[str, Iterable[str]]) -> list[str]:
 def difference_sentence(difference: Difference) -> str:
     """How the throughputs of two backends compare: a clause without a full stop."""
     one, other, ratio = difference.one, difference.other, difference.ratio
-    told = estimated(ratio, speedup)
+    times = estimated(ratio, speedup)
     if ratio.low is None:
-        return f"{one} {told} as fast as {other}, too little measured for a confidence interval"
+        return f"{one} {times} as fast as {other}, with {TOO_FEW_FOR_CI}"
     if difference.shown:
-        return f"{one} {told} as fast as {other}"
-    return f"no difference shown between {one} and {other}: {told}"
+        return f"{one} {times} as fast as {other}"
+    return f"no difference shown between {one} and {other}: {times}"
 
 
 def growth_reason(growth: Growth) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from loadeval.analysis.doctor import CheckStatus, DoctorCode, MachineCheck
 from loadeval.analysis.remark import Remark
-from loadeval.report.wording_doctor import SENTENCES, check_text
+from loadeval.report.wording.doctor import SENTENCES, check_text
 
 
 def told(code: DoctorCode, **values: Any) -> str:

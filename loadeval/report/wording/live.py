@@ -1,0 +1,107 @@
+"""What is said of a run while it goes on."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING
+
+from loadeval.report.formatting import (
+    NOT_MEASURED,
+    counted,
+    duration,
+    printable,
+    share,
+    short_name,
+    throughput,
+    wall_clock,
+)
+from loadeval.report.wording.verdict import NO_STEADY_BATCH
+from loadeval.runlog.model import SECOND_NS
+
+if TYPE_CHECKING:
+    from loadeval.analysis.live import LiveState, Outlier, Rates
+
+UNITS = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
+FEW_SECONDS = 100
+"""A shorter time is in seconds alone."""
+
+
+def waiting_for(path: object) -> str:
+    """That there is no log yet."""
+    return f"Waiting for a run log at {printable(path)}"
+
+
+def status(state: LiveState) -> str:
+    """Whether the run goes on, and for how long it has."""
+    elapsed = span(state.elapsed_ns)
+    if state.ended:
+        return f"ended after {elapsed}"
+    if state.silent_ns is not None:
+        return f"no batch for {span(state.silent_ns)}, {elapsed} after the start"
+    return f"running for {elapsed}"
+
+
+def progress(state: LiveState) -> str:
+    """The last epoch and batch, numbered from 0, and how many batches there were."""
+    if state.epoch is None or state.batch is None:
+        return "no batch yet"
+    length = "" if state.epoch_batches is None else f" of {state.epoch_batches:,}"
+    batches = counted(state.batches, "batch", "batches")
+    return f"epoch {state.epoch:,}, batch {state.batch:,}{length}; {batches} in total"
+
+
+def rate(one: Rates | None, unit: str) -> str:
+    """Samples per second under their name, or batches where those are not known."""
+    return NO_STEADY_BATCH if one is None else throughput(one, short_name(unit))
+
+
+def waiting(one: Rates | None) -> str:
+    """The share of the time that was waited."""
+    return NO_STEADY_BATCH if one is None else share(one.wait_share)
+
+
+def iteration(one: Rates | None) -> str:
+    """How long one takes, on average."""
+    return NO_STEADY_BATCH if one is None else duration(one.elapsed_ns / one.batches)
+
+
+def epoch_starts(state: LiveState) -> str:
+    """Those of the first epoch and of the last."""
+    if state.epoch_start_ns is None:
+        return NOT_MEASURED
+    first = f"{duration(state.epoch_start_ns)} in the first epoch"
+    if state.last_epoch_start_ns is None:
+        return first
+    return f"{first}, {duration(state.last_epoch_start_ns)} in the last"
+
+
+def outliers(state: LiveState) -> str:
+    """How many there are."""
+    if state.median_iteration_ns is None:
+        return f"{NOT_MEASURED}, too few batches"
+    iterations = counted(state.outlier_count, "iteration", "iterations")
+    among = "" if state.every == 1 else ", among the slowest of each aggregate"
+    return f"{iterations} over twice the median of {duration(state.median_iteration_ns)}{among}"
+
+
+def outlier(one: Outlier, created: str) -> str:
+    """Which batch, when, and how long."""
+    try:
+        when = wall_clock(datetime.fromisoformat(created) + timedelta(0, one.request_ns / 1e9))
+    except (ValueError, OverflowError):
+        when = f"{span(one.request_ns)} after the start"
+    times = f"{duration(one.wait_ns + one.step_ns)}, of which {duration(one.wait_ns)} waiting"
+    return f"epoch {one.epoch:,}, batch {one.batch:,}, {when}: {times}"
+
+
+def span(ns: int) -> str:
+    """A time in its two largest units: 42 s, 12 min 3 s, 3 d 4 h."""
+    left = round(ns / SECOND_NS)
+    if left < FEW_SECONDS:
+        return f"{left} s"
+    parts: list[str] = []
+    for unit, seconds in UNITS:
+        count, left = divmod(left, seconds)
+        if count or parts:
+            parts.append(f"{count} {unit}")
+    return " ".join(parts[:2])
