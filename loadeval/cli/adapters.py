@@ -3,22 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from loadeval.cli.console import print_json, print_table
+from loadeval.cli.console import AsJson, print_json, print_table
 from loadeval.runtime.registry import registrations
 
 if TYPE_CHECKING:
     from loadeval.runtime.registry import Registration
 
 
-def adapters(
-    as_json: Annotated[
-        bool, typer.Option("--json", help="Print a list of JSON objects instead.")
-    ] = False,
-) -> None:
+def adapters(as_json: AsJson = False) -> None:
     """List the registered adapters and their frameworks.
 
     An adapter serves loaders whose class lives in its module or below; of several the one with

@@ -13,6 +13,7 @@ from loadeval.analysis.report import Report
 from loadeval.cli.console import (
     CANNOT_TELL,
     LOST_TOO_MUCH,
+    AsJson,
     errors_printed,
     print_json,
     print_lines,
@@ -69,7 +70,7 @@ def compare(
         Path | None, typer.Option("--output", "-o", metavar="FIGURE", help=OUTPUT)
     ] = None,
     full: Annotated[bool, typer.Option("--full", help=FULL)] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: AsJson = False,
     fail_above: Annotated[
         float | None, typer.Option("--fail-above", metavar="PERCENT", help=FAIL_ABOVE)
     ] = None,
@@ -77,7 +78,7 @@ def compare(
     """Tell how much faster training would be with ideal loading.
 
     One screen: the verdict, the throughput of each arm, the time lost to waiting and to contention,
-    the findings and what to change. Of several backends, the throughput of each.
+    the findings and what to change. For several backends, the throughput of each.
     """
     if fail_above is not None and not 0 < fail_above < ALL:
         raise typer.BadParameter(

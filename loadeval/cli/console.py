@@ -6,7 +6,7 @@ import io
 import json
 import sys
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Console
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.model import Run
 
+AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 FAILED = 1
 LOST_TOO_MUCH = 3
 CANNOT_TELL = 4

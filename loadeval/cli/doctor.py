@@ -1,4 +1,4 @@
-"""`loadeval doctor`: is this machine in order for loading data?"""
+"""`loadeval doctor`: is this machine set up well for loading data?"""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from loadeval.analysis.doctor import (
     LoaderPlan,
     checkup,
 )
-from loadeval.cli.console import FAILED, print_json, print_table
+from loadeval.cli.console import FAILED, AsJson, print_json, print_table
 from loadeval.errors import UsageError
 from loadeval.probes.machine import DataSize, read_machine, size_of
 from loadeval.report.formatting import printable
@@ -52,9 +52,9 @@ def doctor(
     data_bytes: Annotated[
         str | None, typer.Option(metavar="SIZE", help="Size of the data set instead: 140GB.")
     ] = None,
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Tell whether this machine is in order for loading data, and what to change.
+    """Check whether this machine is set up well for loading data, and say what to change.
 
     CPUs, threads, shared memory, limits, the NVIDIA driver, room in the page cache. Exits with 1
     when something is to be changed.

@@ -37,7 +37,7 @@ def report(
     """Write a page with the verdict, the findings and figures of runs.
 
     One HTML file that opens in a browser, without a network. It holds the names of the files, and
-    what the runs say of their machine.
+    what the runs recorded about their machine.
     """
     with errors_printed():
         path = default_path(runs[0]) if output is None else page_path(output)

@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from loadeval.analysis.report import Report
-from loadeval.cli.console import errors_printed, print_json, print_report
+from loadeval.cli.console import AsJson, errors_printed, print_json, print_report
 from loadeval.report.findings import diagnosis_report
 from loadeval.report.json import run_as_dict
 from loadeval.report.text import RunsReport
@@ -23,9 +23,9 @@ def show(
             help="Run logs, files of save_metrics(), or JSON of DALI's LoaderEvaluator.",
         ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object instead.")] = False,
+    as_json: AsJson = False,
 ) -> None:
-    """Print the figures of runs side by side, of an alternating one those of each arm.
+    """Print the figures of runs side by side, with both arms of an alternating one.
 
     Throughput, iteration, waits and epoch start, system metrics, the loader, and notes.
     """

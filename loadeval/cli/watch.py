@@ -38,7 +38,7 @@ def watch(
         bool, typer.Option("--json", help="With --once: print one JSON object instead.")
     ] = False,
 ) -> None:
-    """Follow the run log of a training that goes on.
+    """Follow the run log of a running training.
 
     Throughput and time waiting, over the last minute and the whole run, epoch start, and the last
     iterations over twice the median. Ends when the run does, and with Ctrl-C.

@@ -83,13 +83,13 @@ def backends_screen(found: BackendReport, more: Rows, width: int = 80) -> list[s
         ],
         table_lines(_backends(found), width),
     ]
-    told = [
+    sentences = [
         *failures(found),
         *map(difference_sentence, found.differences),
         *(f"Caution: {caution}" for caution in backend_cautions(found)),
         *backend_not_measured(found),
     ]
-    details = [wrapped(printable(line), width, 2) for line in told]
+    details = [wrapped(printable(line), width, 2) for line in sentences]
     room = MOST_LINES - _height([*parts, [], _more(more)])
     return _joined([*parts, _fitting(details, room), _more(more)])
 
@@ -128,10 +128,12 @@ def _lost(gain: Headroom) -> list[list[str]]:
 
 def _to_mind(gain: Headroom, width: int) -> Part:
     """What would settle an inconclusive verdict, cautions, and what was not measured."""
-    said = printable(" ".join([*cautions(gain), *not_measured(gain)]))
+    caution = printable(" ".join([*cautions(gain), *not_measured(gain)]))
     unsettled = gain.verdict.objection is not None
     advice = wrapped(printable(verdict_advice(gain)), width, 2) if unsettled else []
-    return advice + (wrapped(f"Caution: {said}", width, 1 if unsettled else 2) if said else [])
+    if not caution:
+        return advice
+    return advice + wrapped(f"Caution: {caution}", width, 1 if unsettled else 2)
 
 
 def _findings(found: Comparison, width: int, room: int) -> Part:
@@ -163,8 +165,8 @@ def _rate(found: Estimate | None, unit: str) -> str:
     return per_second(None if found is None else found.value, unit)
 
 
-def _known(found: Estimate | None, told: Callable[[float], str]) -> str:
-    return NONE if found is None else estimated(found, told)
+def _known(found: Estimate | None, text: Callable[[float], str]) -> str:
+    return NONE if found is None else estimated(found, text)
 
 
 def _more(more: Rows) -> Part:

@@ -7,14 +7,13 @@ import json
 import re
 import subprocess
 from importlib import metadata
-from typing import TYPE_CHECKING
+from typing import Any
+
+import pytest
 
 from loadeval.cli import adapters as command
 from loadeval.runtime.registry import Registration, registrations
 from tests.cli.commands import COMMAND, in_a_terminal, runner
-
-if TYPE_CHECKING:
-    import pytest
 
 run = runner("adapters")
 ABSENT = Registration(
@@ -26,13 +25,6 @@ ABSENT = Registration(
     framework=None,
     framework_version=None,
 )
-
-
-def row_of(monkeypatch: pytest.MonkeyPatch, one: Registration) -> list[str]:
-    """The cells of the one line under the headings, where only `one` is registered."""
-    monkeypatch.setattr(command, "registrations", lambda: [one])
-    _, line = run()[1].splitlines()
-    return re.split(" {2,}", line)
 
 
 def test_each_adapter_has_a_line() -> None:
@@ -55,26 +47,25 @@ def test_a_line_tells_class_distribution_and_framework() -> None:
     ]
 
 
-def test_a_framework_that_is_absent_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its adapter is listed all the same."""
-    assert row_of(monkeypatch, ABSENT) == [
-        "framework.loaders",
-        "theirs.adapters:Theirs",
-        "theirs 3.0",
-        "not installed",
-    ]
-
-
-def test_a_version_that_is_unknown_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So is a distribution."""
-    unknown = dataclasses.replace(ABSENT, installed=True, distribution=None)
-    assert row_of(monkeypatch, unknown)[2:] == ["unknown", "installed, version unknown"]
-
-
-def test_a_name_cannot_steer_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Escape sequences of a third party's entry point are text."""
-    steering = dataclasses.replace(ABSENT, adapter="\x1b[2J")
-    assert row_of(monkeypatch, steering)[1] == r"\x1b[2J"
+@pytest.mark.parametrize(
+    ("changes", "cells"),
+    [
+        ({}, ["theirs.adapters:Theirs", "theirs 3.0", "not installed"]),
+        (
+            {"installed": True, "distribution": None},
+            ["theirs.adapters:Theirs", "unknown", "installed, version unknown"],
+        ),
+        ({"adapter": "\x1b[2J"}, [r"\x1b[2J", "theirs 3.0", "not installed"]),
+    ],
+)
+def test_what_is_absent_unknown_or_hostile(
+    monkeypatch: pytest.MonkeyPatch, changes: dict[str, Any], cells: list[str]
+) -> None:
+    """An adapter is listed all the same, and escapes of a third party's entry point are text."""
+    one = dataclasses.replace(ABSENT, **changes)
+    monkeypatch.setattr(command, "registrations", lambda: [one])
+    _, line = run()[1].splitlines()
+    assert re.split(" {2,}", line) == ["framework.loaders", *cells]
 
 
 def test_json_is_a_list_of_the_dataclasses() -> None:

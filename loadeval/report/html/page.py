@@ -113,7 +113,7 @@ def page_path(output: str | os.PathLike[str]) -> Path:
 
 
 def default_path(run: Path) -> Path:
-    """Where the page of `run` goes unless told otherwise: beside it."""
+    """Where the page of `run` goes by default: beside it."""
     return run.with_name(f"{run.stem}{EXTENSION}")
 
 

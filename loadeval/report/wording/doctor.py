@@ -1,4 +1,4 @@
-"""The sentences of `loadeval doctor`."""
+"""The checks of `loadeval doctor` in words."""
 
 from __future__ import annotations
 
@@ -41,14 +41,14 @@ SENTENCES = {
         "{workers} on {cores:g} CPUs compete with each other and with training: use "
         "{most_workers} or fewer"
     ),
-    DoctorCode.NO_SHARED_MEMORY: "there is none",
-    DoctorCode.SHARED_MEMORY_UNUSED: f"{ROOM}; without workers nothing is put there",
+    DoctorCode.NO_SHARED_MEMORY: "none",
+    DoctorCode.SHARED_MEMORY_UNUSED: f"{ROOM}; not used without workers",
     DoctorCode.SHARED_MEMORY: f"{NEEDED} (set with --batch-bytes, --prefetch)",
     DoctorCode.SHARED_MEMORY_TOO_SMALL: (
         f"{NEEDED}: make it larger (--shm-size in Docker, an emptyDir of medium Memory in "
         "Kubernetes), or use fewer workers, less prefetch or smaller batches"
     ),
-    DoctorCode.OPEN_FILES_NOT_KNOWN: "this system does not tell its limit",
+    DoctorCode.OPEN_FILES_NOT_KNOWN: "the system does not report its limit",
     DoctorCode.OPEN_FILES_UNLIMITED: "no limit",
     DoctorCode.OPEN_FILES: "{limit:,} at most",
     DoctorCode.OPEN_FILES_TOO_FEW: (
@@ -67,7 +67,7 @@ SENTENCES = {
     DoctorCode.GPM_NOT_ON_ALL: (
         "not on every GPU (Hopper or newer have it): utilisation is coarser there"
     ),
-    DoctorCode.GPM_NOT_KNOWN: "the driver does not tell whether it supports GPM",
+    DoctorCode.GPM_NOT_KNOWN: "the driver does not say whether it supports GPM",
     DoctorCode.NO_DALI: "not installed: only DALI pipelines need it",
     DoctorCode.DALI: "{packages}",
     DoctorCode.DALI_FOR_NEWER_CUDA: (
@@ -103,7 +103,7 @@ CLAUSES: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     ),
     "worker_count": lambda found: counted(found["workers"], "worker", "workers"),
     "allowed": lambda found: "" if found["most"] is None else f" (up to {found['most']:,} allowed)",
-    "start_cost": lambda found: START_COSTS.get(found["start_method"], "not known here"),
+    "start_cost": lambda found: START_COSTS.get(found["start_method"], "its cost is not known"),
     "cuda": lambda found: (
         ""
         if found["cuda_major"] is None

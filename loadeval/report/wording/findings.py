@@ -1,4 +1,4 @@
-"""What is said of findings: what is wrong, what to change, and why a rule could not tell."""
+"""Findings in words: what is wrong, what to change, and why a rule could not be checked."""
 
 from __future__ import annotations
 
@@ -373,7 +373,7 @@ UNKNOWNS: dict[Enum, str] = {
     Unknown.WORKERS_UNKNOWN: "the loader's number of workers is not known",
     Unknown.CPUS_UNKNOWN: "the number of usable CPUs is not known",
     Unknown.CPU_TIME_NOT_READ: "the machine's CPU time was not read during measured batches",
-    Unknown.NO_EPOCH_START: "no epoch shows what its first batch costs",
+    Unknown.NO_EPOCH_START: "no epoch start was measured",
     Unknown.ONE_EPOCH: "there was no second epoch",
     Unknown.EPOCH_LENGTH_UNKNOWN: "the length of an epoch, or its iteration time, is not known",
     Unknown.MEMORY_TREND_UNKNOWN: "no trend of memory was measured: see the system metrics",
@@ -393,10 +393,7 @@ IN_WORDS: dict[str, Callable[[float], str]] = {
 
 
 def describe(finding: Finding | Check) -> str:
-    """What a finding says is wrong and what it advises, in sentences.
-
-    Of a check it is the question, and behind it why that could not be told where it could not.
-    """
+    """What is wrong and what to change; of a check its question, and why it was not measured."""
     if isinstance(finding, Finding):
         return f"{finding_sentence(finding)} {finding_advice(finding)}"
     question, reason = QUESTIONS[finding.rule], why_not_checked(finding)
@@ -421,7 +418,7 @@ def change_in_short(finding: Finding) -> str:
 
 
 def why_not_checked(check: Check) -> str:
-    """Why a rule could not tell, as a clause; "" where it could."""
+    """Why a rule could not be checked, as a clause; "" where it was."""
     return "" if check.reason is None else _filled(UNKNOWNS, check.reason)
 
 

@@ -1,4 +1,4 @@
-"""What is said of a run while it goes on."""
+"""The state of a run that goes on, in words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of system metrics: quantities in their units, and what is missing."""
+"""System metrics in words: quantities in their units, and what is missing."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is said of verdicts, backends, runs and how their memory grows."""
+"""Sentences about verdicts, backends, runs and the growth of their memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ from loadeval.report.formatting import (
 from loadeval.runlog.model import NOT_RECORDED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
     from enum import Enum
 
     from loadeval.analysis.backends import BackendReport, BackendResult, Difference
@@ -68,6 +68,8 @@ TOO_FEW_FOR_CI = "too few measurements for a 95% CI"
 TOO_SLOW = (
     "The loader is too slow even on its own: it must be {required:speedup} faster to keep up."
 )
+BY_BATCH = "batches are compared as if equally large"
+SEPARATE = "The runs are separate: machine drift between them counts as"
 COMPETES = "loading competes for CPU, memory bandwidth or the GPU"
 HIDDEN = (
     "Of the {wait_ns:duration} that training waited per batch, the GPU was idle for "
@@ -88,10 +90,10 @@ def report_headline(report: Report) -> str:
     if side.arm == "ideal":
         return sentence(LOADED_NOTHING)
     waited = f"Training waited for batches {share(side.summary.wait_share)} of the time"
-    between = interval(one.rate, number)
-    known = f" (95% CI {between})" if between else ""
-    rate = one.rate and per_second(one.rate.value, short_name(one.unit))
-    return f"{waited}, at {rate}{known}" if rate else waited
+    if one.rate is None:
+        return waited
+    rate = per_second(one.rate.value, short_name(one.unit))
+    return f"{waited}, at {rate}{_ci(one.rate, number)}"
 
 
 def sentence(clause: str) -> str:
@@ -107,9 +109,12 @@ def headline(headroom: Headroom) -> str:
     if headroom.verdict.objection is not None:
         return f"{verdict}: {reason(headroom)}"
     gain = "no faster" if found.value < NO_FASTER else f"{speedup(found.value)} as fast"
-    between = interval(found, speedup)
-    known = f" (95% CI {between})" if between else ""
-    return f"{verdict}: training would be {gain} if loading were free{known}"
+    return f"{verdict}: training would be {gain} if loading were free{_ci(found, speedup)}"
+
+
+def _ci(estimate: Estimate, text: Callable[[float], str]) -> str:
+    between = interval(estimate, text)
+    return f" (95% CI {between})" if between else ""
 
 
 def measured(headroom: Headroom) -> str:
@@ -294,17 +299,15 @@ OBJECTIONS: dict[Enum, str] = {
         "iterations drifted by {drift:share} within a run, more than the {difference:share} "
         "between the two runs"
     ),
-    Objection.NO_INTERVAL: "{lost}, but {too_few} for a confidence interval",
+    Objection.NO_INTERVAL: "{lost}, but {too_few} for a 95% CI",
     Objection.IDEAL_SLOWER: (
         "the ideal arm was {slower:share} slower than the real one, which loading cannot explain"
     ),
     Objection.MISSED_STALL: (
-        "{lost}, but the loader stalled for {missed_ns:duration} longer beside the measured "
-        "batches than within them, too rarely to say how often"
+        "{lost}, but a stall outside the measured batches was {missed_ns:duration} longer than any "
+        "within them, and so few stalls do not show how often one comes"
     ),
-    Objection.WIDE_INTERVAL: (
-        "{lost}, with a confidence interval wider than {widest:.0f} points either way"
-    ),
+    Objection.WIDE_INTERVAL: "{lost}, but the 95% CI is wider than +-{widest:.0f} points",
 }
 UNMEASURED: dict[Enum, str] = {
     Unmeasured.NO_PAIR: (
@@ -348,8 +351,9 @@ ADVICE: dict[Enum, str] = {
         "workers, if CPUs are free."
     ),
     Advice.SHORTER_EPOCH_START: (
-        "Over whole epochs of {batches:.0f} batches ideal loading would gain {speedup:speedup}: "
-        "epoch starts cost more than the steady state. Make epochs longer or their start faster: "
+        "Over whole epochs of {batches:.0f} batches, training with ideal loading would be "
+        "{speedup:speedup} as fast: epoch starts cost more than the steady state. Make epochs "
+        "longer or their start faster: "
         "starting workers, opening files, filling a shuffle buffer."
     ),
     Advice.LOOK_AT_STEP: "Loading keeps up: look at the training step instead.",
@@ -381,21 +385,12 @@ CAUTIONS: dict[Enum, str] = {
     Caution.DIFFERENT_LOADERS: (
         "The two runs used different loaders: {fact} {real} (real), {ideal} (ideal)."
     ),
-    Caution.DIFFERENT_UNITS: (
-        "The runs count {real} and {ideal}, so they are compared by batch, as if all batches were "
-        "equally large."
-    ),
-    Caution.SAMPLES_UNKNOWN: (
-        "The number of samples is not known in both runs, so they are compared by batch, as if all "
-        "batches were equally large."
-    ),
+    Caution.DIFFERENT_UNITS: (f"The runs count {{real}} and {{ideal}}: {BY_BATCH}."),
+    Caution.SAMPLES_UNKNOWN: (f"Samples are unknown in at least one of the runs: {BY_BATCH}."),
     Caution.STEP_VARIES: (
         "A step's time depends on {with}: the kept batches may not represent the epoch."
     ),
-    Caution.TWO_RUNS: (
-        "The runs are separate: machine drift between them counts as a loading difference, and the "
-        "confidence interval does not cover it."
-    ),
+    Caution.TWO_RUNS: (f"{SEPARATE} a loading difference, and the 95% CI does not cover it."),
     Caution.WORKERS_BUSY: (
         "The loader's workers were busy in the ideal blocks ({cpu_share:.0%} of a CPU): if they "
         "slow the step down, more time is lost than reported."
@@ -410,19 +405,17 @@ CAUTIONS: dict[Enum, str] = {
     BackendCaution.UNEQUAL_EPOCHS: "The backends' epochs differ in {unit}: {sizes}.",
     BackendCaution.DIFFERENT_MACHINES: "The runs are from different machines: {fact} {values}.",
     BackendCaution.SEPARATE_RUNS: (
-        "The runs are separate: machine drift between them counts as a difference between "
-        "backends, and no confidence interval covers it."
+        f"{SEPARATE} a difference between backends, and no 95% CI covers it."
     ),
     BackendCaution.BY_BATCH: (
         "Samples are not known for every batch, or have different names: throughput is in batches."
     ),
     BackendCaution.MANY_DIFFERENCES: (
-        "The confidence intervals of the {count} differences are not corrected for multiple "
-        "comparisons."
+        "The 95% CIs of the {count} differences are not corrected for multiple comparisons."
     ),
 }
 MISSING: dict[Enum, str] = {
-    Missing.INTERVAL: "No confidence interval: fewer than three whole pairs.",
+    Missing.INTERVAL: "No 95% CI: fewer than three whole pairs.",
     Missing.LOADER_ALONE: "The loader alone was not timed: no batches were prefetched.",
     Missing.LOADER_ALONE_READY: (
         "The loader alone was not timed: all prefetched batches were ready ahead of time."
@@ -430,9 +423,7 @@ MISSING: dict[Enum, str] = {
     Missing.WORKERS_CPU: (
         "The workers' CPU time in the ideal blocks could not be read: they may not have been idle."
     ),
-    Missing.SAMPLES: (
-        "Samples are not known for every batch: batches are compared as if equally large."
-    ),
+    Missing.SAMPLES: (f"Samples are not known for every batch: {BY_BATCH}."),
     Missing.PREFETCH_DEPTH: (
         "The loader's prefetch depth is not known: if it prefetches, real blocks begin with a "
         "queue that ideal blocks have filled, and more time is lost than reported."
@@ -592,13 +583,13 @@ def backend_not_measured(report: BackendReport) -> list[str]:
     return _by_name({one.name: missing_of(one) for one in report.backends})
 
 
-def _by_name(said: Mapping[str, Iterable[str]]) -> list[str]:
+def _by_name(sentences: Mapping[str, Iterable[str]]) -> list[str]:
     """Each sentence once, behind the names of all that it concerns."""
     names: dict[str, list[str]] = {}
-    for name, sentences in said.items():
-        for sentence in sentences:
-            names.setdefault(sentence, []).append(name)
-    return [f"{', '.join(found)}: {sentence}" for sentence, found in names.items()]
+    for name, own in sentences.items():
+        for one in own:
+            names.setdefault(one, []).append(name)
+    return [f"{', '.join(found)}: {one}" for one, found in names.items()]
 
 
 def difference_sentence(difference: Difference) -> str:

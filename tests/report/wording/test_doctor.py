@@ -57,7 +57,7 @@ def test_each_start_method_has_its_price() -> None:
     """One that is not known has none to tell."""
     for method in ("fork", "forkserver", "spawn"):
         assert told(DoctorCode.START_METHOD, start_method=method).startswith(f"{method}: workers ")
-    assert told(DoctorCode.START_METHOD, start_method="new") == "new: not known here"
+    assert told(DoctorCode.START_METHOD, start_method="new") == "new: its cost is not known"
 
 
 def test_what_is_not_known_is_left_out() -> None:
