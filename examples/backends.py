@@ -1,4 +1,4 @@
-"""Which loader trains this network fastest, and how far is each from free loading?
+"""Which loader trains this network fastest, and how far is each from ideal loading?
 
 Reads one folder of JPEGs with torch (Pillow, in processes), DALI (on the CPU, and on the GPU where
 there is one) and SPDL (Pillow, in threads). Needs torch, nvidia-dali-cuda120 and spdl-core. Writes

@@ -1,4 +1,4 @@
-"""The demo: makes photographs, trains with real and with free loading, and plots the result."""
+"""The demo: makes photographs, trains with real and with ideal loading, and plots the result."""
 
 from __future__ import annotations
 

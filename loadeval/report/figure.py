@@ -118,7 +118,7 @@ def plot_comparison(
     ideal_log: str | os.PathLike[str] | None = None,
     output: str | os.PathLike[str] = "comparison.png",
 ) -> Path:
-    """Draw what free loading would gain; returns the path of the figure written.
+    """Draw what ideal loading would gain; returns the path of the figure written.
 
     Args:
         real_log: the run that loaded, or without `ideal_log` one that alternated: a run log,

@@ -50,7 +50,7 @@ NONE = "-"
 Part = list[str]
 
 
-def screen(report: Report, more: Rows, width: int = 80) -> list[str]:
+def screen(report: Report, more: Rows, width: int) -> list[str]:
     """A comparison, or up to five backends, in at most 25 lines of 80 columns.
 
     `more` is where to look for the rest, label and place; of one run by itself that is all.
@@ -60,7 +60,7 @@ def screen(report: Report, more: Rows, width: int = 80) -> list[str]:
     return _more(more) if report.backends is None else backends_screen(report.backends, more, width)
 
 
-def comparison_screen(found: Comparison, more: Rows, width: int = 80) -> list[str]:
+def comparison_screen(found: Comparison, more: Rows, width: int) -> list[str]:
     """Real against ideal."""
     gain = found.headroom
     parts = [
@@ -74,7 +74,7 @@ def comparison_screen(found: Comparison, more: Rows, width: int = 80) -> list[st
     return _joined([*parts, _findings(found, width, room), *ends])
 
 
-def backends_screen(found: BackendReport, more: Rows, width: int = 80) -> list[str]:
+def backends_screen(found: BackendReport, more: Rows, width: int) -> list[str]:
     """Up to five backends, or ranks."""
     parts = [
         [
@@ -96,7 +96,9 @@ def backends_screen(found: BackendReport, more: Rows, width: int = 80) -> list[s
 
 def _arms(found: Comparison) -> list[list[str]]:
     unit = short_name(found.unit, LONGEST_IN_TABLE)
-    real, ideal, alone = (_rate(one, unit) for one in found.rates)
+    real, ideal, alone = (
+        per_second(None if one is None else one.value, unit) for one in found.rates
+    )
     rows = [["", "throughput", "iteration", "wait", "step"]]
     for rate, side in zip((real, ideal), found.sides, strict=True):
         times = (side.summary.iteration_ns, side.summary.wait_ns, side.summary.step_ns)
@@ -159,10 +161,6 @@ def _backend(one: BackendResult) -> list[str]:
     rates = [_known(rate, number) for rate in (one.real, one.ideal, one.loader_only)]
     lost = share(None if one.lost_share is None else one.lost_share.value)
     return [name, *rates, _known(one.speedup, speedup), lost]
-
-
-def _rate(found: Estimate | None, unit: str) -> str:
-    return per_second(None if found is None else found.value, unit)
 
 
 def _known(found: Estimate | None, text: Callable[[float], str]) -> str:

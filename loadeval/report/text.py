@@ -232,16 +232,21 @@ def backends_text(found: BackendReport) -> str:
     if not all(one.error for one in found.backends):
         gains = [BACKEND_HEAD, *backend_gains(found, LONGEST_IN_TABLE)]
         parts.append(table_lines(gains, NO_LIMIT))
-    for title, sentences in (
-        ("", failures(found)),
+    cautions_of = backend_cautions(found)
+    lists = [*backend_lists(found), *([("Cautions", cautions_of)] if cautions_of else [])]
+    parts += [[title, *map(printable, sentences)] for title, sentences in lists]
+    return "\n\n".join("\n".join(part) for part in parts)
+
+
+def backend_lists(found: BackendReport) -> list[tuple[str, list[str]]]:
+    """Titles, and the sentences under each; nothing where there are none."""
+    lists = [
+        ("Failed", failures(found)),
         ("Differences in real throughput", list(map(difference_sentence, found.differences))),
         ("GPUs", gpus_of_backends(found.backends)),
         ("Not measured", backend_not_measured(found)),
-        ("Cautions", backend_cautions(found)),
-    ):
-        if sentences:
-            parts.append([*filter(None, [title]), *map(printable, sentences)])
-    return "\n\n".join("\n".join(part) for part in parts)
+    ]
+    return [(title, sentences) for title, sentences in lists if sentences]
 
 
 def backend_gains(found: BackendReport, longest: int) -> list[list[str]]:

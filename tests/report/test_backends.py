@@ -172,7 +172,7 @@ def test_the_text_has_everything(measured: list[Measured]) -> None:
     assert rows[4:8] == ["images/s", "dali", "torch", "spdl"]
     assert rows[10:12] == ["dali", "torch"]
     assert "in turns, 6 rounds in random order; " in text
-    assert "\n\nspdl failed: RuntimeError: the pipeline is gone\n\n" in text
+    assert "\n\nFailed\nspdl failed: RuntimeError: the pipeline is gone\n\n" in text
     assert "Differences in real throughput\ndali 2.00x [2.00x, 2.00x] as fast as torch\n" in text
     assert "\n\nCautions\nThe backends do not do equal work: dali: batch 0 is other" in text
 

@@ -23,19 +23,23 @@ from loadeval.report.formatting import (
     throughput,
 )
 from loadeval.report.html.blocks import Code, Heading, Keys, Section, Table, Text, side_by_side
-from loadeval.report.text import BACKEND_HEAD, LONGEST_FACT, backend_gains, fact, loader_facts
-from loadeval.report.wording.metrics import gpus_of_backends
+from loadeval.report.text import (
+    BACKEND_HEAD,
+    LONGEST_FACT,
+    backend_gains,
+    backend_lists,
+    fact,
+    loader_facts,
+)
 from loadeval.report.wording.page import HOW_TO_MEASURE_GAIN, MADE
 from loadeval.report.wording.verdict import (
     BRACKETS,
     THRESHOLDS,
     TOO_FEW_FOR_CI,
     backend_cautions,
-    backend_not_measured,
     cautions,
     described_loader,
     difference_sentence,
-    failures,
     lost_in_words,
     measured,
     measured_in_words,
@@ -77,15 +81,8 @@ def backends(report: Report) -> list[Section]:
         return []
     rows = tuple(map(tuple, backend_gains(found, LONGEST_NAME)))
     blocks: list[Block] = [Table("What each would gain, with 95% CI", tuple(BACKEND_HEAD), rows)]
-    for title, sentences in (
-        ("Differences in real throughput", map(difference_sentence, found.differences)),
-        ("Failed", failures(found)),
-        ("GPUs", gpus_of_backends(found.backends)),
-        ("Not measured", backend_not_measured(found)),
-    ):
-        lines = tuple(sentences)
-        if lines:
-            blocks += [Heading(title), Text(lines, "list")]
+    for title, sentences in backend_lists(found):
+        blocks += [Heading(title), Text(tuple(sentences), "list")]
     what = "Ranks" if are_ranks([one.run for one in report.runs]) else "Backends"
     return [Section("backends", f"{what} side by side", tuple(blocks))]
 
