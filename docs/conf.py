@@ -31,6 +31,8 @@ nitpick_ignore_regex = [
     # Types of other projects: an index of their names would have to be fetched from the network.
     ("py:class", r"numpy\..*"),
     ("py:class", r"(os\.PathLike|Path|enum\.Enum|collections\.abc\.Mapping.*)"),
+    # What a result keeps for reports.
+    ("py:class", "Metrics"),
 ]
 
 myst_enable_extensions = ["colon_fence"]

@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.diagnosis import diagnose
     from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
     from loadeval.analysis.stats import Estimate
+    from loadeval.analysis.verdict import Verdict
     from loadeval.backends import compare_backends
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
     from loadeval.evaluator import LoaderEvaluator
@@ -49,6 +50,7 @@ __all__ = [
     "Run",
     "RunLogError",
     "UsageError",
+    "Verdict",
     "compare_backends",
     "describe",
     "diagnose",
@@ -86,6 +88,7 @@ _MODULES = {
     "Run": "loadeval.runlog.model",
     "RunLogError": "loadeval.errors",
     "UsageError": "loadeval.errors",
+    "Verdict": "loadeval.analysis.verdict",
     "compare_backends": "loadeval.backends",
     "describe": "loadeval.report.wording.findings",
     "diagnose": "loadeval.analysis.rules.diagnosis",
