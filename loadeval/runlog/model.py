@@ -121,8 +121,10 @@ class Block:
     def part(self, rows: slice | npt.NDArray[np.bool_]) -> Self:
         """Some of its rows."""
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
-        columns = {name: one[rows] for name, one in values.items() if isinstance(one, np.ndarray)}
-        return replace(self, **columns)
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                values[name] = value[rows]
+        return type(self)(**values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
