@@ -1,4 +1,4 @@
-"""nvidia.dali.plugin and nvidia.dali.pipeline: DALI's iterators, and pipelines without one."""
+"""NVIDIA DALI: its iterators, pipelines without one, and the dynamic mode."""
 
 from __future__ import annotations
 
@@ -239,3 +239,89 @@ def _batches_in_an_epoch(pipe: Any) -> int | None:
 def _tensors_nbytes(tensors: Any) -> int:
     itemsize = np.dtype(to_numpy_type(tensors.dtype)).itemsize  # type: ignore[no-untyped-call]  # DALI's
     return itemsize * sum(map(math.prod, tensors.shape()))
+
+
+class DALIDynamicAdapter(ForwardAdapter):
+    """Calls `next_epoch()` of a reader for each epoch, and an ExternalSource for each batch.
+
+    A reader's batches have the size that it was made with, `max_batch_size`; without one it
+    hands out single samples. What a training loop then makes of them, decoding above all, is its
+    step: to have that counted as loading, wrap a generator function that does it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        from nvidia.dali.experimental import dynamic  # noqa: PLC0415 - older versions have none
+
+        self._dynamic = dynamic
+
+    def epoch(self, loader: Any) -> Iterator[Any]:
+        """The next epoch of a reader; a source until it raises StopIteration."""
+        if hasattr(loader, "next_epoch"):
+            return self.forward(loader, iter(loader.next_epoch()).__next__, _reader_length(loader))
+        sources: Any = getattr(self._dynamic, "ExternalSource", ())  # older versions have none
+        if isinstance(loader, sources):
+            return self.forward(loader, loader, None)
+        return super().epoch(loader)  # neither, but in its package
+
+    def samples(self, batch: Any) -> int | None:
+        """The batch size of the first output; of single samples, 1."""
+        for output in self._outputs(batch):
+            return int(output.batch_size) if isinstance(output, self._dynamic.Batch) else 1
+        return super().samples(batch)
+
+    def nbytes(self, batch: Any) -> int | None:
+        """Bytes of all outputs."""
+        outputs = self._outputs(batch)
+        return sum(map(self._nbytes_of, outputs)) if outputs else super().nbytes(batch)
+
+    def keep(self, batch: Any) -> Any:
+        """Evaluated copies of all outputs, on their device."""
+        if not self._outputs(batch):
+            return super().keep(batch)
+        if isinstance(batch, dict):
+            return {name: self._owned(output) for name, output in batch.items()}
+        return tuple(map(self._owned, batch)) if isinstance(batch, tuple) else self._owned(batch)
+
+    def describe(self, loader: Any) -> LoaderInfo:
+        """A reader's batch size and queue, and its length where that is the same for all epochs."""
+        info = super().describe(loader)
+        if not hasattr(loader, "next_epoch"):
+            return info
+        ahead = loader._init_args.get("prefetch_queue_depth")  # noqa: SLF001 - a reader tells it nowhere else
+        return replace(
+            info,
+            workers=1,  # a reader reads ahead in a thread of its own
+            prefetch_depth=1 if ahead is None else ahead,
+            batch_size=loader._batch_size,  # noqa: SLF001 - as above
+            length=_reader_length(loader),
+        )
+
+    def _outputs(self, batch: Any) -> list[Any]:
+        """The Batches and Tensors of a batch; none where it is of another kind."""
+        found = tuple(batch.values()) if isinstance(batch, dict) else batch
+        found = found if isinstance(found, tuple) else (found,)
+        kinds = (self._dynamic.Batch, self._dynamic.Tensor)
+        return list(found) if all(isinstance(one, kinds) for one in found) else []
+
+    def _nbytes_of(self, output: Any) -> int:
+        shapes = output.shape if isinstance(output, self._dynamic.Batch) else [output.shape]
+        return int(output.dtype.bytes) * sum(map(math.prod, shapes))
+
+    def _owned(self, output: Any) -> Any:
+        if isinstance(output, self._dynamic.Batch):
+            return self._dynamic.batch(output)
+        return self._dynamic.tensor(output).evaluate()
+
+
+def _reader_length(reader: Any) -> int | None:
+    """Batches of all shards, or of the one that the reader stays with; None where they differ."""
+    batch_size = reader._batch_size  # noqa: SLF001 - as above
+    if batch_size is None:  # asked for its length, it could not be given another size later
+        return None
+    meta = reader.get_metadata()
+    shards, size = meta["number_of_shards"], meta["epoch_size_padded"]
+    taken = [meta["shard_id"]] if meta["stick_to_shard"] else range(shards)
+    sizes = (size * (shard + 1) // shards - size * shard // shards for shard in taken)
+    lengths = {math.ceil(samples / batch_size) for samples in sizes}
+    return lengths.pop() if len(lengths) == 1 else None

@@ -51,7 +51,9 @@ class PyTorchAdapter(IterableAdapter):
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """`iter(loader)`; an empty iterator when Lightning only checks that there is one."""
-        return iter(()) if _lightning_only_tries() else super().epoch(loader)
+        # With a DataLoader it does not try: that would start workers and draw random numbers.
+        tries = _is_called_from("lightning.pytorch.trainer.conn", "pytorch_lightning.trainer.conn")
+        return iter(()) if tries else super().epoch(loader)
 
     def describe(self, loader: Any) -> LoaderInfo:
         """Workers, queue, batch size, pinning and start method of `loader`."""
@@ -65,13 +67,15 @@ class PyTorchAdapter(IterableAdapter):
         workers = getattr(inside, "num_workers", None)
         if workers is None:  # a Dataset, iterated by itself
             return info
+        # Accelerate's and Fabric's loaders do not always have it.
+        device = "cpu" if inside is loader else getattr(loader, "device", None)
         return replace(
             info,
             workers=workers,
             prefetch_depth=workers * (inside.prefetch_factor or 0),
             batch_size=inside.batch_size or getattr(inside.batch_sampler, "batch_size", None),
             pinned=inside.pin_memory,
-            device="cpu" if inside is loader else _target(loader),
+            device=None if device is None else str(device),
             start_method=_start_method(inside) if workers else None,
             persistent_workers=inside.persistent_workers,
             ready_batches=0,
@@ -93,11 +97,20 @@ class PyTorchAdapter(IterableAdapter):
         """Why the training framework would go wrong with a wrapped `loader`; or None."""
         if type(loader).__module__.startswith("lightning") or not hasattr(loader, "sampler"):
             return None  # Fabric has set it up; or it is a Dataset
-        return _refusal(loader, mode)
+        if hasattr(loader, "base_dataloader"):  # Accelerate has prepared it
+            return None if mode == "log" else END_UNSEEN
+        if _lightning_would_shard(loader):
+            return UNSHARDED
+        if _is_called_from("ignite.engine.deterministic"):
+            return UNREPEATABLE
+        accelerate = sys.modules.get("accelerate.state")
+        in_use = accelerate is not None and accelerate.AcceleratorState._shared_state  # noqa: SLF001 - is_initialized() came late
+        # Hugging Face's Trainer uses Accelerate, and gets on with a loader that is not prepared.
+        return UNPREPARED if in_use and not _is_called_from("transformers.trainer") else None
 
     def dataset_was_read(self) -> None:
         """Warns, once, that Accelerate builds another loader, which is not measured."""
-        if not self._has_warned_of_another and _accelerate_rebuilds():
+        if not self._has_warned_of_another and _is_called_from("accelerate.data_loader"):
             self._has_warned_of_another = True
             warnings.warn(PASSED_BY, LoadevalWarning, stacklevel=4)
 
@@ -109,12 +122,6 @@ def _unwrapped(loader: Any) -> Any:
     return getattr(loader, "base_dataloader", loader)
 
 
-def _target(loader: Any) -> str | None:
-    # Accelerate's and Fabric's loaders do not always have it.
-    device = getattr(loader, "device", None)
-    return None if device is None else str(device)
-
-
 def _start_method(loader: Any) -> str:
     context = loader.multiprocessing_context
     if context is not None:
@@ -122,33 +129,6 @@ def _start_method(loader: Any) -> str:
     # Asking for the default without allow_none would fix it for the whole process.
     chosen = multiprocessing.get_start_method(allow_none=True)
     return chosen or multiprocessing.get_all_start_methods()[0]
-
-
-def _lightning_only_tries() -> bool:
-    """Whether Lightning's Trainer calls iter() only to check that it works.
-
-    It does not do so with a DataLoader: that would start workers and draw random numbers.
-    """
-    return _is_called_from("lightning.pytorch.trainer.conn", "pytorch_lightning.trainer.conn")
-
-
-def _accelerate_rebuilds() -> bool:
-    """Whether Accelerate is building its own DataLoader from the attributes of a wrapper."""
-    return _is_called_from("accelerate.data_loader")
-
-
-def _refusal(loader: Any, mode: str) -> str | None:
-    """Why the framework that is about to iterate a wrapper would go wrong; or None."""
-    if hasattr(loader, "base_dataloader"):  # Accelerate has prepared it
-        return None if mode == "log" else END_UNSEEN
-    if _lightning_would_shard(loader):
-        return UNSHARDED
-    if _is_called_from("ignite.engine.deterministic"):
-        return UNREPEATABLE
-    accelerate = sys.modules.get("accelerate.state")
-    in_use = accelerate is not None and accelerate.AcceleratorState._shared_state  # noqa: SLF001 - is_initialized() came late
-    # Hugging Face's Trainer uses Accelerate, and gets on with a loader that is not prepared.
-    return UNPREPARED if in_use and not _is_called_from("transformers.trainer") else None
 
 
 def _lightning_would_shard(loader: Any) -> bool:

@@ -36,7 +36,19 @@ ONCE = (
 _begun: WeakSet[Any] = WeakSet()
 
 
-class SPDLAdapter(IterableAdapter):
+class ListAdapter(IterableAdapter):
+    """For loaders whose batches may be lists of samples, which no aggregator has joined."""
+
+    _lists_samples = False
+
+    def samples(self, batch: Any) -> int | None:
+        """The length of such a list; else as of any batch."""
+        if self._lists_samples and isinstance(batch, list):
+            return len(batch)
+        return super().samples(batch)
+
+
+class SPDLAdapter(ListAdapter):
     """Knows the threads or processes of SPDL's data loaders, and their queues.
 
     Each epoch builds a pipeline, which is stopped when the epoch ends or is closed. Items that
@@ -48,20 +60,12 @@ class SPDLAdapter(IterableAdapter):
     measured as what it is, a loader that does next to nothing.
     """
 
-    _lists_samples = False
-
     def epoch(self, loader: Any) -> Iterator[Any]:
         """A new pipeline's batches."""
         length = super().describe(loader).length
         if isinstance(loader, PyTorchDataLoader) and length is not None:
             return _watched(loader, length)
         return super().epoch(loader)
-
-    def samples(self, batch: Any) -> int | None:
-        """The length of a list that a DataLoader without an aggregator made; else as usual."""
-        if self._lists_samples and isinstance(batch, list):
-            return len(batch)
-        return super().samples(batch)
 
     def describe(self, loader: Any) -> LoaderInfo:
         """Workers, queues, batch size, and the length of those that have one.
@@ -127,7 +131,7 @@ def _same(item: Any) -> Any:
     return item
 
 
-class SPDLPipelineAdapter(IterableAdapter):
+class SPDLPipelineAdapter(ListAdapter):
     """Runs a Pipeline for one epoch, and builds a new one for each epoch of a PipelineBuilder.
 
     A Pipeline is stopped when its epoch ends, is broken off or released, unless the user has
@@ -142,7 +146,6 @@ class SPDLPipelineAdapter(IterableAdapter):
     For a Pipeline that the user has built it cannot be known.
     """
 
-    _lists_samples = False
     _has_threads_with_warning = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
@@ -156,12 +159,6 @@ class SPDLPipelineAdapter(IterableAdapter):
         if loader in _begun or (is_stopped is not None and is_stopped()):
             raise UsageError(ONCE)
         return iter(loader) if continuous else _run(loader)
-
-    def samples(self, batch: Any) -> int | None:
-        """The length of a list that an aggregation made; else as any batch's."""
-        if self._lists_samples and isinstance(batch, list):
-            return len(batch)
-        return super().samples(batch)
 
     def describe(self, loader: Any) -> LoaderInfo:
         """Threads, batch size and queues, as long as a pipeline has not ended.
@@ -179,8 +176,9 @@ class SPDLPipelineAdapter(IterableAdapter):
         else:
             return info
         self._lists_samples = self._lists_samples or stages.end_in_lists
-        info = replace(info, prefetch_depth=stages.depth, batch_size=stages.batch_size)
-        return replace(info, workers=threads)
+        return replace(
+            info, workers=threads, prefetch_depth=stages.depth, batch_size=stages.batch_size
+        )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
         """Stop the pipeline, whoever has started it."""

@@ -62,13 +62,12 @@ def run_demo(
     """
     folder = DemoFolder(output)
     folder.clear()
-    made = "Making photographs"
-    try:
+    with folder.written():
         paths = make_photographs(
-            folder.photographs, photographs, lambda done: progress(made, done, photographs)
+            folder.photographs,
+            photographs,
+            lambda done: progress("Making photographs", done, photographs),
         )
-    except OSError as error:
-        raise folder.cannot_write(error) from error
     with one_thread(), quiet():
         accuracy = _train(paths, folder.run_log, epochs, progress)
     figure = plot_comparison(folder.run_log, output=folder.figure)

@@ -4,22 +4,23 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from loadeval.runlog.codec import encode
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.model import ARMS, COLUMNS, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
-    from loadeval.runlog.model import Column, Run, Steps, Values
+    from loadeval.runlog.model import Column, Readings, Run, Steps, Values
 
+BATCH_COLUMNS = ("epoch", "batch", "arm", "pair", *COLUMNS, "gpu_idle_ns")
+"""The columns of the first table."""
 READING_COLUMNS = ("probe", "subject", "quantity", "time_ns", "value")
 """The columns of the second table."""
 CHUNK = 50_000
@@ -29,7 +30,7 @@ CHUNK = 50_000
 def write_csv(run: Run, path: Path, files: NewFiles) -> None:
     """Write batches to `path`, system metrics to `readings_path(path)`; unknown is empty."""
     batches, readings = files.part(path), files.part(readings_path(path))
-    _write_rows(batches, batch_columns(run.steps), _batch_rows(run.steps))
+    _write_rows(batches, BATCH_COLUMNS, _batch_rows(run.steps))
     _write_rows(readings, READING_COLUMNS, _reading_rows(run))
 
 
@@ -41,26 +42,21 @@ def _write_rows(path: Path, names: Iterable[str], rows: Iterable[Iterable[Any]])
 
 
 def _batch_rows(steps: Steps) -> Iterator[Iterable[Any]]:
-    columns = batch_columns(steps)
+    columns = _batch_columns(steps)
     for start in range(0, len(steps), CHUNK):
-        part = {name: column[start : start + CHUNK] for name, column in columns.items()}
-        cells = {name: _cells(column) for name, column in part.items()}
+        part = {name: column[start : start + CHUNK].tolist() for name, column in columns.items()}
+        cells = {
+            name: ["" if value == UNKNOWN else value for value in values]
+            for name, values in part.items()
+        }
         cells["arm"] = [ARMS[code] for code in part["arm"]]
         yield from zip(*cells.values(), strict=True)
 
 
-def _cells(column: Column) -> list[Any]:
-    values: list[Any] = column.tolist()
-    if np.any(column == UNKNOWN):
-        return ["" if value == UNKNOWN else value for value in values]
-    return values
-
-
 def _reading_rows(run: Run) -> Iterator[Iterable[Any]]:
-    for one in reading_series(run):
-        for time_ns, value in zip(one.time_ns.tolist(), one.values.tolist(), strict=True):
-            known = value if isfinite(value) else ""
-            yield one.probe, one.subject, one.quantity, time_ns, known
+    for one, quantity, values in reading_series(run):
+        for time_ns, value in zip(one.time_ns.tolist(), values.tolist(), strict=True):
+            yield one.probe, one.subject, quantity, time_ns, value if isfinite(value) else ""
 
 
 def write_parquet(run: Run, path: Path, files: NewFiles) -> None:
@@ -73,7 +69,7 @@ def write_parquet(run: Run, path: Path, files: NewFiles) -> None:
 
     parts = files.part(path), files.part(readings_path(path))
     header = {"loadeval": json.dumps(encode(run.header), default=np.generic.item)}
-    columns = batch_columns(run.steps)
+    columns = _batch_columns(run.steps)
     arrays = {name: pa.array(column, mask=column == UNKNOWN) for name, column in columns.items()}
     arrays["arm"] = pa.array(ARMS).take(arrays["arm"])
     with parts[0].open("wb") as file:
@@ -81,45 +77,22 @@ def write_parquet(run: Run, path: Path, files: NewFiles) -> None:
     types = (pa.string(), pa.string(), pa.string(), pa.int64(), pa.float64())
     schema = pa.schema(zip(READING_COLUMNS, types, strict=True)).with_metadata(header)
     with parts[1].open("wb") as file, pq.ParquetWriter(file, schema) as writer:
-        for one in reading_series(run):
-            names = (one.probe, one.subject, one.quantity)
-            texts = [pa.repeat(name, len(one.time_ns)) for name in names]
-            values = pa.array(one.values, pa.float64(), mask=~np.isfinite(one.values))
-            writer.write_table(pa.table([*texts, pa.array(one.time_ns), values], schema=schema))
+        for one, quantity, values in reading_series(run):
+            texts = [pa.repeat(name, len(one)) for name in (one.probe, one.subject, quantity)]
+            known = pa.array(values, pa.float64(), mask=~np.isfinite(values))
+            writer.write_table(pa.table([*texts, pa.array(one.time_ns), known], schema=schema))
 
 
-def batch_columns(steps: Steps) -> dict[str, Column]:
+def _batch_columns(steps: Steps) -> dict[str, Column]:
     """The columns of the first table; `arm` is an index into ARMS, UNKNOWN is -1."""
-    return {
-        "epoch": steps.epoch,
-        "batch": steps.batch,
-        "arm": steps.arm,
-        "pair": steps.pair,
-        "request_ns": steps.request_ns,
-        "wait_ns": steps.wait_ns,
-        "step_ns": steps.step_ns,
-        "samples": steps.samples,
-        "nbytes": steps.nbytes,
-        "gpu_idle_ns": steps.gpu_idle_ns,
-    }
+    return {name: getattr(steps, name) for name in BATCH_COLUMNS}
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ReadingSeries:
-    """One quantity of one subject, read by one probe; unknown values are not finite."""
-
-    probe: str
-    subject: str
-    quantity: str
-    time_ns: Column
-    values: Values
-
-
-def reading_series(run: Run) -> Iterator[ReadingSeries]:
-    """All system metrics, quantity by quantity."""
+def reading_series(run: Run) -> Iterator[tuple[Readings, str, Values]]:
+    """All system metrics: of what, the name of the quantity, its values; unknown is not finite."""
     for found in run.readings:
         for quantity, values in found.values.items():
-            yield ReadingSeries(found.probe, found.subject, quantity, found.time_ns, values)
+            yield found, quantity, values
 
 
 def readings_path(path: Path) -> Path:

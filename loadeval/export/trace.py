@@ -37,13 +37,19 @@ Some readers take microseconds times 1,000 and cut off what is behind the point.
 
 def write_timeline(run: Run, path: Path, files: NewFiles) -> None:
     """One JSON object at `path`; times are in microseconds from the run's start."""
-    other = {**_about(run), "missing readings": _missing(run), "notes": list(run.notes)}
+    names = ("run_id", "name", "mode", "created", "unit")
+    other = {
+        "tool": "loadeval",
+        **{name: getattr(run.header, name) for name in names},
+        "missing readings": {
+            one.probe: one.missing for one in run.readings if one.missing is not None
+        },
+        "notes": run.notes,
+    }
     with files.part(path).open("w", encoding="ascii") as file:
-        before = '{"traceEvents":[\n'
-        for text in Timeline(run).events():
-            file.write(before)
+        for number, text in enumerate(Timeline(run).events()):
+            file.write(",\n" if number else '{"traceEvents":[\n')
             file.write(text)
-            before = ",\n"
         file.write(f'\n],"displayTimeUnit":"ms","otherData":{json.dumps(other)}}}\n')
 
 
@@ -145,9 +151,9 @@ class Timeline:
 
 
 def _counters(run: Run) -> Iterator[str]:
-    for one in reading_series(run):
-        name = f"{one.probe} {one.subject}: {one.quantity}"
-        for time_ns, value in zip(one.time_ns.tolist(), one.values.tolist(), strict=True):
+    for one, quantity, values in reading_series(run):
+        name = f"{one.probe} {one.subject}: {quantity}"
+        for time_ns, value in zip(one.time_ns.tolist(), values.tolist(), strict=True):
             if isfinite(value):
                 yield event("C", name, ts=moment(time_ns), args={"value": value})
 
@@ -163,16 +169,6 @@ def _epoch_span(spans: Sequence[BlockSpan], end: EpochEnd | None) -> tuple[int, 
     if end is not None and end.request_ns is not None:
         times += [end.request_ns, end.request_ns + (end.wait_ns or 0)]
     return (min(times), max(times)) if times else None
-
-
-def _about(run: Run) -> Fields:
-    header = run.header
-    names = ("run_id", "name", "mode", "created", "unit")
-    return {"tool": "loadeval", **{name: getattr(header, name) for name in names}}
-
-
-def _missing(run: Run) -> dict[str, str]:
-    return {one.probe: one.missing for one in run.readings if one.missing is not None}
 
 
 def _known(fact: EpochEnd | Prefetch | Window) -> Fields:
@@ -198,21 +194,18 @@ def block_spans(steps: Steps, rows: Column) -> list[BlockSpan]:
     if not len(rows):
         return []
     arm, pair = steps.arm[rows], steps.pair[rows]
-    changes = np.flatnonzero(np.diff(arm) | np.diff(pair)) + 1
-    found = []
-    for start, stop in pairwise([0, *changes.tolist(), len(rows)]):
-        last = rows[stop - 1]
-        end_ns = steps.request_ns[last] + steps.wait_ns[last] + max(steps.step_ns[last], 0)
-        found.append(
-            BlockSpan(
-                ARMS[arm[start]],
-                None if pair[start] == UNKNOWN else int(pair[start]),
-                stop - start,
-                int(steps.request_ns[rows[start]]),
-                int(end_ns),
-            )
+    end_ns = steps.request_ns[rows] + steps.wait_ns[rows] + np.maximum(steps.step_ns[rows], 0)
+    starts = np.flatnonzero(np.diff(arm, prepend=UNKNOWN) | np.diff(pair, prepend=pair[:1]))
+    return [
+        BlockSpan(
+            ARMS[arm[start]],
+            None if pair[start] == UNKNOWN else int(pair[start]),
+            stop - start,
+            int(steps.request_ns[rows[start]]),
+            int(end_ns[stop - 1]),
         )
-    return found
+        for start, stop in pairwise([*starts.tolist(), len(rows)])
+    ]
 
 
 def prefetch_times(
@@ -223,20 +216,18 @@ def prefetch_times(
     That is the first request of the warm-up before the pair's batches, or `end_ns` if the epoch
     ended before.
     """
-    places: dict[int, list[tuple[Arm, int]]] = {}
-    before: BlockSpan | None = None
-    for one in spans:
+    places: dict[int, list[tuple[Arm, int]]] = defaultdict(list)
+    for before, one in zip([None, *spans], spans, strict=False):
         if one.pair is not None:
-            warmed_up = before is not None and (before.pair, before.arm) == (None, one.arm)
-            start_ns = before.start_ns if before is not None and warmed_up else one.start_ns
-            places.setdefault(one.pair, []).append((one.arm, start_ns))
-        before = one
-    of_pair: dict[int, list[Prefetch]] = {}
+            is_warm_up = before and (before.pair, before.arm) == (None, one.arm)
+            first = before if before and is_warm_up else one
+            places[one.pair].append((one.arm, first.start_ns))
+    of_pair: dict[int, list[Prefetch]] = defaultdict(list)
     for prefetch in prefetches:
-        of_pair.setdefault(prefetch.pair, []).append(prefetch)
+        of_pair[prefetch.pair].append(prefetch)
     found: list[tuple[Prefetch, int]] = []
     for pair, its_prefetches in of_pair.items():
-        there = places.get(pair, [])
+        there = places[pair]
         if len(its_prefetches) < len(there):  # the queue was not full, so it was not emptied
             there = [(arm, start_ns) for arm, start_ns in there if arm == "ideal"]
         times = [start_ns for _, start_ns in there] + [end_ns] * len(its_prefetches)

@@ -3,7 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from operator import attrgetter, itemgetter
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PROC = Path("/proc")
 UNLIMITED_BYTES = 2**60
@@ -20,7 +25,7 @@ class Cgroup:
     @property
     def quota_cores(self) -> float | None:
         """How many CPUs' worth of time its processes may take."""
-        quota, period = [*_words(self.folder / "cpu.max"), "", ""][:2]
+        quota, period = [*_text(self.folder / "cpu.max").split(), "", ""][:2]
         if not quota:
             quota, period = (
                 _text(self.folder / f"cpu.cfs_{name}_us").strip() for name in ("quota", "period")
@@ -59,22 +64,18 @@ class Cgroup:
 
 def tightest_cpu(proc: Path = PROC) -> Cgroup | None:
     """The group that limits this process' CPU time most; None where none does."""
-    found = [
-        (cores, number, group)
-        for number, group in enumerate(groups("cpu", proc))
-        if (cores := group.quota_cores) is not None
-    ]
-    return min(found)[2] if found else None
+    return _tightest("cpu", attrgetter("quota_cores"), proc)
 
 
 def tightest_memory(proc: Path = PROC) -> Cgroup | None:
     """The group that limits this process' memory most; None where none does."""
-    found = [
-        (limit, number, group)
-        for number, group in enumerate(groups("memory", proc))
-        if (limit := group.memory_limit_bytes) is not None
-    ]
-    return min(found)[2] if found else None
+    return _tightest("memory", attrgetter("memory_limit_bytes"), proc)
+
+
+def _tightest(controller: str, limit_of: Callable[[Cgroup], Any], proc: Path) -> Cgroup | None:
+    found = [(limit_of(group), group) for group in groups(controller, proc)]
+    limited = [pair for pair in found if pair[0] is not None]
+    return min(limited, key=itemgetter(0))[1] if limited else None
 
 
 def groups(controller: str, proc: Path = PROC) -> list[Cgroup]:
@@ -114,12 +115,8 @@ def _upwards(path: str, root: str, point: Path) -> list[Cgroup]:
 
 
 def _table(path: Path) -> dict[str, int]:
-    pairs = [line.split() for line in _text(path).splitlines()]
-    return {pair[0]: int(pair[1]) for pair in pairs if len(pair) == 2}  # noqa: PLR2004 - a pair
-
-
-def _words(path: Path) -> list[str]:
-    return _text(path).split()
+    found = (line.partition(" ") for line in _text(path).splitlines())
+    return {name: int(amount) for name, _, amount in found if amount}
 
 
 def _text(path: Path) -> str:

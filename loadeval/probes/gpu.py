@@ -99,9 +99,9 @@ class GPUProbe:
         except ProbeError:
             self.close()
             raise
-        self._pcie_due_ns = now_ns = self._clock()
+        self._pcie_due_ns = self._clock()
         for device in devices:
-            watched = self._watched[device.subject] = WatchedDevice(device, now_ns)
+            watched = self._watched[device.subject] = WatchedDevice(device, self._clock)
             self._pcie += [(device.subject, query) for query in watched.pcie]
 
     def read(self) -> Mapping[str, Mapping[str, float] | str]:
@@ -109,14 +109,13 @@ class GPUProbe:
 
         Raises ProbeError once all are lost.
         """
-        now_ns = self._clock()
-        found = {subject: one.read(now_ns) for subject, one in self._watched.items()}
+        found = {subject: one.read() for subject, one in self._watched.items()}
         lost = {subject: why for subject, why in found.items() if isinstance(why, str)}
         for subject in lost:
             self._watched.pop(subject).close()
         if not self._watched:
             raise ProbeError("; ".join(f"{subject}: {why}" for subject, why in lost.items()))
-        self._read_pcie(found, now_ns)
+        self._read_pcie(found)
         return found
 
     def close(self) -> None:
@@ -128,8 +127,9 @@ class GPUProbe:
         with suppress(NVMLError):  # the driver may be gone
             pynvml.nvmlShutdown()
 
-    def _read_pcie(self, found: dict[str, dict[str, float] | str], now_ns: int) -> None:
+    def _read_pcie(self, found: dict[str, dict[str, float] | str]) -> None:
         """One direction of one GPU, when it is due: never longer than 20 ms."""
+        now_ns = self._clock()
         if not self._pcie or now_ns < self._pcie_due_ns:
             return
         self._pcie_due_ns = now_ns + EACH_PCIE_NS // len(self._pcie)
@@ -144,26 +144,21 @@ class GPUProbe:
 class WatchedDevice:
     """One device, and what is asked of it."""
 
-    def __init__(self, device: Device, now_ns: int) -> None:
-        self._at_once = Queries(device.handle, AT_ONCE)
+    def __init__(self, device: Device, clock: Callable[[], int]) -> None:
         self._counters: GPMCounters | None = None
         if _has_gpm(device.gpu.handle):
             with suppress(NVMLError):
-                self._counters = GPMCounters(device, now_ns)
-        self.pcie: list[Queries] = []
-        if self._counters is None:
-            both = (PCIE_RECEIVE, PCIE_TRANSMIT)
-            self.pcie = [Queries(device.handle, direction) for direction in both]
+                self._counters = GPMCounters(device, clock)
+        of_counters = [] if self._counters is None else [(self._counters.read,)]
+        self._at_once = Queries(device.handle, [*AT_ONCE, *of_counters])
+        self.pcie = [] if of_counters else [Queries(device.handle, [(one,)]) for one in PCIE]
 
-    def read(self, now_ns: int) -> dict[str, float] | str:
+    def read(self) -> dict[str, float] | str:
         """What is known of it now; the reason once it answers no more."""
         try:
-            found = self._at_once.read()
-            if self._counters is not None:
-                found |= self._counters.read(now_ns)
+            return self._at_once.read()
         except GONE as error:
             return str(error)
-        return found
 
     def close(self) -> None:
         """Give back what reading it took."""
@@ -182,61 +177,17 @@ class Queries:
         """The quantities that are known now. Raises one of GONE once the device is."""
         found: dict[str, float] = {}
         for alternatives in self._left:
-            found |= self._ask(alternatives)
+            while alternatives:
+                try:
+                    found |= alternatives[0](self._handle)
+                    break
+                except UNSUPPORTED:
+                    del alternatives[0]
+                except GONE:
+                    raise
+                except NVMLError:  # as when it times out: it may know the next time
+                    break
         return found
-
-    def _ask(self, alternatives: list[Query]) -> dict[str, float]:
-        if not alternatives:
-            return {}
-        try:
-            return alternatives[0](self._handle)
-        except UNSUPPORTED:
-            del alternatives[0]
-            return self._ask(alternatives)
-        except GONE:
-            raise
-        except NVMLError:  # as when it times out: it may know the next time
-            return {}
-
-
-def _query_busy(handle: Any) -> dict[str, float]:
-    return {"kernel_busy_percent": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu}
-
-
-def _query_memory(handle: Any) -> dict[str, float]:
-    found = pynvml.nvmlDeviceGetMemoryInfo(handle, version=pynvml.nvmlMemory_v2)
-    return {"memory_used_bytes": found.used}
-
-
-def _query_memory_and_reserve(handle: Any) -> dict[str, float]:
-    return {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(handle).used}
-
-
-def _query_power(handle: Any) -> dict[str, float]:
-    return {"power_watts": pynvml.nvmlDeviceGetPowerUsage(handle) / 1000}
-
-
-def _query_clock(handle: Any) -> dict[str, float]:
-    mhz = pynvml.nvmlDeviceGetClockInfo(handle, pynvml.NVML_CLOCK_SM)
-    return {"sm_clock_hz": mhz * 1e6}
-
-
-def _query_temperature(handle: Any) -> dict[str, float]:
-    celsius = pynvml.nvmlDeviceGetTemperature(handle, pynvml.NVML_TEMPERATURE_GPU)
-    return {"temperature_celsius": celsius}
-
-
-def _query_temperature_v(handle: Any) -> dict[str, float]:
-    celsius = pynvml.nvmlDeviceGetTemperatureV(handle, pynvml.NVML_TEMPERATURE_GPU)
-    return {"temperature_celsius": celsius}
-
-
-def _query_event_reasons(handle: Any) -> dict[str, float]:
-    return _slowdowns(pynvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-
-
-def _query_throttle_reasons(handle: Any) -> dict[str, float]:
-    return _slowdowns(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
 def _slowdowns(reasons: int) -> dict[str, float]:
@@ -247,28 +198,43 @@ def _slowdowns(reasons: int) -> dict[str, float]:
     }
 
 
-def _query_pcie_receive(handle: Any) -> dict[str, float]:
-    counter = pynvml.NVML_PCIE_UTIL_RX_BYTES
-    return {"pcie_receive_bytes_per_s": pynvml.nvmlDeviceGetPcieThroughput(handle, counter) * 1e3}
+def _pcie(handle: Any, counter: int) -> float:
+    return float(pynvml.nvmlDeviceGetPcieThroughput(handle, counter) * 1e3)
 
 
-def _query_pcie_transmit(handle: Any) -> dict[str, float]:
-    counter = pynvml.NVML_PCIE_UTIL_TX_BYTES
-    return {"pcie_transmit_bytes_per_s": pynvml.nvmlDeviceGetPcieThroughput(handle, counter) * 1e3}
-
-
+# Functions are looked up when they are called: an older nvidia-ml-py lacks some.
 AT_ONCE: tuple[tuple[Query, ...], ...] = (
-    (_query_busy,),
-    (_query_memory, _query_memory_and_reserve),
-    (_query_power,),
-    (_query_clock,),
+    (lambda gpu: {"kernel_busy_percent": pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu},),
+    (
+        lambda gpu: {
+            "memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used
+        },
+        # With what the driver reserves for itself.
+        lambda gpu: {"memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu).used},
+    ),
+    (lambda gpu: {"power_watts": pynvml.nvmlDeviceGetPowerUsage(gpu) / 1000},),
+    (lambda gpu: {"sm_clock_hz": pynvml.nvmlDeviceGetClockInfo(gpu, pynvml.NVML_CLOCK_SM) * 1e6},),
     # The first goes with CUDA 14, older drivers lack the second.
-    (_query_temperature, _query_temperature_v),
-    (_query_event_reasons, _query_throttle_reasons),
+    (
+        lambda gpu: {
+            "temperature_celsius": pynvml.nvmlDeviceGetTemperature(gpu, pynvml.NVML_TEMPERATURE_GPU)
+        },
+        lambda gpu: {
+            "temperature_celsius": pynvml.nvmlDeviceGetTemperatureV(
+                gpu, pynvml.NVML_TEMPERATURE_GPU
+            )
+        },
+    ),
+    (
+        lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksEventReasons(gpu)),
+        lambda gpu: _slowdowns(pynvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu)),
+    ),
 )
 """Each with what to ask instead where a driver does not know it."""
-PCIE_RECEIVE: tuple[tuple[Query, ...], ...] = ((_query_pcie_receive,),)
-PCIE_TRANSMIT: tuple[tuple[Query, ...], ...] = ((_query_pcie_transmit,),)
+PCIE: tuple[Query, ...] = (
+    lambda gpu: {"pcie_receive_bytes_per_s": _pcie(gpu, pynvml.NVML_PCIE_UTIL_RX_BYTES)},
+    lambda gpu: {"pcie_transmit_bytes_per_s": _pcie(gpu, pynvml.NVML_PCIE_UTIL_TX_BYTES)},
+)
 """Each watches the bus for 20 ms, and so takes as long to answer."""
 
 
@@ -278,8 +244,9 @@ class GPMCounters:
     Raises NVMLError where it cannot be sampled.
     """
 
-    def __init__(self, device: Device, now_ns: int) -> None:
+    def __init__(self, device: Device, clock: Callable[[], int]) -> None:
         self._device = device
+        self._clock = clock
         self._samples: list[Any] = []
         self._asked = pynvml.c_nvmlGpmMetricsGet_t()
         self._asked.version = pynvml.NVML_GPM_METRICS_GET_VERSION
@@ -289,31 +256,29 @@ class GPMCounters:
         try:
             for _ in range(2):
                 self._samples.append(pynvml.nvmlGpmSampleAlloc())
-            self._sample(0, now_ns)
+            self._sample(0)
         except NVMLError:
             self.close()
             raise
 
-    def read(self, now_ns: int) -> dict[str, float]:
-        """The means since the last time, once it was long enough ago.
-
-        Raises one of GONE once the device is.
-        """
-        if not self._samples or now_ns - self._sampled_ns < BETWEEN_SAMPLES_NS:
+    def read(self, _handle: Any) -> dict[str, float]:
+        """The means since the last time, once it was long enough ago."""
+        if self._clock() - self._sampled_ns < BETWEEN_SAMPLES_NS:
             return {}
         try:
-            self._sample(1, now_ns)
+            self._sample(1)
             self._asked.sample1, self._asked.sample2 = self._samples
             pynvml.nvmlGpmMetricsGet(self._asked)
-        except UNSUPPORTED:
+        except UNSUPPORTED:  # it will not be asked again
             self.close()
-            return {}
-        except GONE:
             raise
-        except NVMLError:  # it may work the next time
-            return {}
         self._samples.reverse()
-        return dict(self._found())
+        found = {}
+        for place, (name, (_, factor)) in enumerate(METRICS.items()):
+            metric = self._asked.metrics[place]
+            if metric.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(metric.value):
+                found[name] = metric.value * factor
+        return found
 
     def close(self) -> None:
         """Give the samples back."""
@@ -322,19 +287,13 @@ class GPMCounters:
                 pynvml.nvmlGpmSampleFree(sample)
         self._samples = []
 
-    def _sample(self, which: int, now_ns: int) -> None:
-        device, sample = self._device, self._samples[which]
+    def _sample(self, which: int) -> None:
+        device, sample, now_ns = self._device, self._samples[which], self._clock()
         if device.gpu_instance is None:
             pynvml.nvmlGpmSampleGet(device.handle, sample)
         else:
             pynvml.nvmlGpmMigSampleGet(device.gpu.handle, device.gpu_instance, sample)
         self._sampled_ns = now_ns
-
-    def _found(self) -> Any:
-        for place, (name, (_, factor)) in enumerate(METRICS.items()):
-            metric = self._asked.metrics[place]
-            if metric.nvmlReturn == pynvml.NVML_SUCCESS and math.isfinite(metric.value):
-                yield name, metric.value * factor
 
 
 def _has_gpm(handle: object) -> bool | None:
@@ -383,24 +342,21 @@ def _all_devices() -> list[Device]:
         count = pynvml.nvmlDeviceGetCount()
     except NVMLError as error:
         raise ProbeError(f"the GPUs cannot be counted: {error}") from None
+    devices: list[Device] = []
     refusals: list[str] = []
-    devices = [device for index in range(count) for device in _devices_at(index, refusals)]
+    for index in range(count):
+        try:
+            devices += list(_devices_at(index))
+        except NVMLError as error:  # noqa: PERF203 - lost, or of another container: others may be ours
+            refusals.append(f"GPU {index} cannot be asked: {error}")
     if not devices:
         raise ProbeError("; ".join(refusals) or "no NVIDIA GPU found")
     return devices
 
 
-def _devices_at(index: int, refusals: list[str]) -> list[Device]:
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
-        name, uuid = pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle)
-        return list(_devices_of(GPU(index, handle, name, uuid)))
-    except NVMLError as error:  # lost, or of another container; the others may be ours
-        refusals.append(f"GPU {index} cannot be asked: {error}")
-        return []
-
-
-def _devices_of(gpu: GPU) -> Iterator[Device]:
+def _devices_at(index: int) -> Iterator[Device]:
+    handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    gpu = GPU(index, handle, pynvml.nvmlDeviceGetName(handle), pynvml.nvmlDeviceGetUUID(handle))
     if not _is_divided(gpu):
         yield Device(f"GPU {gpu.index} ({gpu.name})", gpu.handle, gpu.uuid, gpu)
         return

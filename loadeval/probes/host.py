@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -89,20 +87,21 @@ class HostProbe:
             "workers": self._family.usages(),
         }
         found = {name: self._rates[name].since(usages) for name, usages in processes.items()}
-        found["workers"] |= self._count(processes["workers"])
-        memory = self._memory_limit.of(partial(_memory_by_subject, processes)) or {}
-        for name, quantities in memory.items():
-            found[name] |= quantities
+        workers = processes["workers"]
+        self._started |= {(pid, usage.started) for pid, usage in workers.items()}
+        found["workers"] |= {
+            "alive_workers": len(workers),
+            "started_workers": len(self._started),
+        }
+        memory = self._memory_limit.of(lambda: list(map(_memory_sums, processes.values())))
+        for quantities, more in zip(found.values(), memory or [], strict=False):
+            quantities.update(more)
+        told = {name: quantities for name, quantities in found.items() if processes[name]}
         machine = self._machine_limit.of(self._machine.read)
-        told: dict[str, Quantities] = {name: found[name] for name in found if processes[name]}
         return told if machine is None else told | {"machine": machine}
 
     def close(self) -> None:
         """Nothing is held."""
-
-    def _count(self, workers: dict[int, Usage]) -> Quantities:
-        self._started |= {(pid, usage.started) for pid, usage in workers.items()}
-        return {"alive_workers": len(workers), "started_workers": len(self._started)}
 
 
 class UsageRates:
@@ -140,21 +139,12 @@ def _grown(now: dict[int, Usage], before: dict[int, Usage], counter: str) -> flo
     return total
 
 
-def _memory_by_subject(processes: dict[str, dict[int, Usage]]) -> dict[str, Quantities]:
-    return {name: _memory_sums(usages) for name, usages in processes.items()}
-
-
 def _memory_sums(usages: dict[int, Usage]) -> Quantities:
     found = [memory for pid in usages if (memory := memory_of(pid)) is not None]
     if len(found) < len(usages):
         return {"rss_bytes": sum(usage.rss_bytes for usage in usages.values())}
-    names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes")
-    return dict(zip(names, map(_known_sum, zip(*found, strict=True)), strict=True)) if found else {}
-
-
-def _known_sum(parts: tuple[int | None, ...]) -> int | None:
-    known = [part for part in parts if part is not None]
-    return sum(known) if len(known) == len(parts) else None
+    columns = zip(Memory._fields, zip(*found, strict=True), strict=False)  # none of no process
+    return {name: None if None in parts else sum(parts) for name, parts in columns}
 
 
 class RateLimit:
@@ -253,10 +243,8 @@ def memory_of(pid: int) -> Memory | None:
     found = _amounts(_content(f"/proc/{pid}/smaps_rollup"))
     if b"Pss" not in found:
         return None
-    of_files, anonymous = (
-        found[name] * 1024 if name in found else None for name in (b"Pss_File", b"Anonymous")
-    )
-    return Memory(found[b"Pss"] * 1024, of_files, anonymous)
+    nbytes = {name: kilobytes * 1024 for name, kilobytes in found.items()}
+    return Memory(nbytes[b"Pss"], nbytes.get(b"Pss_File"), nbytes.get(b"Anonymous"))
 
 
 class Family:
@@ -342,25 +330,38 @@ class MachineLoad:
         self._thermal = sorted(cpus.glob(THERMAL))
         self._cpu_group = tightest_cpu(proc)
         self._memory_group = tightest_memory(proc)
-        self._before: MachineCounters | None = None
+        self._before: Quantities = {}
 
-    def read(self) -> dict[str, float | None]:
+    def read(self) -> Quantities:
         """The quantities now, rates since the last time; None at the first, and of the unknown.
 
         `cpu_cores` counts all processes of the machine. `cgroup_throttled_share` is of the
         periods of the control group, `thermal_throttles_per_s` of all CPUs and packages.
         """
-        before, now = self._before, self._counters()
-        self._before = now
-        return {**_machine_rates(before, now), **self._memory()}
+        now = self._counters()
+        before, self._before = self._before, now
+        grown = {name: _difference(value, before.get(name)) for name, value in now.items()}
+        return {
+            "cpu_cores": _ratio(grown["busy_s"], grown["time_s"]),
+            "cgroup_throttled_share": _ratio(grown["throttled"], grown["periods"]),
+            "thermal_throttles_per_s": _ratio(grown["heated"], grown["time_s"]),
+            **self._memory(),
+        }
 
-    def _counters(self) -> MachineCounters:
+    def _counters(self) -> Quantities:
+        """What has been counted since the machine began."""
         times = psutil.cpu_times()._asdict()
-        busy_s = sum(times[name] for name in times if name not in (*IDLE, *ELSEWHERE))
-        throttled = None if self._cpu_group is None else self._cpu_group.periods
-        return MachineCounters(busy_s, throttled, _throttles(self._thermal))
+        group = self._cpu_group
+        throttled, periods = (None if group is None else group.periods) or (None, None)
+        return {
+            "time_s": time.perf_counter(),
+            "busy_s": sum(times[name] for name in times if name not in (*IDLE, *ELSEWHERE)),
+            "throttled": throttled,
+            "periods": periods,
+            "heated": _throttles(self._thermal),
+        }
 
-    def _memory(self) -> dict[str, float | None]:
+    def _memory(self) -> Quantities:
         memory = psutil.virtual_memory()
         limit, available = memory.total, memory.available
         group = self._memory_group
@@ -371,33 +372,12 @@ class MachineLoad:
         return {"memory_limit_bytes": limit, "memory_available_bytes": available}
 
 
-@dataclass(frozen=True, slots=True)
-class MachineCounters:
-    """What has been counted since the machine began; None is not known."""
-
-    busy_s: float
-    throttled: tuple[int, int] | None
-    heated: int | None
-    time_s: float = field(default_factory=time.perf_counter)
+def _difference(now: float | None, before: float | None) -> float | None:
+    return None if now is None or before is None else now - before
 
 
-def _machine_rates(before: MachineCounters | None, now: MachineCounters) -> dict[str, float | None]:
-    cores = share = heating = None
-    if before is not None:
-        elapsed_s = now.time_s - before.time_s
-        cores = (now.busy_s - before.busy_s) / elapsed_s
-        if now.heated is not None and before.heated is not None:
-            heating = (now.heated - before.heated) / elapsed_s
-        if now.throttled is not None and before.throttled is not None:
-            held_back, periods = (
-                late - early for late, early in zip(now.throttled, before.throttled, strict=True)
-            )
-            share = held_back / periods if periods else None
-    return {
-        "cpu_cores": cores,
-        "cgroup_throttled_share": share,
-        "thermal_throttles_per_s": heating,
-    }
+def _ratio(part: float | None, whole: float | None) -> float | None:
+    return None if part is None or not whole else part / whole
 
 
 def _throttles(paths: list[Path]) -> int | None:

@@ -6,12 +6,11 @@ and what was expected.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import sys
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass, replace
 from functools import cache
-from itertools import pairwise
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -39,10 +38,9 @@ FORMAT = "loadeval-run"
 VERSION = 1
 THINNED = 2
 """The version of a log that keeps every N-th batch; any other is of VERSION, as ever."""
-COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
 OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes")
-"""Those that may be unknown throughout."""
-WITH_GAPS = ("step_ns", "samples", "nbytes")
+"""Those that may be unknown throughout, and are null then."""
+WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns")
 """Those that may be unknown in part."""
 LARGEST = 2**62 - 1
 """In nanoseconds 146 years; two of them still add up within 64 bits."""
@@ -57,7 +55,7 @@ BACKWARDS = (
 Fields = dict[str, Any]
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True)
 class RunEnd:
     """The run ended by itself, after `batches` batches in all."""
 
@@ -86,44 +84,33 @@ LINE_TYPES = {kind: name for name, kind in KINDS.items()}
 
 def encode(line: Line) -> Fields:
     """The JSON-ready form of `line`; a column that is unknown throughout is a plain null."""
-    fields: Fields = {"type": LINE_TYPES[type(line)]}
+    found = {one.name: _to_json(getattr(line, one.name)) for one in fields(line)}
     if isinstance(line, Header):
-        return fields | _header_to_json(line)
-    if isinstance(line, Block | Aggregate | Readings | GpuIdle):
-        names = [field.name for field in dataclasses.fields(line)]
-        return fields | {name: _to_json(getattr(line, name)) for name in names}
-    return fields | dataclasses.asdict(line)
-
-
-def _header_to_json(header: Header) -> Fields:
-    fields = dataclasses.asdict(header)
-    if header.every == 1:
-        del fields["every"]
-    return {"format": FORMAT, "version": VERSION if header.every == 1 else THINNED, **fields}
+        version = VERSION if line.every == 1 else THINNED
+        found = {"format": FORMAT, "version": version, **found}
+        if version == VERSION:
+            del found["every"]
+    return {"type": LINE_TYPES[type(line)], **found}
 
 
 def _to_json(value: Any) -> Any:
     if isinstance(value, np.ndarray):
-        return _column_to_json(value)
+        return _list_of(value)
     if isinstance(value, Mapping):
-        return {name: _values_to_json(column) for name, column in value.items()}
-    return value
+        return {name: _to_json(one) for name, one in value.items()}
+    return asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
 
 
-def _column_to_json(column: Column) -> list[int | None] | None:
-    """A list with null for UNKNOWN; None where all of some are."""
-    unknown = column == UNKNOWN
-    if len(column) and unknown.all():
+def _list_of(values: Column | Values) -> list[float | None] | None:
+    """A list with null for what is unknown or not finite; None where all of a Column is."""
+    whole = values.dtype.kind == "i"
+    known = values != UNKNOWN if whole else np.isfinite(values)
+    if whole and len(values) and not known.any():
         return None
-    values: list[int | None] = column.tolist()
-    return [None if value == UNKNOWN else value for value in values] if unknown.any() else values
-
-
-def _values_to_json(values: Values) -> list[float | None]:
-    """A list with null for NaN, and for what is not finite."""
-    finite = np.isfinite(values)
-    found: list[float | None] = values.tolist()
-    return [value if known else None for value, known in zip(found, finite, strict=True)]
+    found: list[float] = values.tolist()
+    if known.all():
+        return [*found]
+    return [one if is_known else None for one, is_known in zip(found, known, strict=True)]
 
 
 def to_text(fields: Fields) -> str:
@@ -132,72 +119,54 @@ def to_text(fields: Fields) -> str:
     return json.dumps(fields, separators=(",", ":"), default=np.generic.item) + "\n"
 
 
-def decode(fields: Any) -> Line:
+def decode(content: Any) -> Line:
     """What a line, parsed from JSON, stands for.
 
     Raises RunLogError when it stands for nothing.
     """
-    if not isinstance(fields, dict):
+    if not isinstance(content, dict):
         raise RunLogError("is not a JSON object, where a line of a run log was expected")
-    fields = dict(fields)
-    name = fields.pop("type", None)
+    content = dict(content)
+    name = content.pop("type", None)
     kind = KINDS.get(name) if isinstance(name, str) else None
     if kind is None:
         raise unexpected("type", name, " or ".join(map(repr, KINDS)))
-    line: Line = DECODERS[kind](fields) if kind in DECODERS else _record_of(kind, fields)
+    if kind is Header:
+        return _header_of(content)
+    line: Line = _record_of(kind, content)
+    if isinstance(line, Block):
+        return _with_unknown_columns(line)
+    if isinstance(line, Aggregate):
+        _check_aggregate(line)
+    if isinstance(line, Readings):
+        _check_lengths({"time_ns": line.time_ns, **line.values}, "time_ns")
     return line
 
 
-def _decode_header(fields: Fields) -> Header:
-    name, version = fields.pop("format", None), fields.pop("version", None)
+def _header_of(content: Fields) -> Header:
+    name, version = content.pop("format", None), content.pop("version", None)
     # By their text, for to Python True and 1.0 are equal to 1.
     if repr(name) != repr(FORMAT) or repr(version) not in (repr(VERSION), repr(THINNED)):
         raise RunLogError(
             f"has format {name!r} version {version!r}, where {FORMAT!r} version {VERSION} or "
             f"{THINNED} was expected"
         )
-    expected = _options_of(Header)
     if version == VERSION:
-        _check_names(fields, {name: expected[name] for name in expected if name != "every"})
-        fields["every"] = 1
-    header: Header = _record_of(Header, fields)
+        _check_names(content, [name for name in _options_of(Header) if name != "every"])
+        content["every"] = 1
+    header: Header = _record_of(Header, content)
     if version == THINNED and header.every <= 1:
         raise unexpected("every", header.every, "a whole number, 2 or more,")
     return header
 
 
-def _decode_block(fields: Fields) -> Block:
-    plain = _plain_fields(Block, fields, COLUMNS)
-    columns = {
-        name: _column_from_json(
-            name, fields[name], gaps=name in WITH_GAPS, optional=name in OPTIONAL_COLUMNS
-        )
-        for name in COLUMNS
-    }
-    length = len(columns["wait_ns"])
-    for name in OPTIONAL_COLUMNS:
-        if fields[name] is None:
-            columns[name] = np.full(length, UNKNOWN)
-    _check_lengths(columns, "wait_ns")
-    return Block(**plain | columns)
-
-
-def _decode_excerpt(fields: Fields) -> Excerpt:
-    _check_names(fields, _options_of(Excerpt))
-    batch = _column_from_json("batch", fields.pop("batch"), gaps=False, optional=False)
-    block = _decode_block(fields)
-    _check_lengths({"wait_ns": block.wait_ns, "batch": batch}, "wait_ns")
-    return block.numbered(batch)
-
-
-def _decode_aggregate(fields: Fields) -> Aggregate:
-    names = ("wait_bins", "wait_counts", "step_bins", "step_counts")
-    plain = _plain_fields(Aggregate, fields, names)
-    for name in names:
-        plain[name] = _column_from_json(name, fields[name], gaps=False, optional=False)
-    aggregate = Aggregate(**plain)
-    _check_aggregate(aggregate)
-    return aggregate
+def _with_unknown_columns(block: Block) -> Block:
+    """`block` with a column for each that was null; all must be as long as the waits."""
+    unknown = np.full(len(block.wait_ns), UNKNOWN)
+    found = {name: getattr(block, name) for name in _columns_of(type(block))}
+    found = {name: unknown.copy() if column is None else column for name, column in found.items()}
+    _check_lengths(found, "wait_ns")
+    return replace(block, **found)
 
 
 def _check_aggregate(aggregate: Aggregate) -> None:
@@ -218,51 +187,24 @@ def _check_aggregate(aggregate: Aggregate) -> None:
 
 
 def _check_bins(what: str, bins: Column, counts: Column, batches: int) -> None:
-    found: list[int] = bins.tolist()
-    if any(one >= other for one, other in pairwise([*found, BINS])):
+    if (np.diff(bins, append=BINS) <= 0).any():
         expected = f"bins under {BINS}, in ascending order, each once,"
-        raise unexpected(f"{what}_bins", found, expected)
-    total = sum(counts.tolist())
-    if len(counts) != len(found) or total != batches:
+        raise unexpected(f"{what}_bins", bins.tolist(), expected)
+    total = sum(counts.tolist())  # exact, where 64 bits may be too few
+    if len(counts) != len(bins) or total != batches:
         raise RunLogError(
             f"has {total} batches in {len(counts)} values of '{what}_counts', where {batches} in "
-            f"{len(found)}, one for each bin, were expected"
+            f"{len(bins)}, one for each bin, were expected"
         )
 
 
-def _decode_readings(fields: Fields) -> Readings:
-    plain = _plain_fields(Readings, fields, ("time_ns", "values"))
-    time_ns = _column_from_json("time_ns", fields["time_ns"], gaps=False, optional=False)
-    found = fields["values"]
-    if not isinstance(found, dict):
-        raise unexpected("values", found, "an object of lists")
-    values = {name: _values_from_json(name, column) for name, column in found.items()}
-    _check_lengths({"time_ns": time_ns, **values}, "time_ns")
-    return Readings(**plain, time_ns=time_ns, values=values)
-
-
-def _decode_gpu_idle(fields: Fields) -> GpuIdle:
-    plain = _plain_fields(GpuIdle, fields, ("gpu_idle_ns",))
-    gpu_idle_ns = _column_from_json("gpu_idle_ns", fields["gpu_idle_ns"], gaps=True, optional=False)
-    return GpuIdle(**plain, gpu_idle_ns=gpu_idle_ns)
-
-
-DECODERS: dict[Any, Callable[[Fields], Line]] = {
-    Header: _decode_header,
-    Block: _decode_block,
-    Excerpt: _decode_excerpt,
-    Aggregate: _decode_aggregate,
-    Readings: _decode_readings,
-    GpuIdle: _decode_gpu_idle,
-}
-"""Kinds of lines that have more than plain fields, or may lack one."""
-
-
-def _record_of(kind: Any, fields: Fields) -> Any:
-    """`kind`, a dataclass of plain fields, with all of `fields`, which are checked."""
+def _record_of(kind: Any, content: Fields) -> Any:
+    """`kind`, a dataclass, with all of `content`, which is checked by its annotations."""
     expected = _options_of(kind)
-    _check_names(fields, expected)
-    return kind(**{name: _value(options, name, fields[name]) for name, options in expected.items()})
+    _check_names(content, expected)
+    return kind(
+        **{name: _value(options, name, content[name]) for name, options in expected.items()}
+    )
 
 
 @cache
@@ -276,26 +218,21 @@ def _options_of(kind: Any) -> dict[str, tuple[Any, ...]]:
     }
 
 
-def _plain_fields(kind: Any, fields: Fields, columns: Iterable[str]) -> Fields:
-    """The fields that hold one value, checked; and that there are all, and no others."""
-    expected = _options_of(kind)
-    _check_names(fields, expected)
-    others = expected.keys() - set(columns)
-    return {name: _value(expected[name], name, fields[name]) for name in others}
+def _columns_of(kind: Any) -> list[str]:
+    return [name for name, options in _options_of(kind).items() if options == (Column,)]
 
 
-def _check_names(fields: Fields, expected: Fields) -> None:
-    """Raises RunLogError when `fields` have other names than `expected`."""
-    if fields.keys() == expected.keys():
-        return
+def _check_names(found: Fields, expected: Collection[str]) -> None:
+    """Raises RunLogError when `found` has other names than `expected`."""
     for name in expected:
-        if name not in fields:
+        if name not in found:
             raise RunLogError(f"has no {name!r}, which was expected there")
-    unknown = ", ".join(repr(name) for name in fields if name not in expected)
-    raise RunLogError(
-        f"has {unknown}, which the format does not know, where only "
-        f"{', '.join(map(repr, expected))} were expected"
-    )
+    unknown = ", ".join(repr(name) for name in found if name not in expected)
+    if unknown:
+        raise RunLogError(
+            f"has {unknown}, which the format does not know, where only "
+            f"{', '.join(map(repr, expected))} were expected"
+        )
 
 
 def _check_lengths(columns: Mapping[str, Any], first: str) -> None:
@@ -310,9 +247,15 @@ def _check_lengths(columns: Mapping[str, Any], first: str) -> None:
 
 
 def _value(options: tuple[Any, ...], name: str, value: Any) -> Any:
+    if options == (Column,):
+        return _column_of(name, value)
+    if options == (Mapping[str, Values],):
+        if not isinstance(value, dict):
+            raise unexpected(name, value, "an object of lists")
+        return {quantity: _values_of(quantity, column) for quantity, column in value.items()}
     for option in options:
         if _fits(option, value):
-            nested = isinstance(value, dict) and dataclasses.is_dataclass(option)
+            nested = isinstance(value, dict) and is_dataclass(option)
             return _record_of(option, value) if nested else value
     raise unexpected(name, value, " or ".join(map(_in_words, options)))
 
@@ -329,13 +272,11 @@ def _in_words(option: Any) -> str:
     return repr(option) if isinstance(option, str) else TYPES_IN_WORDS.get(option, "an object")
 
 
-def _column_from_json(name: str, values: Any, *, gaps: bool, optional: bool) -> Column:
-    """The column that a list holds; `gaps` may be in it as null, and `optional` is null for all.
-
-    Such a null makes an empty column. Raises RunLogError for anything else.
-    """
+def _column_of(name: str, values: Any) -> Column | None:
+    """The column that a list holds; None for the null of one that may be unknown throughout."""
+    optional, gaps = name in OPTIONAL_COLUMNS, name in WITH_GAPS
     if values is None and optional:
-        return np.empty(0, dtype=np.int64)
+        return None
     if not isinstance(values, list):
         raise unexpected(name, values, "a list of whole numbers" + " or null" * optional)
     known = values
@@ -349,24 +290,21 @@ def _column_from_json(name: str, values: Any, *, gaps: bool, optional: bool) -> 
     return np.array(values, dtype=np.int64)
 
 
-def _values_from_json(name: str, values: Any) -> Values:
-    """The values that a list holds, NaN for null. Raises RunLogError for anything else."""
+def _values_of(name: str, values: Any) -> Values:
+    """The values that a list holds, NaN for null."""
     if not isinstance(values, list):
         raise unexpected(name, values, "a list of numbers or null")
     for value in values:
-        if value is not None and not _is_finite(value):
+        # No more than a float holds, either: it would be infinite.
+        finite = type(value) in {int, float} and abs(value) <= sys.float_info.max
+        if value is not None and not finite:
             raise unexpected(name, value, NUMBER)
-    return np.array([np.nan if value is None else value for value in values], dtype=np.float64)
+    return np.array(values, dtype=np.float64)
 
 
 def _is_count(value: Any) -> bool:
     """Whether `value` is a whole number that a column can hold."""
     return type(value) is int and 0 <= value <= LARGEST
-
-
-def _is_finite(value: Any) -> bool:
-    """Whether `value` is a number, and not infinite, nor so large that it would be."""
-    return type(value) in {int, float} and abs(value) <= sys.float_info.max
 
 
 def unexpected(name: str, value: Any, expected: str) -> RunLogError:
@@ -384,9 +322,10 @@ class LineValidator:
         self._begun = self._ended = False
         self._batches = 0
         self._every = 1
-        self._delivered: dict[int, int] = {}
+        self._delivered_ns: dict[int, int] = {}
         self._excerpted: dict[int, int] = {}
-        self._aggregated: dict[int, tuple[int, int]] = {}
+        self._aggregated: dict[int, int] = {}
+        self._aggregated_ns: dict[int, int] = {}
         self._ended_epochs: set[int] = set()
 
     def check(self, line: Line) -> None:
@@ -396,6 +335,13 @@ class LineValidator:
         if isinstance(line, Header) is self._begun:
             raise RunLogError("is out of order: one header was expected, before everything else")
         self._begun = True
+        if (
+            isinstance(line, Block | Aggregate | EpochEnd | Prefetch | Window)
+            and line.epoch in self._ended_epochs
+        ):
+            raise RunLogError(
+                f"is of epoch {line.epoch}, where none was expected after its epoch line"
+            )
         if isinstance(line, Header):
             self._check_header(line)
         elif isinstance(line, Aggregate):
@@ -404,8 +350,6 @@ class LineValidator:
             self._check_block(line)
         elif isinstance(line, EpochEnd):
             self._check_epoch_end(line)
-        elif isinstance(line, Prefetch | Window):
-            self._check_epoch(line.epoch)
         elif isinstance(line, RunEnd):
             self._check_run_end(line)
 
@@ -418,57 +362,52 @@ class LineValidator:
             )
 
     def _check_aggregate(self, aggregate: Aggregate) -> None:
-        self._check_epoch(aggregate.epoch)
+        epoch = aggregate.epoch
         if self._every == 1:
             raise RunLogError("is an aggregate, where blocks of all batches were expected")
-        first, request_ns = self._aggregated.get(aggregate.epoch, (0, 0))
+        first = self._aggregated.get(epoch, 0)
         if aggregate.first != first:
             raise RunLogError(
                 f"begins with batch {aggregate.first} of its epoch, where number {first} was "
                 "expected: lines were lost or added"
             )
-        if aggregate.request_ns < request_ns:
+        if aggregate.request_ns < self._aggregated_ns.get(epoch, 0):
             raise RunLogError(BACKWARDS)
-        self._aggregated[aggregate.epoch] = (first + aggregate.batches, aggregate.end_ns)
+        self._aggregated[epoch] = first + aggregate.batches
+        self._aggregated_ns[epoch] = aggregate.end_ns
         self._batches += aggregate.batches
 
-    def _check_excerpt(self, block: Block) -> None:
+    def _check_block(self, block: Block) -> None:
         if isinstance(block, Excerpt) is (self._every == 1):
             kinds = "excerpts and aggregates" if self._every > 1 else "blocks of all batches"
             raise RunLogError(f"is of another kind than its log, where {kinds} were expected")
-        if not isinstance(block, Excerpt):
+        if isinstance(block, Excerpt):
+            self._check_numbers(block)
+        else:
+            self._batches += len(block)
+        if not len(block) or block.request_ns[0] == UNKNOWN:
             return
-        expected = self._excerpted.get(block.epoch, 0)
-        for batch in block.batch.tolist():
+        deliver_ns = block.request_ns + block.wait_ns
+        early = (block.request_ns[1:] < deliver_ns[:-1]).any()
+        if early or block.request_ns[0] < self._delivered_ns.get(block.epoch, 0):
+            raise RunLogError(BACKWARDS)
+        self._delivered_ns[block.epoch] = int(deliver_ns[-1])
+
+    def _check_numbers(self, excerpt: Excerpt) -> None:
+        expected = self._excerpted.get(excerpt.epoch, 0)
+        for batch in excerpt.batch.tolist():
             if batch != expected:
                 raise RunLogError(
                     f"has batch {batch} of its epoch, where number {expected} was expected: one in "
                     f"{self._every} is kept"
                 )
             expected += self._every
-        self._excerpted[block.epoch] = expected
-
-    def _check_block(self, block: Block) -> None:
-        self._check_epoch(block.epoch)
-        self._check_excerpt(block)
-        self._batches += 0 if isinstance(block, Excerpt) else len(block)
-        if not len(block) or block.request_ns[0] == UNKNOWN:
-            return
-        deliver_ns = block.request_ns + block.wait_ns
-        early = len(block) > 1 and (block.request_ns[1:] < deliver_ns[:-1]).any()
-        if early or block.request_ns[0] < self._delivered.get(block.epoch, 0):
-            raise RunLogError(BACKWARDS)
-        self._delivered[block.epoch] = int(deliver_ns[-1])
+        self._excerpted[excerpt.epoch] = expected
 
     def _check_epoch_end(self, end: EpochEnd) -> None:
-        self._check_epoch(end.epoch)
-        if end.request_ns is not None and end.request_ns < self._delivered.get(end.epoch, 0):
+        if end.request_ns is not None and end.request_ns < self._delivered_ns.get(end.epoch, 0):
             raise RunLogError(BACKWARDS)
         self._ended_epochs.add(end.epoch)
-
-    def _check_epoch(self, epoch: int) -> None:
-        if epoch in self._ended_epochs:
-            raise RunLogError(f"is of epoch {epoch}, where none was expected after its epoch line")
 
     def _check_run_end(self, end: RunEnd) -> None:
         if end.batches != self._batches:
@@ -477,14 +416,14 @@ class LineValidator:
                 "expected from the lines before it: lines were lost or added"
             )
         for epoch in self._aggregated.keys() | self._excerpted.keys():
-            self._check_all_kept(epoch)
-        self._ended = True
-
-    def _check_all_kept(self, epoch: int) -> None:
-        batches, _ = self._aggregated.get(epoch, (0, 0))
-        kept, expected = self._excerpted.get(epoch, 0) // self._every, -(-batches // self._every)
-        if kept != expected:
-            raise RunLogError(
-                f"comes after {kept} batches in the excerpts of epoch {epoch}, where {expected} of "
-                f"{batches} were expected: lines were lost or added"
+            batches = self._aggregated.get(epoch, 0)
+            kept, expected = (
+                self._excerpted.get(epoch, 0) // self._every,
+                -(-batches // self._every),
             )
+            if kept != expected:
+                raise RunLogError(
+                    f"comes after {kept} batches in the excerpts of epoch {epoch}, where "
+                    f"{expected} of {batches} were expected: lines were lost or added"
+                )
+        self._ended = True

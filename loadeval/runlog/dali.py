@@ -16,7 +16,6 @@ from loadeval.runlog.model import (
     Block,
     CacheInfo,
     Cause,
-    Column,
     EpochEnd,
     Header,
     LoaderInfo,
@@ -69,7 +68,12 @@ def _run(metrics: dict[str, Any], path: Path) -> Run:
     stepped_ns = total_ns - int(wait_ns.sum())
     measured = total_ns > 0 and stepped_ns >= 0
     cause: Cause = "exhausted" if measured else "broken off"
-    steps = _steps(wait_ns, stepped_ns if measured else None, "real" if mode == "log" else "ideal")
+    unknown = step_ns = np.full(len(wait_ns), UNKNOWN)
+    if measured:
+        each, over = divmod(stepped_ns, len(wait_ns))
+        step_ns = each + (np.arange(len(wait_ns)) < over)
+    arm: Arm = "real" if mode == "log" else "ideal"
+    block = Block(0, arm, unknown, wait_ns, step_ns, unknown, unknown)
     return Run(
         header=Header(
             run_id=path.stem,
@@ -81,7 +85,7 @@ def _run(metrics: dict[str, Any], path: Path) -> Run:
             loader=LoaderInfo(backend=NOT_RECORDED, adapter="DALI's LoaderEvaluator"),
             cache=CacheInfo(metrics["cached_batches"], None, None) if mode == "replay" else None,
         ),
-        steps=steps,
+        steps=Steps.from_blocks([block], []),
         ends=(EpochEnd(0, cause),),
         closed=True,
         notes=(STEPS_ARE_MEANS if measured else NO_STEPS,),
@@ -109,13 +113,3 @@ def _are_waits(values: Any) -> bool:
 
 def _is_seconds(value: Any, lowest: float = 0.0) -> bool:
     return type(value) in {int, float} and lowest <= value <= LONGEST_S
-
-
-def _steps(wait_ns: Column, stepped_ns: int | None, arm: Arm) -> Steps:
-    """One epoch whose steps took `stepped_ns` in all, None when nobody knows."""
-    unknown = step_ns = np.full(len(wait_ns), UNKNOWN)
-    if stepped_ns is not None:
-        each, over = divmod(stepped_ns, len(wait_ns))
-        step_ns = each + (np.arange(len(wait_ns)) < over)
-    block = Block(0, arm, unknown, wait_ns, step_ns, unknown, unknown)
-    return Steps.from_blocks([block], [])

@@ -8,8 +8,10 @@ import sys
 from importlib import metadata
 from typing import Any
 
-PACKAGES = ("loadeval", "numpy", "torch", "nvidia-dali-cuda120", "nvidia-dali-cuda130", "spdl-core")
 MODULES = {
+    "loadeval": "loadeval",
+    "numpy": "numpy",
+    "torch": "torch",
     "nvidia-dali-cuda120": "nvidia.dali",
     "nvidia-dali-cuda130": "nvidia.dali",
     "spdl-core": "spdl",
@@ -22,6 +24,8 @@ def describe_environment() -> dict[str, Any]:
     `packages` lists the installed versions of loadeval, and of each framework that this
     process has imported. `cpus_usable` counts the CPUs that the process may run on.
     """
+    import psutil  # noqa: PLC0415 - kept out of `import loadeval`
+
     return {
         "host": platform.node() or None,
         "platform": platform.platform(),
@@ -29,8 +33,12 @@ def describe_environment() -> dict[str, Any]:
         "pid": os.getpid(),
         "cpus": os.cpu_count(),
         "cpus_usable": cpus_usable(),
-        "memory_bytes": _memory_bytes(),
-        "packages": {name: version for name in PACKAGES if (version := _version_in_use(name))},
+        "memory_bytes": int(psutil.virtual_memory().total),
+        "packages": {
+            package: version
+            for package, module in MODULES.items()
+            if module in sys.modules and (version := installed_version(package))
+        },
     }
 
 
@@ -38,17 +46,6 @@ def cpus_usable() -> int | None:
     """How many CPUs this process may run on."""
     # macOS and Windows have no affinity call.
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-
-
-def _memory_bytes() -> int:
-    import psutil  # noqa: PLC0415 - kept out of `import loadeval`
-
-    return int(psutil.virtual_memory().total)
-
-
-def _version_in_use(package: str) -> str | None:
-    used = package == "loadeval" or MODULES.get(package, package) in sys.modules
-    return installed_version(package) if used else None
 
 
 def installed_version(package: str) -> str | None:

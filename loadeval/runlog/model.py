@@ -25,6 +25,8 @@ EventKind = Literal["note", "failed backend", "error read on"]
 Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
 
 ARMS: tuple[Arm, ...] = ("real", "ideal")
+COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
+"""What is known of each batch of a block."""
 UNKNOWN = -1
 """Stands for "not known" in a column of integers; `null` on disk."""
 NOT_RECORDED = "not recorded"
@@ -118,10 +120,11 @@ class Block:
 
     def part(self, rows: slice | npt.NDArray[np.bool_]) -> Self:
         """Some of its rows."""
-        columns = [
-            one.name for one in fields(self) if isinstance(getattr(self, one.name), np.ndarray)
-        ]
-        return replace(self, **{name: getattr(self, name)[rows] for name in columns})
+        values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        for name, value in values.items():
+            if isinstance(value, np.ndarray):
+                values[name] = value[rows]
+        return type(self)(**values)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -176,21 +179,15 @@ class Steps:
         """Join `blocks`, epoch by epoch, and close each step that the next request closes."""
         blocks = sorted(blocks, key=lambda block: block.epoch)
         lengths = [len(block) for block in blocks]
+        pairs = [UNKNOWN if block.pair is None else block.pair for block in blocks]
         steps = cls(
-            epoch=np.repeat(_of_int64(block.epoch for block in blocks), lengths),
-            arm=np.repeat(_of_int64(ARMS.index(block.arm) for block in blocks), lengths),
-            pair=np.repeat(
-                _of_int64(UNKNOWN if block.pair is None else block.pair for block in blocks),
-                lengths,
-            ),
-            request_ns=_concatenated([block.request_ns for block in blocks]),
-            wait_ns=_concatenated([block.wait_ns for block in blocks]),
-            step_ns=_concatenated([block.step_ns for block in blocks]),
-            samples=_concatenated([block.samples for block in blocks]),
-            nbytes=_concatenated([block.nbytes for block in blocks]),
+            epoch=_repeated([block.epoch for block in blocks], lengths),
+            arm=_repeated([ARMS.index(block.arm) for block in blocks], lengths),
+            pair=_repeated(pairs, lengths),
             gpu_idle_ns=np.full(sum(lengths), UNKNOWN),
+            **{name: _concatenated([getattr(one, name) for one in blocks]) for name in COLUMNS},
         )
-        excerpts = np.repeat([isinstance(block, Excerpt) for block in blocks], lengths) == 1
+        excerpts = _repeated([isinstance(block, Excerpt) for block in blocks], lengths) == 1
         steps.batch[excerpts] = _concatenated(
             [one.batch for one in blocks if isinstance(one, Excerpt)]
         )
@@ -223,12 +220,8 @@ class Steps:
         return Block(
             epoch=int(self.epoch[rows][0]),
             arm=ARMS[self.arm[rows][0]],
-            request_ns=self.request_ns[rows],
-            wait_ns=self.wait_ns[rows],
-            step_ns=self.step_ns[rows],
-            samples=self.samples[rows],
-            nbytes=self.nbytes[rows],
             pair=None if self.pair[rows][0] == UNKNOWN else int(self.pair[rows][0]),
+            **{name: getattr(self, name)[rows] for name in COLUMNS},
         )
 
     def _close(self, ends: Iterable[EpochEnd], rows: npt.NDArray[np.bool_]) -> None:
@@ -439,23 +432,20 @@ def join_readings(parts: Iterable[Readings]) -> tuple[Readings, ...]:
 
 
 def _joined(parts: list[Readings]) -> Readings:
-    names = list(dict.fromkeys(name for part in parts for name in part.values))
-    return Readings(
-        parts[0].probe,
-        parts[0].subject,
-        np.concatenate([part.time_ns for part in parts]),
-        {name: np.concatenate([_quantity(part, name) for part in parts]) for name in names},
-        parts[-1].missing,
-    )
+    names = dict.fromkeys(name for part in parts for name in part.values)
+    gaps = [np.full(len(part), np.nan) for part in parts]
+    values = {
+        name: np.concatenate(
+            [part.values.get(name, gap) for part, gap in zip(parts, gaps, strict=True)]
+        )
+        for name in names
+    }
+    time_ns = np.concatenate([part.time_ns for part in parts])
+    return replace(parts[0], time_ns=time_ns, values=values, missing=parts[-1].missing)
 
 
-def _quantity(part: Readings, name: str) -> Values:
-    found = part.values.get(name)
-    return np.full(len(part), np.nan) if found is None else found
-
-
-def _of_int64(values: Iterable[int]) -> Column:
-    return np.fromiter(values, dtype=np.int64)
+def _repeated(values: list[int], counts: list[int]) -> Column:
+    return np.repeat(np.array(values, dtype=np.int64), np.array(counts, dtype=np.int64))
 
 
 def _concatenated(columns: list[Column]) -> Column:

@@ -7,10 +7,10 @@ import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.codec import Line, LineValidator, decode
+from loadeval.runlog.codec import Line, LineValidator, RunEnd, decode
 from loadeval.runlog.dali import is_dali, run_from_dali
 from loadeval.runlog.histogram import PARTS
 from loadeval.runlog.model import (
@@ -30,6 +30,8 @@ from loadeval.runlog.model import (
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+LineKind = TypeVar("LineKind")
 
 ASK_FOR_A_LOG = (
     "give a file that log_file= or save_metrics() wrote, and read it with the loadeval that did"
@@ -72,8 +74,8 @@ def _object_in(path: Path) -> dict[str, Any] | None:
 
 def _from_metrics(lines: Any, path: Path) -> Run:
     assembly = Assembly(path, unit="item of 'run'")
-    for number, fields in enumerate(lines if isinstance(lines, list) else [lines], start=1):
-        assembly.add(number, fields)
+    for content in lines if isinstance(lines, list) else [lines]:
+        assembly.add(content)
     return assembly.run()
 
 
@@ -97,16 +99,10 @@ class Assembly:
         self.path = path
         self.unit = unit
         self.header: Header | None = None
-        self.blocks: list[Block] = []
-        self.aggregates: list[Aggregate] = []
-        self.ends: list[EpochEnd] = []
-        self.prefetches: list[Prefetch] = []
-        self.windows: list[Window] = []
-        self.readings: list[Readings] = []
-        self.gpu_idle: list[GpuIdle] = []
-        self.events: list[Event] = []
+        self.lines: list[Line] = []
         self.notes: list[str] = []
         self.closed = False
+        self._number = 0
         self._validator = LineValidator()
 
     @classmethod
@@ -119,91 +115,80 @@ class Assembly:
         """
         assembly = cls(path)
         with opened(path) as file:
-            for number, text in enumerate(file, start=1):
-                assembly.add_text(number, text)
+            for text in file:
+                assembly.add_text(text)
                 if size_bytes is not None:
                     size_bytes -= len(text)
                     if size_bytes <= 0:
                         break
         return assembly
 
-    def add_text(self, number: int, text: bytes) -> None:
-        """Take line `number`; only a last line, without its newline, may be cut off."""
+    def add_text(self, text: bytes) -> None:
+        """Take the next line; only a last line, without its newline, may be cut off."""
         try:
-            fields = json.loads(text.decode())
+            content = json.loads(text.decode())
         except (ValueError, RecursionError):
+            self._number += 1
             cut_off = text.startswith(b"{") and not text.endswith(b"\n")
             if self.header is None or self.closed or not cut_off:
                 raise self._error(
-                    number, "is not JSON in UTF-8, where a line of a run log was expected"
+                    "is not JSON in UTF-8, where a line of a run log was expected"
                 ) from None
             self.notes.append(
-                f"line {number} is cut off, as when a process is killed; it was left out"
+                f"line {self._number} is cut off, as when a process is killed; it was left out"
             )
         else:
-            self.add(number, fields)
+            self.add(content)
 
-    def add(self, number: int, fields: Any) -> None:
-        """Take line `number`, parsed. Raises RunLogError when it is wrong, or not in order."""
+    def add(self, content: Any) -> None:
+        """Take the next line, parsed. Raises RunLogError when it is wrong, or not in order."""
+        self._number += 1
         try:
-            line = decode(fields)
+            line = decode(content)
             self._validator.check(line)
         except RunLogError as error:
-            raise self._error(number, str(error)) from None
+            raise self._error(str(error)) from None
         self.take(line)
 
     def take(self, line: Line) -> None:
         """Take `line`, decoded and in order."""
         if isinstance(line, Header):
             self.header = line
-        elif isinstance(line, Block):
-            self.blocks.append(line)
-        elif isinstance(line, Aggregate):
-            self.aggregates.append(line)
-        elif isinstance(line, EpochEnd):
-            self.ends.append(line)
-        elif isinstance(line, Prefetch):
-            self.prefetches.append(line)
-        elif isinstance(line, Window):
-            self.windows.append(line)
-        elif isinstance(line, Readings):
-            self.readings.append(line)
-        elif isinstance(line, GpuIdle):
-            self.gpu_idle.append(line)
-        elif isinstance(line, Event):
-            self.events.append(line)
-        else:
-            self.closed = True
+        self.closed = self.closed or isinstance(line, RunEnd)
+        self.lines.append(line)
 
     def run(self) -> Run:
         """The run that the lines make. Raises RunLogError when there was no line at all."""
         if self.header is None:
             raise self._error(
-                1, "is missing, where the header of a run log was expected: nothing was written"
+                "is missing, where the header of a run log was expected: nothing was written"
             )
-        every = self.header.every
+        blocks, ends = self._all(Block), self._all(EpochEnd)
+        every, over = self.header.every, {end.epoch for end in ends}
+        # Between two epochs of a live run no line is missing.
+        is_cut_short = not self.closed and (
+            not over or any(one.epoch not in over for one in blocks)
+        )
         thinned = [thinned_note(every)] if every > 1 else []
-        stopped = [NO_END] if self._stopped_short() else []
         return Run(
             header=self.header,
-            steps=Steps.from_blocks(self.blocks, self.ends, self.gpu_idle),
-            ends=tuple(self.ends),
-            prefetches=tuple(self.prefetches),
-            windows=tuple(self.windows),
-            readings=join_readings(self.readings),
-            events=tuple(self.events),
+            steps=Steps.from_blocks(blocks, ends, self._all(GpuIdle)),
+            ends=ends,
+            prefetches=self._all(Prefetch),
+            windows=self._all(Window),
+            readings=join_readings(self._all(Readings)),
+            events=self._all(Event),
             closed=self.closed,
-            notes=(*thinned, *self.notes, *stopped),
+            notes=(*thinned, *self.notes, *([NO_END] if is_cut_short else [])),
             path=self.path,
-            aggregates=tuple(self.aggregates),
+            aggregates=self._all(Aggregate),
         )
 
-    def _stopped_short(self) -> bool:
-        """Whether the last lines are missing; between two epochs of a live run none is."""
-        over = {end.epoch for end in self.ends}
-        return not self.closed and (not over or any(b.epoch not in over for b in self.blocks))
+    def _all(self, kind: type[LineKind]) -> tuple[LineKind, ...]:
+        return tuple(line for line in self.lines if isinstance(line, kind))
 
-    def _error(self, number: int, what: str) -> RunLogError:
+    def _error(self, what: str) -> RunLogError:
+        number = max(self._number, 1)
         advice = ASK_FOR_A_LOG if number == 1 else DAMAGED
         return RunLogError(f"{self.path}, {self.unit} {number} {what}; {advice}")
 
@@ -237,9 +222,8 @@ class Follower:
     def __init__(self, path: Path) -> None:
         self.path = path
         self._file: tuple[int, int] | None = None
-        self._lines = _AppendedLines(path)
+        self._assembly = Assembly(path)
         self._head = b""
-        self._number = 0
         self._offset = 0
 
     def read(self) -> Appended | None:
@@ -269,33 +253,16 @@ class Follower:
         for text in file:
             if not text.endswith(b"\n"):
                 break
-            self._take(text)
+            self._assembly.add_text(text)
+            self._head = self._head or text
+            self._offset += len(text)
             if self._offset - start > MOST_BYTES:
                 break
         more = self._offset - start > MOST_BYTES
-        lines, self._lines.taken = self._lines.taken, []
+        lines, self._assembly.lines = self._assembly.lines, []
         return Appended(lines, anew, more, found.st_mtime)
 
-    def _take(self, text: bytes) -> None:
-        self._number += 1
-        self._lines.add_text(self._number, text)
-        self._head = self._head or text
-        self._offset += len(text)
-
     def _begin_anew(self) -> None:
-        self._lines = _AppendedLines(self.path)
+        self._assembly = Assembly(self.path)
         self._head = b""
-        self._number = 0
         self._offset = 0
-
-
-class _AppendedLines(Assembly):
-    """Checks lines as when a log is read whole, and hands them on instead of keeping them."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(path)
-        self.taken: list[Line] = []
-
-    def take(self, line: Line) -> None:
-        """See Assembly."""
-        self.taken.append(line)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.codec import Line, RunEnd, encode, to_text
@@ -30,8 +31,11 @@ class RunLog:
         self.written_bytes = 0
         self.broken = False
         try:
-            self._file = self.path.open("wb" if overwrite else "xb", buffering=0)
-            self._begin(header)
+            with ExitStack() as opened:
+                mode = "wb" if overwrite else "xb"
+                self._file = opened.enter_context(self.path.open(mode, buffering=0))
+                self.write(header)
+                opened.pop_all()
         except FileExistsError:
             what = "is a folder" if self.path.is_dir() else "already exists"
             raise RunLogError(
@@ -44,13 +48,6 @@ class RunLog:
                 "path in a folder that exists and can be written, with space left; give log_file "
                 "such a path"
             ) from error
-
-    def _begin(self, header: Header) -> None:
-        try:
-            self.write(header)
-        except BaseException:
-            self.close()
-            raise
 
     def write(self, line: Line) -> None:
         """Append `line`. Raises OSError when the system does not take it."""
@@ -96,46 +93,28 @@ def metrics_of(run: Run) -> dict[str, Any]:
     ones that it kept; `total_time` goes from each epoch's first request to its last delivery, or
     to the request that found the epoch exhausted.
     """
-    found = _total(run)
-    if not found.batches:
+    if not run.batches:
         return {}
+    waits, steps, totals = run.steps.wait_ns, run.steps.step_ns, run.aggregates
+    if run.header.every == 1:
+        wait_ns, step_ns = int(waits.sum()), int(steps[steps != UNKNOWN].sum())
+        shortest_ns, longest_ns = int(waits.min()), int(waits.max())
+    else:
+        wait_ns = sum(one.wait_ns for one in totals)
+        step_ns = sum(one.step_ns or 0 for one in totals)
+        shortest_ns = min(one.shortest_wait_ns for one in totals)
+        longest_ns = max(one.longest_wait_ns for one in totals)
     return {
         "mode": run.header.mode,
-        "total_batches": found.batches,
-        "total_time": (found.wait_ns + found.step_ns) / SECOND_NS,
-        "avg_batch_time": found.wait_ns / found.batches / SECOND_NS,
-        "min_batch_time": found.shortest_ns / SECOND_NS,
-        "max_batch_time": found.longest_ns / SECOND_NS,
-        "batch_times": (run.steps.wait_ns / SECOND_NS).tolist(),
+        "total_batches": run.batches,
+        "total_time": (wait_ns + step_ns) / SECOND_NS,
+        "avg_batch_time": wait_ns / run.batches / SECOND_NS,
+        "min_batch_time": shortest_ns / SECOND_NS,
+        "max_batch_time": longest_ns / SECOND_NS,
+        "batch_times": (waits / SECOND_NS).tolist(),
         "cached_batches": run.header.cache.batches if run.header.cache else 0,
         "cache_ready": run.header.cache is not None,
     }
-
-
-class _Total(NamedTuple):
-    """What all batches of a run add up to; steps that are not known add nothing."""
-
-    batches: int
-    wait_ns: int
-    step_ns: int
-    shortest_ns: int
-    longest_ns: int
-
-
-def _total(run: Run) -> _Total:
-    wait_ns, step_ns, aggregates = run.steps.wait_ns, run.steps.step_ns, run.aggregates
-    if run.header.every == 1:
-        known = step_ns != UNKNOWN
-        sums = (len(wait_ns), int(wait_ns.sum()), int(step_ns[known].sum()))
-        extremes = (wait_ns.min(), wait_ns.max()) if len(wait_ns) else (0, 0)
-        return _Total(*sums, *map(int, extremes))
-    return _Total(
-        run.batches,
-        sum(aggregate.wait_ns for aggregate in aggregates),
-        sum(aggregate.step_ns or 0 for aggregate in aggregates),
-        min((aggregate.shortest_wait_ns for aggregate in aggregates), default=0),
-        max((aggregate.longest_wait_ns for aggregate in aggregates), default=0),
-    )
 
 
 def span_of(run: Run) -> tuple[float | None, float | None]:
@@ -148,11 +127,11 @@ def span_of(run: Run) -> tuple[float | None, float | None]:
     if not len(steps):
         return None, None
     created_s = datetime.fromisoformat(run.header.created).timestamp()
+    began_s = created_s + int(steps.request_ns[0]) / SECOND_NS
     last = next((end for end in run.ends if end.epoch == steps.epoch[-1]), None)
     if last is None or last.cause != "exhausted" or last.request_ns is None:
-        return created_s + int(steps.request_ns[0]) / SECOND_NS, None
-    ended_ns = last.request_ns + (last.wait_ns or 0)
-    return created_s + int(steps.request_ns[0]) / SECOND_NS, created_s + ended_ns / SECOND_NS
+        return began_s, None
+    return began_s, created_s + (last.request_ns + (last.wait_ns or 0)) / SECOND_NS
 
 
 def summary_of(run: Run, dataset_size: int | None) -> str:

@@ -15,7 +15,6 @@ from hypothesis.extra.numpy import arrays
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.codec import (
-    COLUMNS,
     KINDS,
     LARGEST,
     OPTIONAL_COLUMNS,
@@ -324,7 +323,7 @@ def test_readings_are_finite_numbers(column: Any) -> None:
 @pytest.mark.parametrize(
     ("kind", "changes", "lengths"),
     [
-        *(("block", {name: [10] * 3}, "3 and 2") for name in COLUMNS if name != "wait_ns"),
+        *(("block", {name: [10] * 3}, "3 and 2") for name in OPTIONAL_COLUMNS),
         ("excerpt", {"batch": [0]}, "1 and 2"),
         ("readings", {"values": {"power_watts": [1]}}, "1 and 2"),
         ("aggregate", {**OPEN, "step_bins": [1], "step_counts": [1]}, "1 and 0"),

@@ -54,7 +54,9 @@ def test_packages_lists_an_imported_framework_with_its_version() -> None:
 
 def test_a_module_without_a_distribution_is_not_listed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A module whose distribution is unknown has no version to tell, nor has one not imported."""
-    monkeypatch.setattr(environment, "PACKAGES", ("sys", "a_module_that_is_not_imported"))
+    monkeypatch.setattr(
+        environment, "MODULES", {"sys": "sys", "numpy": "a_module_that_is_not_imported"}
+    )
     assert describe_environment()["packages"] == {}
 
 
