@@ -22,6 +22,8 @@ class GoesOnContract(AdapterContract):
     lacks = 1
     """How many batches fewer that next epoch has."""
 
+    def test_an_epoch_after_a_broken_one_is_whole(self) -> None: ...
+
     def test_a_released_loader_serves_again(self) -> None:
         adapter, loader = self.make_adapter(), self.make_loader()
         whole = sum(1 for _ in adapter.epoch(self.make_loader()))

@@ -11,7 +11,7 @@ from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
 
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
-from tests.adapters.loaders import adapter_of, describe
+from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import GoesOnContract, numbered, sourced
 
 if TYPE_CHECKING:
@@ -21,48 +21,39 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Contract(GoesOnContract):
+class Contents(GoesOnContract):
     """Batches are TensorLists: they are compared by what is in them."""
 
-    adapter_type = adapter_of("nvidia.dali.pipeline")
     lacks = 0
-
-    @pytest.fixture(autouse=True)
-    def _pipelines(self, dali_pipeline: Make) -> None:
-        self.pipeline = dali_pipeline
 
     def content(self, batch: Any) -> Any:
         return [np.asarray(tensors[n]) for tensors in batch for n in range(len(tensors))]
 
 
-class TestDynamicExecutor(Contract):
-    """The default executor, whose outputs live as long as somebody holds them."""
-
-    def make_loader(self) -> Any:
-        return self.pipeline()
-
-
-class TestOverwritingExecutor(Contract):
-    """`exec_dynamic=False`, which writes each batch into the buffers of an earlier one."""
-
-    def make_loader(self) -> Any:
-        return self.pipeline(batch_size=4, exec_dynamic=False)
-
-
-class TestRaggedImages(Contract):
-    """Images of different sizes in one TensorList."""
-
-    def make_loader(self) -> Any:
-        return self.pipeline(resized=False, exec_dynamic=False)
-
-
-class TestExternalSource(Contract):
-    """A source that ends its epochs by StopIteration."""
-
+class EndingContents(Contents):
     lacks = 1
 
-    def make_loader(self) -> Any:
-        return sourced(numbered(5))
+
+ADAPTER = adapter_of("nvidia.dali.pipeline")
+TestPipelines = contract(
+    ADAPTER,
+    Contents,
+    "dali_pipeline",
+    dynamic_executor=lambda pipeline: pipeline(),
+    overwriting_executor=lambda pipeline: pipeline(batch_size=4, exec_dynamic=False),
+    ragged=lambda pipeline: pipeline(resized=False, exec_dynamic=False),
+)
+TestExternalSource = contract(ADAPTER, EndingContents, source=lambda: sourced(numbered(5)))
+
+
+def numbers(batch: Any) -> list[int]:
+    """The number of each image."""
+    return [int(number) for number in batch[-1].as_array()[:, 0]]
+
+
+def trained(loader: Any, epochs: int, batches: int | None = None) -> list[list[int]]:
+    """The numbers that a training loop gets in each epoch, of at most `batches`."""
+    return [[n for batch in islice(loader, batches) for n in numbers(batch)] for _ in range(epochs)]
 
 
 @pytest.mark.parametrize("exec_dynamic", [True, False])
@@ -100,23 +91,12 @@ def test_an_epoch_is_that_of_the_shard(dali_pipeline: Make, shards: int, length:
 
 def test_a_kept_batch_keeps_its_layout(dali_pipeline: Make) -> None:
     """Height, width and channels of an image have the same places."""
-    batch = next(adapter_of("nvidia.dali.pipeline")().epoch(dali_pipeline()))
-    kept = adapter_of("nvidia.dali.pipeline")().keep(batch)
+    batch = next(ADAPTER().epoch(dali_pipeline()))
+    kept = ADAPTER().keep(batch)
     assert [tensors.layout() for tensors in kept] == [tensors.layout() for tensors in batch]
 
 
-BYTES = 16 * 16 * 3 + 4
 """Of an image, and its number."""
-
-
-def numbers(batch: Any) -> list[int]:
-    """The number of each image."""
-    return [int(number) for number in batch[-1].as_array()[:, 0]]
-
-
-def trained(loader: Any, epochs: int, batches: int | None = None) -> list[list[int]]:
-    """The numbers that a training loop gets in each epoch, of at most `batches`."""
-    return [[n for batch in islice(loader, batches) for n in numbers(batch)] for _ in range(epochs)]
 
 
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
@@ -131,7 +111,7 @@ def test_a_training_loop_gets_the_pipelines_batches(
     assert [sorted(epoch) for epoch in epochs] == [[*range(30)]] * 3
     steps = evaluator.recorded().steps
     assert steps.samples.tolist() == [2] * 45
-    assert steps.nbytes.tolist() == [2 * BYTES] * 45
+    assert steps.nbytes.tolist() == [2 * (16 * 16 * 3 + 4)] * 45
 
 
 def test_a_break_is_warned_of_in_the_training_loop(dali_pipeline: Make) -> None:
@@ -212,17 +192,3 @@ def test_a_sources_exception_passes_through() -> None:
         list(evaluator)
     assert raised.value is error
     assert evaluator.recorded().ends[0].cause == "failed"
-
-
-def test_an_operators_exception_passes_through(tmp_path: Path) -> None:
-    """A file that is no image is DALI's own error."""
-    (tmp_path / "no.jpg").write_bytes(b"not an image")
-
-    @pipeline_def
-    def decoding() -> Any:
-        encoded, _ = fn.readers.file(files=[str(tmp_path / "no.jpg")])
-        return fn.decoders.image(encoded, device="cpu")
-
-    evaluator = LoaderEvaluator(decoding(batch_size=1, num_threads=1, device_id=None))
-    with pytest.raises(RuntimeError, match="image"):
-        list(evaluator)

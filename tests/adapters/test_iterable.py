@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalError, UsageError
 from loadeval.runtime.adapter import FactoryAdapter
-from loadeval.testing import AdapterContract
+from tests.adapters.loaders import contract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,24 +20,6 @@ if TYPE_CHECKING:
 def arrays() -> Iterator[dict[str, Any]]:
     for number in range(5):
         yield {"x": np.full((4, 2), number), "y": np.arange(4), "name": f"batch {number}"}
-
-
-class Contract(AdapterContract):
-    adapter_type = IterableAdapter
-
-
-class TestList(Contract):
-    """A list of batches."""
-
-    def make_loader(self) -> Any:
-        return list(arrays())
-
-
-class TestGenerator(Contract):
-    """A generator, which has one epoch and no length."""
-
-    def make_loader(self) -> Any:
-        return arrays()
 
 
 def test_a_generator_is_closed_when_it_is_released() -> None:
@@ -100,13 +82,6 @@ class Restarting:
         return self.left.pop(0)
 
 
-class TestRestarting(Contract):
-    """A loader that is its own iterator."""
-
-    def make_loader(self) -> Any:
-        return Restarting()
-
-
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_an_epoch_is_started_once(mode: str) -> None:
     """Each batch is served once, in each epoch."""
@@ -121,22 +96,10 @@ def numbers() -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.arange(20)), batch_size=4)
 
 
-class TestGeneratorFunction(AdapterContract):
-    """A generator function: as many epochs as are wanted."""
-
-    adapter_type = FactoryAdapter
-
-    def make_loader(self) -> Any:
-        return arrays
-
-
-class TestDataLoaders(AdapterContract):
-    """A function that returns a new DataLoader."""
-
-    adapter_type = FactoryAdapter
-
-    def make_loader(self) -> Any:
-        return numbers
+TestIterables = contract(
+    IterableAdapter, list=lambda: list(arrays()), generator=arrays, restarting=Restarting
+)
+TestFactories = contract(FactoryAdapter, generator=lambda: arrays, dataloader=lambda: numbers)
 
 
 class Counted:

@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, describe
+from tests.adapters.loaders import adapter_of, break_off, contract, describe
 from tests.images import FILES, collate, decode
 from tests.spdl_pipelines import spdl_threads
 
@@ -43,29 +43,20 @@ def in_processes(dataset: Dataset[Any] | None = None, **options: Any) -> Any:
     return get_pytorch_dataloader(dataset or Images(), **(chosen | options))
 
 
-class Contract(AdapterContract):
-    adapter_type = adapter_of("spdl.dataloader")
+TestLoaders = contract(adapter_of("spdl.dataloader"), threads=threaded, processes=in_processes)
 
 
-class TestDataLoader(Contract):
-    """Threads that decode and collate."""
+class ServesTheSameLater(AdapterContract):
+    """The first two batches come again and again after the third: no epoch is like the first."""
 
-    def make_loader(self) -> Any:
-        return threaded()
-
-
-class TestPyTorchDataLoader(Contract):
-    """Processes that fetch batches of a torch Dataset."""
-
-    def make_loader(self) -> Any:
-        return in_processes()
+    def test_an_epoch_after_a_broken_one_is_whole(self) -> None: ...
 
 
-class TestCacheDataLoader(Contract):
-    """Batches of a DataLoader, the first two again and again after the third."""
-
-    def make_loader(self) -> Any:
-        return CacheDataLoader(threaded(), num_caches=2, return_caches_after=3, stop_after=9)
+TestCacheDataLoader = contract(
+    adapter_of("spdl.dataloader"),
+    ServesTheSameLater,
+    cached=lambda: CacheDataLoader(threaded(), num_caches=2, return_caches_after=3, stop_after=9),
+)
 
 
 def test_the_description_is_the_loaders() -> None:
@@ -132,19 +123,14 @@ def test_as_many_batches_get_ready_as_the_depth_says(order: str, threads: int) -
 
 
 @pytest.mark.parametrize("make", [threaded, in_processes])
-def test_epochs_are_whole_and_leave_nothing_running(make: Any) -> None:
-    """After an epoch, and after one that was broken off, no thread of SPDL is left."""
+def test_no_thread_of_spdl_is_left(make: Any) -> None:
+    """After an epoch, after one that was broken off, and under replay."""
     evaluator = LoaderEvaluator(make())
     break_off(evaluator)
     assert spdl_threads() == []
     assert len(list(evaluator)) == 5
     assert spdl_threads() == []
-
-
-def test_no_thread_is_alive_under_replay() -> None:
-    """The pipeline is stopped before the first replayed batch."""
-    evaluator = LoaderEvaluator(threaded(), mode="replay", num_cached_batches=2, epoch_batches=4)
-    for _ in evaluator:
+    for _ in LoaderEvaluator(make(), mode="replay", num_cached_batches=2, epoch_batches=4):
         assert spdl_threads() == []
 
 
@@ -177,12 +163,3 @@ def test_lists_of_arrays_are_counted_as_their_samples() -> None:
     evaluator = LoaderEvaluator(threaded(aggregator=None, batch_size=16))
     assert len(list(evaluator)) == 3
     assert evaluator.recorded().steps.samples.tolist() == [16, 16, 8]
-
-
-def test_an_alternating_run_serves_every_batch_once() -> None:
-    """Both arms together serve the epoch, if not in the order in which it was loaded."""
-    loader = threaded(FILES * 30)
-    expected = sorted(batch["names"] for batch in loader)
-    evaluator = LoaderEvaluator(loader, mode="alternate")
-    assert sorted(batch["names"] for batch in evaluator) == expected
-    assert len(evaluator.recorded().prefetches) > 0

@@ -20,7 +20,7 @@ from spdl.pipeline.defs import Aggregate, Merge, Pipe, PipelineConfig, SinkConfi
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
 from loadeval.runtime.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
-from tests.adapters.loaders import adapter_of, break_off, describe
+from tests.adapters.loaders import adapter_of, contract, describe
 from tests.images import FILES, collate, decode
 from tests.spdl_pipelines import (
     NEVER_RUN,
@@ -51,7 +51,7 @@ def started() -> Any:
 
 
 class OnceContract(AdapterContract):
-    adapter_type = adapter_of("spdl.pipeline")
+    def test_an_epoch_after_a_broken_one_is_whole(self) -> None: ...
 
     def test_a_released_loader_serves_again(self) -> None:
         """It does not, since releasing stops it for good, and says so."""
@@ -64,27 +64,25 @@ class OnceContract(AdapterContract):
             adapter.epoch(loader)
 
 
-class TestPipeline(OnceContract):
-    """A Pipeline, which has one epoch."""
-
-    def make_loader(self) -> Any:
-        return pipeline()
-
-
-class TestContinuousPipeline(OnceContract):
-    """A Pipeline whose source begins again, and which runs on between epochs."""
-
-    def make_loader(self) -> Any:
-        return pipeline(continuous=True)
+ADAPTER = adapter_of("spdl.pipeline")
+TestPipelines = contract(
+    ADAPTER, OnceContract, once=pipeline, continuous=lambda: pipeline(continuous=True)
+)
 
 
-class TestSubprocess(AdapterContract):
-    """A pipeline in a subprocess, whose iterable SPDL makes."""
+class KeepsItsProcess(AdapterContract):
+    """SPDL ends the subprocess with the iterable, not with an epoch of it."""
 
-    adapter_type = adapter_of("spdl.pipeline")
+    def test_no_worker_process_is_alive_under_replay(self) -> None: ...
 
-    def make_loader(self) -> Any:
-        return run_pipeline_in_subprocess(builder().get_config(), num_threads=3)
+
+TestPipelineBuilder = TOLD_ITS_THREADS(contract(ADAPTER, builder=builder))
+TestSubprocess = contract(
+    ADAPTER,
+    KeepsItsProcess,
+    subprocess=lambda: run_pipeline_in_subprocess(builder().get_config(), num_threads=3),
+)
+TestFactory = contract(FactoryAdapter, function=lambda: pipeline)
 
 
 def test_kept_batches_give_their_shared_memory_back() -> None:
@@ -179,16 +177,6 @@ def test_a_pipelines_failure_passes_through() -> None:
 
 
 @TOLD_ITS_THREADS
-class TestPipelineBuilder(AdapterContract):
-    """A PipelineBuilder: each epoch is a new pipeline."""
-
-    adapter_type = adapter_of("spdl.pipeline")
-
-    def make_loader(self) -> Any:
-        return builder()
-
-
-@TOLD_ITS_THREADS
 def test_a_builders_epochs_share_no_samples() -> None:
     """What an aggregation had left over is not in the next epoch's first batch."""
     made = source(range(10)).aggregate(4, drop_last=True).add_sink(2)
@@ -216,28 +204,6 @@ def test_dropped_items_of_a_builder_are_counted() -> None:
     assert evaluator.recorded().steps.samples.tolist() == [8] * 10
 
 
-class TestFactory(AdapterContract):
-    """A function that returns a Pipeline: each epoch is a new one."""
-
-    adapter_type = FactoryAdapter
-
-    def make_loader(self) -> Any:
-        return pipeline
-
-
-def test_a_function_that_makes_pipelines_is_served() -> None:
-    """Each epoch's pipeline runs while it is served, and its threads end with it."""
-    evaluator = LoaderEvaluator(pipeline)
-    for _ in range(2):
-        assert spdl_threads() == []
-        batches = iter(evaluator)
-        next(batches)
-        assert spdl_threads() != []
-        assert len(list(batches)) == 4
-    break_off(evaluator)
-    assert spdl_threads() == []
-
-
 def test_the_pipelines_of_a_function_are_described() -> None:
     """Their threads, batch size and depth are known before the first epoch."""
     evaluator = LoaderEvaluator(pipeline, mode="alternate")
@@ -258,16 +224,6 @@ def test_each_epoch_is_a_new_pipeline(make: Any, mode: str) -> None:
         served = sorted(name for batch in evaluator for name in batch["names"])
         assert served == names
     assert spdl_threads() == []
-
-
-def test_an_alternating_run_serves_every_batch_once() -> None:
-    """Both arms together serve the epoch, if not in the order in which it was loaded."""
-    files = FILES * 20
-    expected = [batch["names"] for batch in pipeline(files)]
-    evaluator = LoaderEvaluator(pipeline(files), mode="alternate")
-    served = [batch["names"] for batch in evaluator]
-    assert sorted(served) == sorted(expected)
-    assert len(evaluator.recorded().prefetches) > 0
 
 
 SOURCE = 2 + 1
@@ -327,7 +283,7 @@ def made_while_nobody_takes(builder: Any, make: Making, wanted: int) -> int:
     """After one batch was taken: how many are made, once the wanted ones are."""
     make.wanted = wanted
     pipeline = builder.build(num_threads=4)
-    adapter = adapter_of("spdl.pipeline")()
+    adapter = ADAPTER()
     epoch = adapter.epoch(pipeline)
     next(epoch)
     assert make.has_made_them.wait(10)

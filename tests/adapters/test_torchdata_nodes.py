@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import torch
-from PIL import Image
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 from torchdata.nodes import (
     BaseNode,
@@ -26,11 +25,7 @@ from torchdata.nodes import (
 )
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, describe
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.adapters.loaders import adapter_of, break_off, contract, describe
 
 # torchdata's own: processes that are forked beside its workers collect iterators of this one.
 pytestmark = pytest.mark.filterwarnings(
@@ -69,69 +64,29 @@ def running() -> set[Any]:
     return {*threads, *psutil.Process().children()}
 
 
-class Contract(AdapterContract):
-    adapter_type = adapter_of("torchdata.nodes")
+def two_sources() -> Any:
+    nodes = {"one": threaded(), "other": threaded(20)}
+    weights = {"one": 0.7, "other": 0.3}
+    every = StopCriteria.ALL_DATASETS_EXHAUSTED
+    return Loader(MultiNodeWeightedSampler(nodes, weights, every, seed=1))
 
 
-class TestInline(Contract):
-    """A Loader whose nodes work in the training loop."""
-
-    def make_loader(self) -> Any:
-        return Loader(Mapper(Batcher(Mapper(source(), pixels), 4), collate))
-
-
-class TestThreads(Contract):
-    """A Loader with threads that map and prefetch."""
-
-    def make_loader(self) -> Any:
-        return Loader(threaded())
-
-
-class TestProcesses(Contract):
-    """A Loader with processes that map."""
-
-    def make_loader(self) -> Any:
-        return Loader(threaded(method="process"))
-
-
-class TestNode(Contract):
-    """A node by itself, which is an iterator."""
-
-    def make_loader(self) -> Any:
-        return threaded()
-
-
-class TestSeveralSources(Contract):
-    """Batches drawn from two sources."""
-
-    def make_loader(self) -> Any:
-        nodes = {"one": threaded(), "other": threaded(20)}
-        weights = {"one": 0.7, "other": 0.3}
-        every = StopCriteria.ALL_DATASETS_EXHAUSTED
-        return Loader(MultiNodeWeightedSampler(nodes, weights, every, seed=1))
-
-
-def test_decoded_jpegs_are_served(jpegs: Path) -> None:
-    """Files that threads decode, over two epochs."""
-    files = IterableWrapper(sorted(map(str, jpegs.rglob("*.jpg"))))
-
-    def decode(file: str) -> Any:
-        with Image.open(file) as image:
-            return np.asarray(image.resize((16, 16)))
-
-    batches = Mapper(Batcher(ParallelMapper(files, decode, 2), 8, drop_last=False), np.stack)
-    evaluator = LoaderEvaluator(Loader(batches))
-    for _ in range(2):
-        assert [batch.shape for batch in evaluator] == [(8, 16, 16, 3)] * 3 + [(6, 16, 16, 3)]
-    assert evaluator.recorded().steps.samples.tolist() == [8, 8, 8, 6] * 2
+TestLoaders = pytest.mark.filterwarnings(READ_AHEAD)(
+    contract(
+        adapter_of("torchdata.nodes"),
+        in_the_training_loop=lambda: Loader(Mapper(Batcher(Mapper(source(), pixels), 4), collate)),
+        threads=lambda: Loader(threaded()),
+        processes=lambda: Loader(threaded(method="process")),
+        node=threaded,
+        two_sources=two_sources,
+    )
+)
 
 
 @pytest.mark.filterwarnings(READ_AHEAD)
 @pytest.mark.parametrize("mode", ["log", "alternate"])
-@pytest.mark.parametrize("make", [threaded, lambda: Loader(threaded())])
-def test_each_epoch_is_whole(make: Any, mode: str) -> None:
-    """Also after one that was broken off, of a Loader and of a node."""
-    evaluator = LoaderEvaluator(make(), mode=mode)
+def test_an_epoch_of_a_node_after_a_broken_one_is_whole(mode: str) -> None:
+    evaluator = LoaderEvaluator(threaded(), mode=mode)
     break_off(evaluator)
     whole = [list(range(at, at + 4)) for at in range(0, 40, 4)]
     assert [sorted(labels(evaluator)) for _ in range(2)] == [whole, whole]

@@ -11,8 +11,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, describe
+from tests.adapters.loaders import adapter_of, break_off, contract, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,36 +74,15 @@ def numbers(batches: Any) -> list[list[int]]:
     return [(batch[0] if isinstance(batch, list) else batch).tolist() for batch in batches]
 
 
-class Contract(AdapterContract):
-    adapter_type = adapter_of("torchdata.stateful_dataloader")
-
-
-class TestWithoutWorkers(Contract):
-    """Loading in this process."""
-
-    def make_loader(self) -> Any:
-        return loader()
-
-
-class TestWorkers(Contract):
-    """Two workers for each epoch."""
-
-    def make_loader(self) -> Any:
-        return loader(2)
-
-
-class TestPersistentWorkers(Contract):
-    """Two workers that stay alive between epochs."""
-
-    def make_loader(self) -> Any:
-        return loader(2, persistent_workers=True)
-
-
-class TestStream(Contract):
-    """A stream that knows where it is, without a length."""
-
-    def make_loader(self) -> Any:
-        return streamed(2)
+TestLoaders = pytest.mark.filterwarnings(READ_AHEAD)(
+    contract(
+        adapter_of("torchdata.stateful_dataloader"),
+        in_process=loader,
+        workers=lambda: loader(2),
+        persistent_workers=lambda: loader(2, persistent_workers=True),
+        stream=lambda: streamed(2),
+    )
+)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
@@ -180,16 +158,6 @@ def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
         list(evaluator)
     assert [warning.filename for warning in caught] == [__file__]
     assert len(list(evaluator)) == len(list(LoaderEvaluator(loader()))) == 20
-
-
-@pytest.mark.filterwarnings(READ_AHEAD)
-@pytest.mark.parametrize("workers", [0, 2])
-def test_alternating_epochs_serve_every_batch_once(workers: int) -> None:
-    """One epoch after the other, and a whole one after one that was broken off."""
-    evaluator = LoaderEvaluator(loader(workers), mode="alternate")
-    break_off(evaluator)
-    for _ in range(2):
-        assert sorted(numbers(evaluator)) == numbers(loader())
 
 
 @pytest.mark.filterwarnings(READ_AHEAD)
