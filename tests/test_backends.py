@@ -126,10 +126,11 @@ def test_unequal_work_can_be_meant(scripted: Scripted) -> None:
     assert "b: batch 0 is" in str(result.cautions[0].values["differences"])
 
 
-def test_a_backend_that_fails_leaves_the_others(scripted: Scripted) -> None:
-    """Its error is told in its place."""
+@pytest.mark.parametrize("fails_at", [0, 20])
+def test_a_backend_that_fails_leaves_the_others(scripted: Scripted, fails_at: int) -> None:
+    """Its error is told in its place; at the first look, too."""
     broken = scripted.loader(10)
-    broken.batches = [IMAGES] * 20 + [OSError("the disk went away")] * 40
+    broken.batches = [IMAGES] * fails_at + [OSError("the disk\nwent away")] * (60 - fails_at)
     result = scripted.compare({"broken": broken, "good": scripted.loader(10)})
     assert result["broken"].error == "OSError: the disk went away"
     assert result["broken"].state is BackendState.FAILED

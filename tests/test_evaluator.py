@@ -15,11 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, UsageError, read_run
+from loadeval import (
+    IterableAdapter,
+    LoaderEvaluator,
+    LoadevalWarning,
+    RunLogError,
+    UsageError,
+    read_run,
+)
 from loadeval.analysis.headroom import compare
 from loadeval.analysis.summary import summarise
 from loadeval.runtime.loop import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.scripted import register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -390,9 +398,14 @@ def test_the_run_is_named_after_its_file_or_as_asked(tmp_path: Path) -> None:
     assert plain.recorded().header.settings["epoch_batches"] == "inf"
 
 
-def test_a_loader_that_cannot_be_stood_in_for_is_refused() -> None:
+def test_a_loader_that_cannot_be_stood_in_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is iterated, with what its adapter says to do instead."""
+
+    class Refusing(IterableAdapter):
+        def refusal(self, loader: Any, mode: str) -> str:  # noqa: ARG002 - whatever they are
+            return "measure it in place"
+
+    register(monkeypatch, __name__, Refusing)
     evaluator = LoaderEvaluator(Loader())
-    evaluator._measurement.adapter.refusal = lambda *_: "measure it in place"  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="measure it in place"):
         iter(evaluator)

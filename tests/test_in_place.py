@@ -26,7 +26,6 @@ from loadeval import (
     RunLogError,
     UsageError,
     evaluate_in_place,
-    in_place,
     read_run,
 )
 
@@ -411,14 +410,3 @@ def test_a_prepared_loader_is_measured_below_what_a_framework_does() -> None:
         assert evaluator.dataloader is own
         assert numbers(own) == list(range(20))
         assert len(evaluator.recorded().steps) == 5
-
-
-def test_a_measurement_ends_once() -> None:
-    """Also where its loader is freed while it is closed."""
-    own = loader()
-    evaluator = evaluate_in_place(own)
-    numbers(own)
-    (follower,) = (one for one in in_place._followers if one.original.loader() is own)
-    evaluator.close()
-    follower.end()
-    assert DataLoader.__iter__ is PLAIN

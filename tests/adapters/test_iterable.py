@@ -55,16 +55,6 @@ def test_a_negative_length_is_none() -> None:
     assert IterableAdapter().describe(Endless()).length is None
 
 
-def test_sparse_tensors_are_counted_and_kept() -> None:
-    """They take what their indices and values take, and are copied like any other leaf."""
-    batch = torch.eye(3).to_sparse()
-    adapter = IterableAdapter()
-    assert (adapter.samples(batch), adapter.nbytes(batch)) == (3, 3 * (2 * 8 + 4))
-    kept = adapter.keep(batch)
-    assert kept is not batch
-    assert torch.equal(kept.to_dense(), torch.eye(3))
-
-
 class Restarting:
     """Its own iterator, which starts over whenever it is asked for one."""
 

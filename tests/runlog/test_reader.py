@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,9 +28,10 @@ from loadeval.runlog.model import (
 )
 from loadeval.runlog.reader import Assembly, read_run
 from loadeval.runlog.writer import RunLog, metrics_of, write_metrics
+from tests.full_disk import files_no_larger_than
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from loadeval.runlog.codec import Line
@@ -161,17 +160,6 @@ def test_a_disk_that_is_full_at_the_start_is_one_error(make_header: Callable[...
     """Where not even the header fits, the log cannot be begun, and no file is left open."""
     with pytest.raises(RunLogError, match="cannot write the run log /dev/full: No space left"):
         RunLog("/dev/full", make_header(), overwrite=True)
-
-
-@contextmanager
-def files_no_larger_than(nbytes: int) -> Iterator[None]:
-    """The system takes `nbytes` of a file and no more, as a full disk would."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_disk_that_fills_up_is_an_os_error(

@@ -18,7 +18,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from loadeval import LoaderEvaluator, UsageError
 from loadeval.runlog.model import ARMS
-from loadeval.runtime import annotate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,13 +45,17 @@ class Trace:
     def names(self) -> list[str]:
         return [name for name, _, _ in self.ranges()]
 
+    def open_at(self, mark: str) -> list[str]:
+        """Which of our ranges were open when `mark` was recorded."""
+        ((_, begin, end),) = self.ranges(mark)
+        return [name for name, first, last in self.ranges() if first <= begin and end <= last]
+
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Iterator[Trace]:
+def trace(tmp_path: Path) -> Trace:
     found = Trace(tmp_path / "trace.json")
     found.profiler.start()
-    yield found
-    assert not annotate._guards
+    return found
 
 
 def pairs_of(arm: str, batches: int) -> list[str]:
@@ -117,16 +120,22 @@ def loader_of_three() -> Iterator[int]:
         yield number
 
 
+def mark(name: str) -> None:
+    with record_function(name):
+        torch.zeros(1)
+
+
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_an_epoch_that_is_broken_off_ends_its_step(trace: Trace, mode: str) -> None:
     """After `break` nothing is open, the epoch is recorded as broken off, and the next is whole."""
     evaluator = LoaderEvaluator(range(4), mode, annotate="torch", probes=())
     for _ in evaluator:
         break
-    assert not annotate._guards
+    mark("after")
     assert [end.cause for end in evaluator.recorded().ends] == ["broken off"]
     assert len(list(evaluator)) == 4
     trace.stop()
+    assert trace.open_at("after") == []
     steps = [name for name in trace.names() if "step" in name]
     assert len(steps) == len(evaluator.recorded().steps) == 5
 
@@ -141,14 +150,16 @@ def test_an_exception_or_a_dropped_iterator_ends_the_step(trace: Trace) -> None:
 
     with pytest.raises(ZeroDivisionError):
         train()
-    assert not annotate._guards
+    mark("raised")
     epoch: Any = iter(evaluator)
     next(epoch)
-    assert annotate._guards
+    mark("held")
     del epoch
-    assert not annotate._guards
+    mark("dropped")
     trace.stop()
     assert trace.names() == pairs_of("real", 1)[:2] * 2
+    opened = [trace.open_at(name) for name in ("raised", "held", "dropped")]
+    assert opened == [[], ["loadeval.step real"], []]
 
 
 def test_an_exception_of_the_loader_ends_the_wait(trace: Trace) -> None:
@@ -161,10 +172,11 @@ def test_an_exception_of_the_loader_ends_the_wait(trace: Trace) -> None:
     evaluator = LoaderEvaluator(failing, annotate="torch")
     with pytest.raises(OSError, match="no disk"):
         list(evaluator)
-    assert not annotate._guards
+    mark("after")
     assert [end.cause for end in evaluator.recorded().ends] == ["failed"]
     trace.stop()
     assert trace.names() == pairs_of("real", 1)
+    assert trace.open_at("after") == []
 
 
 def test_two_epochs_at_once_have_ranges_of_their_own(trace: Trace) -> None:
@@ -181,7 +193,6 @@ def test_a_profiler_that_stops_ends_what_is_open(trace: Trace) -> None:
     for number in LoaderEvaluator(range(4), annotate="torch"):
         if number == 1:
             trace.stop()
-            assert not annotate._guards
     assert trace.names() == pairs_of("real", 2)[:-1]
 
 
@@ -226,10 +237,10 @@ def test_the_profilers_stop_is_put_back() -> None:
     assert stop_of_the_profiler() is before
     for evaluator in evaluators:
         list(evaluator)
-    assert isinstance(stop_of_the_profiler(), annotate.EndingRanges)
+    assert stop_of_the_profiler() is not before
     evaluators[0].close()
     evaluators[0].close()
-    assert isinstance(stop_of_the_profiler(), annotate.EndingRanges)
+    assert stop_of_the_profiler() is not before
     evaluators[1].close()
     assert stop_of_the_profiler() is before
 
@@ -245,16 +256,18 @@ def test_what_another_tool_put_there_meanwhile_stays(monkeypatch: pytest.MonkeyP
     assert stop_of_the_profiler() is theirs
 
 
-def test_after_close_no_range_is_open() -> None:
-    """Nor is one begun by what is still served."""
+def test_after_close_no_range_is_open(trace: Trace) -> None:
+    """Nor once what is still served has ended."""
     evaluator = LoaderEvaluator(range(4), annotate="torch")
     epoch = iter(evaluator)
     next(epoch)
     evaluator.close()
-    assert not annotate._guards
+    mark("closed")
     assert next(epoch) == 1
     del epoch
-    assert not annotate._guards
+    mark("dropped")
+    trace.stop()
+    assert trace.open_at("closed") == trace.open_at("dropped") == []
 
 
 def test_a_torch_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:

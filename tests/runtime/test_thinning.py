@@ -190,10 +190,9 @@ def test_without_a_log_memory_is_thinned_too() -> None:
     evaluator = LoaderEvaluator(range(20 * CHUNK), every=1_000, probes=())
     for _ in evaluator:
         pass
-    kept = evaluator._measurement.recorder._kept
-    rows = [len(line) for line in kept if isinstance(line, Block)]
-    assert sum(rows) == math.ceil(20 * CHUNK / 1_000)
-    assert sum(isinstance(line, Aggregate) for line in kept) < 20
+    run = evaluator.recorded()
+    assert len(run.steps) == math.ceil(20 * CHUNK / 1_000)
+    assert len(run.aggregates) < 20
 
 
 def test_a_log_without_thinning_is_as_ever(tmp_path: Path) -> None:
