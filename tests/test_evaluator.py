@@ -54,7 +54,6 @@ class Loader:
 
 
 def test_length_and_truth_are_the_loaders() -> None:
-    """len() is the loader's, or its TypeError; a loader without length is true."""
     assert len(LoaderEvaluator(Loader())) == 3
     with pytest.raises(TypeError, match="has no len"):
         len(LoaderEvaluator(iter([1])))
@@ -63,7 +62,6 @@ def test_length_and_truth_are_the_loaders() -> None:
 
 
 def test_attributes_are_read_written_and_deleted_through() -> None:
-    """Every attribute that is not the evaluator's own is the loader's, in both directions."""
     loader = Loader()
     evaluator = LoaderEvaluator(loader)
     evaluator.batch_size = 8
@@ -101,7 +99,6 @@ def test_another_mode_begins_another_run(tmp_path: Path) -> None:
 
 
 def test_what_replay_would_keep_can_be_assigned_in_log_mode() -> None:
-    """It is kept for the day that the mode is assigned, and nothing is kept of it before."""
     evaluator = LoaderEvaluator(Loader(), num_cached_batches=0)
     evaluator.num_cached_batches = 2
     assert list(evaluator) == ["a", "b", "c"]
@@ -110,7 +107,6 @@ def test_what_replay_would_keep_can_be_assigned_in_log_mode() -> None:
 
 
 def test_the_metrics_file_can_be_assigned(tmp_path: Path) -> None:
-    """It is written where it was named last."""
     evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "one.json")
     evaluator.metrics_file = tmp_path / "other.json"
     list(evaluator)
@@ -139,7 +135,6 @@ def test_times_have_the_names_of_dalis_class() -> None:
 
 
 def test_a_replayed_epoch_has_the_length_that_it_serves() -> None:
-    """That of the loader, or the one that was asked for; without end it has none."""
     assert len(LoaderEvaluator(Loader(), "replay")) == 3
     evaluator = LoaderEvaluator(Loader(), "replay", epoch_batches=5)
     assert len(evaluator) == len(list(evaluator)) == 5
@@ -165,7 +160,6 @@ def test_replay_may_begin_after_real_batches(after: int, served: str) -> None:
 
 
 def test_real_batches_of_a_broken_off_epoch_count_too() -> None:
-    """Replay begins when so many were served, in whichever epoch."""
     evaluator = LoaderEvaluator(Loader(), "replay", 1, replay_after=3)
     for expected in ("ab", "aa"):
         epoch = iter(evaluator)
@@ -228,13 +222,11 @@ class ByIndex:
 
 @pytest.mark.parametrize("loader", [lambda: iter("abc"), ByIndex()], ids=["callable", "by index"])
 def test_whatever_can_be_iterated_is_a_loader(loader: Any) -> None:
-    """Every epoch of it is whole."""
     evaluator = LoaderEvaluator(loader)
     assert list(evaluator) == list(evaluator) == ["a", "b", "c"]
 
 
 def test_an_epoch_without_a_batch_says_so() -> None:
-    """A used-up one-shot loader serves nothing, as it would by itself, and it is said why."""
     evaluator = LoaderEvaluator(iter("abc"))
     list(evaluator)
     with pytest.warns(LoadevalWarning, match="callable that returns"):
@@ -242,7 +234,6 @@ def test_an_epoch_without_a_batch_says_so() -> None:
 
 
 def test_metrics_are_those_of_dalis_class() -> None:
-    """The keys, in seconds, over all epochs; nothing before any batch."""
     clock = FakeClock()
     loader = ScriptedLoader("ab", [2_000_000_000, 1_000_000_000], clock)
     evaluator = LoaderEvaluator(dataloader=loader, mode="log", metrics_file=None, clock=clock)
@@ -263,7 +254,6 @@ def test_metrics_are_those_of_dalis_class() -> None:
 
 
 def test_attributes_are_those_of_dalis_class() -> None:
-    """What DALI's users read is there under the same names."""
     loader = Loader()
     evaluator = LoaderEvaluator(loader, "replay", 2, "metrics.json")
     assert evaluator.dataloader is loader
@@ -277,7 +267,6 @@ def test_attributes_are_those_of_dalis_class() -> None:
 
 
 def test_the_summary_prints_the_lines_of_dalis_class(capsys: pytest.CaptureFixture[str]) -> None:
-    """The lines that DALI's users look for, and unknown where its class would fail."""
     evaluator = LoaderEvaluator(Loader())
     list(evaluator)
     evaluator.print_summary()
@@ -321,7 +310,6 @@ def test_closing_saves_the_metrics_that_were_asked_for(tmp_path: Path) -> None:
 
 
 def test_metrics_that_cannot_be_saved_at_close_are_said(tmp_path: Path) -> None:
-    """A folder that is missing at close is a warning: the training run has ended well."""
     evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "gone" / "m.json")
     list(evaluator)
     with pytest.warns(LoadevalWarning, match="could not be saved"):
@@ -329,7 +317,6 @@ def test_metrics_that_cannot_be_saved_at_close_are_said(tmp_path: Path) -> None:
 
 
 def test_a_closed_evaluator_serves_unmeasured(tmp_path: Path) -> None:
-    """After close(), which may be called twice, the loader is served and the run stays."""
     evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
     list(evaluator)
     evaluator.close()
@@ -353,7 +340,6 @@ def test_an_epoch_goes_on_after_close(log_file: str | None, tmp_path: Path) -> N
 
 
 def test_an_existing_log_is_not_overwritten(tmp_path: Path) -> None:
-    """A measurement on disk is safe, unless overwrite=True says that it need not be."""
     path = tmp_path / "run.jsonl"
     LoaderEvaluator(Loader(), log_file=path).close()
     before = path.read_bytes()
@@ -365,7 +351,6 @@ def test_an_existing_log_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_an_evaluator_that_is_dropped_closes_its_log(tmp_path: Path) -> None:
-    """When nobody holds it any more, its log is complete."""
     evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
     list(evaluator)
     del evaluator

@@ -72,7 +72,6 @@ TestIterators = contract(
 
 
 def test_the_description_is_the_iterators(dali_pipeline: Make) -> None:
-    """Threads, queue, batch size, device and length are those of the iterator."""
     info = describe(iterator(dali_pipeline(num_threads=3, prefetch_queue_depth=4)))
     assert info.backend == "nvidia.dali.plugin.pytorch.DALIGenericIterator"
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (3, 4, 8, 4)
@@ -102,7 +101,6 @@ def test_the_constructors_batch_is_no_free_load(dali_pipeline: Make, prepared: b
 def test_samples_and_bytes_are_those_of_the_batch(
     dali_pipeline: Make, policy: str, counts: list[int]
 ) -> None:
-    """Last batches count as many samples and bytes as training gets of them."""
     evaluator = LoaderEvaluator(iterator(dali_pipeline(), policy))
     trained(evaluator, epochs=1)
     steps = evaluator.recorded().steps
@@ -111,7 +109,6 @@ def test_samples_and_bytes_are_those_of_the_batch(
 
 
 def test_samples_of_several_pipelines_are_added_up(dali_pipeline: Make) -> None:
-    """A batch of two dicts has the samples of both, also where one pipeline has ended."""
     shards = [dali_pipeline(batch_size=8, shard_id=n, num_shards=2) for n in range(2)]
     evaluator = LoaderEvaluator(iterator(shards))
     trained(evaluator, epochs=1)
@@ -120,7 +117,6 @@ def test_samples_of_several_pipelines_are_added_up(dali_pipeline: Make) -> None:
 
 @pytest.mark.filterwarnings(SPARSE)
 def test_ragged_batches_are_counted(dali_pipeline: Make) -> None:
-    """Lists of tensors, and sparse tensors with their indices, have samples and bytes."""
     evaluator = LoaderEvaluator(ragged(dali_pipeline(resized=False), LIST, COO))
     batch = next(iter(evaluator))[0]
     images = sum(image.numel() for image in batch["image"])
@@ -137,7 +133,6 @@ def test_sparse_samples_alone_are_unknown(dali_pipeline: Make) -> None:
 
 
 def test_what_a_subclass_makes_of_batches_is_counted(dali_pipeline: Make) -> None:
-    """An iterator of the user's that returns a pair is served and counted as such."""
 
     class Pairs(DALIClassificationIterator):
         def __next__(self) -> Any:
@@ -164,7 +159,6 @@ IMAGES = 30
 def test_epochs_are_dalis_own(
     dali_pipeline: Make, policy: str, auto_reset: bool, padded: bool, shards: int, by_size: bool
 ) -> None:
-    """Six epochs have the batches that DALI serves by itself; a length that is told is true."""
     options = {"reader_name": None, "size": IMAGES} if by_size else {}
 
     def make() -> Any:
@@ -218,7 +212,6 @@ def test_no_warning_follows_a_break_at_the_last_batch(
 
 
 def test_a_reset_of_the_users_own_is_no_break(dali_pipeline: Make) -> None:
-    """The usual `loader.reset()` at the end of an epoch works through the wrapper."""
     evaluator = LoaderEvaluator(iterator(dali_pipeline(batch_size=10)))
     for _ in range(3):
         assert trained(evaluator, 1) == [[*range(30)]]
@@ -240,7 +233,6 @@ def test_a_loader_that_was_part_read_is_replayed_from_there(dali_pipeline: Make)
 def test_an_alternating_run_serves_every_image_once(
     dali_pipeline: Make, exec_dynamic: bool, shards: int
 ) -> None:
-    """Every epoch has all images, also where buffers are used again; none is counted twice."""
     pipelines = [
         dali_pipeline(1, exec_dynamic=exec_dynamic, shard_id=n, num_shards=shards)
         for n in range(shards)
@@ -267,7 +259,6 @@ TestExternalSource = contract(ADAPTER, GoesOnContract, source=lambda: sourcing(n
 @pytest.mark.parametrize("auto_reset", [False, True])
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_a_source_that_ends_is_served_epoch_by_epoch(auto_reset: bool, mode: str) -> None:
-    """Each epoch has all of the source's batches, and no length is told."""
     evaluator = LoaderEvaluator(sourcing(numbered(7), auto_reset=auto_reset), mode=mode)
     assert [sorted(batch_numbers(evaluator)) for _ in range(3)] == [[*range(7)]] * 3
     run = evaluator.recorded()

@@ -79,7 +79,6 @@ TestExternalSource = contract(
 
 
 def test_the_description_is_the_readers(jpegs: Path) -> None:
-    """Batch size, length, and the queue of the thread that reads ahead."""
     info = describe(reader(jpegs, prefetch_queue_depth=3))
     assert info.backend == "nvidia.dali.experimental.dynamic.readers.File"
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (1, 3, 8, 4)
@@ -100,7 +99,6 @@ def test_describing_leaves_the_batch_size_open(jpegs: Path) -> None:
 def test_epochs_are_the_readers_own(
     jpegs: Path, shards: int, batch_size: int, stick_to_shard: bool
 ) -> None:
-    """Five epochs have the files that the reader serves by itself; a told length is true."""
     options = {"num_shards": shards, "stick_to_shard": stick_to_shard}
     bare = reader(jpegs, batch_size, **options)
     evaluator = LoaderEvaluator(reader(jpegs, batch_size, **options))
@@ -113,7 +111,6 @@ def test_epochs_are_the_readers_own(
 
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_a_training_loop_gets_the_readers_batches(jpegs: Path, mode: str) -> None:
-    """Three epochs of 15 batches, each file once in each, all samples and bytes counted."""
     with LoaderEvaluator(reader(jpegs, 2), mode=mode, num_cached_batches=15) as evaluator:
         assert [sorted(epoch) for epoch in trained(evaluator, 3)] == [[*range(30)]] * 3
     steps = evaluator.recorded().steps
@@ -123,7 +120,6 @@ def test_a_training_loop_gets_the_readers_batches(jpegs: Path, mode: str) -> Non
 
 
 def test_a_break_is_warned_of_in_the_training_loop(jpegs: Path) -> None:
-    """One warning, at the line that iterates, but for a break at the last batch."""
     evaluator = LoaderEvaluator(reader(jpegs, 10))
     assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
     assert trained(evaluator, 1, batches=1) == [[*range(10)]]

@@ -58,7 +58,6 @@ def trained(loader: Any, epochs: int, batches: int | None = None) -> list[list[i
 
 @pytest.mark.parametrize("exec_dynamic", [True, False])
 def test_the_description_is_the_pipelines(dali_pipeline: Make, exec_dynamic: bool) -> None:
-    """Threads, queue, batch size, device and length are the pipeline's; nothing is ready."""
     pipeline = dali_pipeline(exec_dynamic=exec_dynamic, num_threads=3, prefetch_queue_depth=4)
     info = describe(pipeline)
     assert info.backend == "nvidia.dali.pipeline.Pipeline"
@@ -67,7 +66,6 @@ def test_the_description_is_the_pipelines(dali_pipeline: Make, exec_dynamic: boo
 
 
 def test_a_pipeline_that_has_run_has_batches_ready(dali_pipeline: Make) -> None:
-    """What it prefetched before it was wrapped is told."""
     pipeline = dali_pipeline(prefetch_queue_depth=3)
     pipeline.run()
     assert describe(pipeline).ready_batches == 2
@@ -83,14 +81,12 @@ def test_a_pipeline_without_a_queue_has_nothing_ready(dali_pipeline: Make) -> No
 
 @pytest.mark.parametrize(("shards", "length"), [(1, 8), (2, 4), (3, 3), (4, 2)])
 def test_an_epoch_is_that_of_the_shard(dali_pipeline: Make, shards: int, length: int) -> None:
-    """A reader of a shard has as many batches as the largest shard fills."""
     evaluator = LoaderEvaluator(dali_pipeline(batch_size=4, num_shards=shards))
     assert evaluator.recorded().header.loader.length == length
     assert [sum(1 for _ in evaluator) for _ in range(2)] == [length] * 2
 
 
 def test_a_kept_batch_keeps_its_layout(dali_pipeline: Make) -> None:
-    """Height, width and channels of an image have the same places."""
     batch = next(ADAPTER().epoch(dali_pipeline()))
     kept = ADAPTER().keep(batch)
     assert [tensors.layout() for tensors in kept] == [tensors.layout() for tensors in batch]
@@ -104,7 +100,6 @@ def test_a_kept_batch_keeps_its_layout(dali_pipeline: Make) -> None:
 def test_a_training_loop_gets_the_pipelines_batches(
     dali_pipeline: Make, mode: str, exec_dynamic: bool
 ) -> None:
-    """Three epochs of 15 batches, each counted, of the right images whatever is overwritten."""
     pipeline = dali_pipeline(batch_size=2, exec_dynamic=exec_dynamic)
     with LoaderEvaluator(pipeline, mode=mode, num_cached_batches=15) as evaluator:
         epochs = trained(evaluator, 3)
@@ -115,7 +110,6 @@ def test_a_training_loop_gets_the_pipelines_batches(
 
 
 def test_a_break_is_warned_of_in_the_training_loop(dali_pipeline: Make) -> None:
-    """One warning, at the line that iterates; the images go on where they were left."""
     evaluator = LoaderEvaluator(dali_pipeline(batch_size=10))
     assert trained(evaluator, 1, batches=1) == [[*range(10)]]
     with pytest.warns(LoadevalWarning, match="broken off") as raised:
@@ -126,7 +120,6 @@ def test_a_break_is_warned_of_in_the_training_loop(dali_pipeline: Make) -> None:
 
 @pytest.mark.filterwarnings("error")
 def test_no_warning_follows_what_is_no_break(dali_pipeline: Make) -> None:
-    """As many batches as there are, or, as the warning advises, a new pipeline for each epoch."""
     evaluator = LoaderEvaluator(dali_pipeline(batch_size=10))
     assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
     made_anew = LoaderEvaluator(lambda: dali_pipeline(batch_size=10))
@@ -136,7 +129,6 @@ def test_no_warning_follows_what_is_no_break(dali_pipeline: Make) -> None:
 
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_a_source_that_ends_is_served_epoch_by_epoch(mode: str) -> None:
-    """Each epoch has all of the source's batches, and no length is told."""
     evaluator = LoaderEvaluator(sourced(numbered(7)), mode=mode)
     whole = [number for number in range(7) for _ in range(4)]
     assert [sorted(epoch) for epoch in trained(evaluator, 3)] == [whole] * 3
@@ -180,7 +172,6 @@ def test_readers_of_different_lengths_are_refused(jpegs: Path) -> None:
 
 
 def test_a_sources_exception_passes_through() -> None:
-    """The user sees the error of a source's own code, unchanged, after the batches before it."""
     error = KeyError("batch 5")
 
     def failing() -> Any:

@@ -60,7 +60,6 @@ TestLoaders = contract(
 
 
 def test_an_iterator_by_itself_has_one_epoch() -> None:
-    """An iterator is served where it stands; of its pipeline nothing is known."""
     for iterator in (iter(batches()), iter(dataloader())):
         evaluator = LoaderEvaluator(iterator)
         assert len(list(evaluator)) == 5
@@ -157,7 +156,6 @@ def test_a_kept_batch_is_out_of_shared_memory() -> None:
 
 
 def test_an_iterators_state_is_that_of_the_last_batch_served() -> None:
-    """A checkpoint of a wrapped iterator resumes at the next batch, in log mode."""
     evaluator = LoaderEvaluator(iter(dataloader()))
     break_off(evaluator, 2)
     resumed = iter(dataloader())
@@ -167,7 +165,6 @@ def test_an_iterators_state_is_that_of_the_last_batch_served() -> None:
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_functions_own_error_reaches_the_loop(processes: int) -> None:
-    """What a mapped function raises is raised, from a process too."""
 
     def fail(element: dict[str, Any]) -> dict[str, Any]:
         if element["y"] == 20:

@@ -53,7 +53,6 @@ TestGenerator = contract(IterableAdapter, iter=lambda: dataset("torch").iter(bat
 
 
 def test_a_dataset_is_read_in_this_process() -> None:
-    """It has no workers and no queue; of a stream neither they nor the length are known."""
     info = describe(dataset())
     assert info.backend == "datasets.arrow_dataset.Dataset"
     assert (info.length, info.workers, info.prefetch_depth) == (ROWS, 0, 0)
@@ -93,14 +92,12 @@ def test_samples_are_counted_where_that_is_certain(loader: Any, samples: list[in
 
 
 def test_a_dict_of_datasets_is_refused() -> None:
-    """A DatasetDict iterates its names: the error says to pass one of the datasets."""
     both = datasets.DatasetDict(train=dataset(), test=dataset())
     with pytest.raises(UsageError, match="holds several datasets, train, test"):
         LoaderEvaluator(both)
 
 
 def test_the_epoch_is_set_through_the_wrapper() -> None:
-    """`set_epoch` shuffles a stream as without the wrapper."""
     shuffled = stream().shuffle(seed=3, buffer_size=ROWS)
     evaluator = LoaderEvaluator(shuffled)
     first = [row["y"] for row in evaluator]
@@ -113,7 +110,6 @@ def test_the_epoch_is_set_through_the_wrapper() -> None:
 
 
 def test_the_state_is_that_of_the_last_row_served() -> None:
-    """A checkpoint in a logged epoch resumes at the next row."""
     evaluator = LoaderEvaluator(stream())
     break_off(evaluator, 10)
     resumed = stream()
@@ -122,7 +118,6 @@ def test_the_state_is_that_of_the_last_row_served() -> None:
 
 
 def test_a_dataloader_over_a_dataset_is_torchs() -> None:
-    """A torch DataLoader that reads a Dataset is served by torch's adapter."""
     evaluator = LoaderEvaluator(DataLoader(dataset("torch"), batch_size=8))
     assert len(list(evaluator)) == 5
     info = evaluator.recorded().header.loader

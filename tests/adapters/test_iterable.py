@@ -23,7 +23,6 @@ def arrays() -> Iterator[dict[str, Any]]:
 
 
 def test_a_generator_is_closed_when_it_is_released() -> None:
-    """Releasing a generator runs its `finally`, and so frees what it holds."""
     closed = []
 
     def generator() -> Iterator[int]:
@@ -51,7 +50,6 @@ class Endless:
 
 
 def test_a_negative_length_is_none() -> None:
-    """It is not known how many batches an epoch has."""
     assert IterableAdapter().describe(Endless()).length is None
 
 
@@ -74,7 +72,6 @@ class Restarting:
 
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_an_epoch_is_started_once(mode: str) -> None:
-    """Each batch is served once, in each epoch."""
     loader = Restarting()
     for wrapped in (loader, Restarting):
         evaluator = LoaderEvaluator(wrapped, mode=mode)
@@ -112,20 +109,17 @@ def test_it_is_called_once_for_each_epoch() -> None:
 
 
 def test_what_it_makes_is_described() -> None:
-    """Workers, batch size and length are those of the DataLoader that it returns."""
     info = LoaderEvaluator(numbers).recorded().header.loader
     assert info.backend == "torch.utils.data.dataloader.DataLoader"
     assert (info.workers, info.batch_size, info.length) == (0, 4, 5)
 
 
 def test_a_factory_that_makes_no_loader_is_refused() -> None:
-    """The error says what it returned, and what was expected."""
     with pytest.raises(UsageError, match=r"returned 'NoneType'.*expected a callable"):
         LoaderEvaluator(lambda: None)
 
 
 def test_what_a_factory_raises_passes_unchanged() -> None:
-    """Its own exception, when it is wrapped."""
 
     def broken() -> Iterator[Any]:
         raise OSError("no such disk")

@@ -58,7 +58,6 @@ TestLoaders = contract(
 
 
 def test_a_loader_is_described_as_a_dataloader(folder: str) -> None:
-    """Workers, queue, batch size, length and start method are those of the DataLoader."""
     info = describe(loader_of(folder, num_workers=2, prefetch_factor=3))
     assert info.backend == "litdata.streaming.dataloader.StreamingDataLoader"
     assert info.adapter.endswith(".LitDataAdapter")
@@ -85,14 +84,12 @@ def test_a_mixture_has_no_length(folder: str) -> None:
 
 
 def test_samples_are_counted(folder: str) -> None:
-    """A batch by its arrays; an element of a dataset is one sample, whatever its shape."""
     assert counted(loader_of(folder, drop_last=False)) == [8] * 5
     assert counted(litdata.StreamingDataset(folder)) == [1] * SAMPLES
 
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_the_state_is_that_of_the_last_batch_served(folder: str, count: int) -> None:
-    """A checkpoint in a logged epoch resumes at the next batch."""
     evaluator = LoaderEvaluator(loader_of(folder, num_workers=count))
     served = break_off(evaluator, 2)
     resumed = LoaderEvaluator(loader_of(folder, num_workers=count))
@@ -114,7 +111,6 @@ def test_a_replayed_loader_can_be_read_and_released(folder: str, persistent: boo
 
 
 def test_a_new_epoch_is_shuffled_anew(folder: str) -> None:
-    """The loader counts its epochs through the wrapper, as without it."""
 
     def two_epochs(wrap: Any) -> list[list[int]]:
         dataset = litdata.StreamingDataset(folder, shuffle=True, seed=1)

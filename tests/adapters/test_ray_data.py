@@ -75,7 +75,6 @@ TestTables = contract(
 
 
 def test_ray_tells_nothing_of_what_it_returns(dataset: Any) -> None:
-    """Length, batch size, workers and what is ready are unknown."""
     info = describe(dataset.iter_torch_batches(batch_size=8))
     assert info.backend == "ray.data.iterator._IterableFromIterator"
     assert info.adapter.endswith(".RayDataAdapter")
@@ -84,7 +83,6 @@ def test_ray_tells_nothing_of_what_it_returns(dataset: Any) -> None:
 
 
 def test_samples_are_the_rows_of_batches_and_tables(dataset: Any) -> None:
-    """In every format; a row is one sample, whatever its arrays are."""
     assert counted(dataset.iter_torch_batches(batch_size=16)) == [16, 16, 8]
     for batch_format in ("numpy", "pandas", "pyarrow"):
         loader = dataset.iter_batches(batch_size=16, batch_format=batch_format)
@@ -117,14 +115,12 @@ def test_a_replayed_epoch_needs_no_length(dataset: Any) -> None:
 
 
 def test_a_shard_of_a_split_is_served(dataset: Any) -> None:
-    """What Ray Train hands to a worker is served as well."""
     (shard,) = dataset.streaming_split(1)
     evaluator = LoaderEvaluator(shard.iter_torch_batches(batch_size=8))
     assert sum(len(batch["y"]) for batch in evaluator) == ROWS
 
 
 def test_a_dataset_itself_is_refused(dataset: Any) -> None:
-    """Ray does not iterate a dataset: the error says what to pass."""
     for itself in (dataset, dataset.iterator()):
         with pytest.raises(UsageError, match="pass what its iter_torch_batches"):
             LoaderEvaluator(itself)

@@ -60,7 +60,6 @@ TestCacheDataLoader = contract(
 
 
 def test_the_description_is_the_loaders() -> None:
-    """Threads, batch size and queues; the length of a source is not asked for."""
     info = describe(threaded(num_threads=3, buffer_size=4, output_order="completion"))
     assert info.backend == "spdl.dataloader._dataloader.DataLoader"
     assert (info.workers, info.batch_size, info.length) == (3, 8, None)
@@ -70,7 +69,6 @@ def test_the_description_is_the_loaders() -> None:
 
 
 def test_the_description_of_a_pytorch_data_loader() -> None:
-    """Processes, how they start, and a length in batches."""
     info = describe(in_processes(batch_size=6, multiprocessing_context="fork"))
     assert (info.workers, info.batch_size, info.length) == (2, 6, 7)
     assert (info.start_method, info.persistent_workers) == ("fork", False)
@@ -124,7 +122,6 @@ def test_as_many_batches_get_ready_as_the_depth_says(order: str, threads: int) -
 
 @pytest.mark.parametrize("make", [threaded, in_processes])
 def test_no_thread_of_spdl_is_left(make: Any) -> None:
-    """After an epoch, after one that was broken off, and under replay."""
     evaluator = LoaderEvaluator(make())
     break_off(evaluator)
     assert spdl_threads() == []
@@ -135,21 +132,18 @@ def test_no_thread_of_spdl_is_left(make: Any) -> None:
 
 
 def test_kept_batches_hold_no_shared_memory() -> None:
-    """Worker processes send tensors in shared memory; what is kept is not in it."""
     evaluator = LoaderEvaluator(in_processes(), mode="replay", num_cached_batches=3)
     assert len(evaluator.cached_batches) == 3
     assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
 
 
 def test_dropped_samples_are_not_counted() -> None:
-    """A file that cannot be decoded is dropped by SPDL, and is no sample of the run."""
     evaluator = LoaderEvaluator(threaded([*FILES[:12], b"no JPEG", *FILES[12:]]))
     assert sum(len(batch["names"]) for batch in evaluator) == 40
     assert evaluator.recorded().steps.samples.tolist() == [8] * 5
 
 
 def test_dropped_batches_are_not_counted() -> None:
-    """A PyTorchDataLoader drops a batch where one sample fails; a warning tells how many."""
     evaluator = LoaderEvaluator(in_processes(Images(broken=12)))
     with pytest.warns(LoadevalWarning, match="served 4 of 5 batches"):
         served = list(evaluator)
@@ -159,7 +153,6 @@ def test_dropped_batches_are_not_counted() -> None:
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:
-    """Without an aggregator a batch is a list, of as many samples as are in it."""
     evaluator = LoaderEvaluator(threaded(aggregator=None, batch_size=16))
     assert len(list(evaluator)) == 3
     assert evaluator.recorded().steps.samples.tolist() == [16, 16, 8]

@@ -94,7 +94,6 @@ def test_an_epoch_of_a_node_after_a_broken_one_is_whole(mode: str) -> None:
 
 @pytest.mark.parametrize("method", ["thread", "process"])
 def test_a_state_taken_in_log_mode_resumes_exactly(method: str) -> None:
-    """What a new Loader, or a node that is reset to it, serves is what training has not had yet."""
     whole = labels(Loader(threaded(method=method)))
     evaluator = LoaderEvaluator(Loader(threaded(method=method)))
     served = labels(break_off(evaluator, STEPS))
@@ -112,7 +111,6 @@ def test_a_state_taken_in_log_mode_resumes_exactly(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["thread", "process"])
 def test_nothing_runs_under_replay(method: str) -> None:
-    """Threads and processes of all nodes are stopped before the first replayed batch."""
     before = running()
     loader = Loader(threaded(method=method))
     evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=2, epoch_batches=4)
@@ -123,7 +121,6 @@ def test_nothing_runs_under_replay(method: str) -> None:
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_wrapped_data_loaders_workers_are_stopped(persistent: bool) -> None:
-    """Those of a torch DataLoader that an IterableWrapper reads."""
     before = running()
     dataset = TensorDataset(torch.arange(40))
     loader = DataLoader(dataset, 4, num_workers=2, persistent_workers=persistent)
@@ -149,7 +146,6 @@ def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_maps_exception_passes_through(mode: str, workers: int) -> None:
-    """The user sees torchdata's error of its kind, after the batches before it."""
 
     def fail(number: int) -> int:
         if number == 20:
@@ -164,7 +160,6 @@ def test_a_maps_exception_passes_through(mode: str, workers: int) -> None:
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:
-    """A Batcher makes lists, which a Prefetcher hands on, of as many samples as are in them."""
     lists = Prefetcher(Batcher(Mapper(source(10), pixels), 4, drop_last=False), 2)
     evaluator = LoaderEvaluator(Loader(lists))
     assert len(list(evaluator)) == 3
@@ -172,7 +167,6 @@ def test_lists_of_arrays_are_counted_as_their_samples() -> None:
 
 
 def test_the_description_is_the_graphs() -> None:
-    """Workers, batch size and queues of all nodes; there is no length."""
     info = describe(Loader(threaded(num_workers=3)))
     assert info.backend == "torchdata.nodes.loader.Loader"
     assert (info.workers, info.batch_size, info.length, info.pinned) == (3, 4, None, None)
@@ -183,7 +177,6 @@ def test_the_description_is_the_graphs() -> None:
 
 
 def test_threads_that_prefetch_are_workers_where_nothing_else_works() -> None:
-    """A graph without any has none."""
     plain = Mapper(Batcher(source(), 4), np.array)
     assert describe(plain).workers == 0
     assert describe(plain).prefetch_depth == 0
@@ -192,7 +185,6 @@ def test_threads_that_prefetch_are_workers_where_nothing_else_works() -> None:
 
 
 def test_samples_of_lists_taken_apart_are_in_the_depth() -> None:
-    """A mapper that works on lists holds the samples of them all."""
     mapped = ParallelMapper(source(), pixels, num_workers=2, prebatch=5)
     assert describe(mapped).prefetch_depth == (2 * 2 + 1) * 5
     assert describe(mapped).batch_size is None
@@ -222,7 +214,6 @@ class Twice(BaseNode[Any]):  # type: ignore[misc]  # torchdata has no types
 
 
 def test_a_users_own_node_is_looked_through() -> None:
-    """Nodes that it reads from are described, and stopped; without any, workers are unknown."""
     before = running()
     info = describe(Twice(threaded()))
     assert (info.workers, info.prefetch_depth) == (2, 2 + 1)
@@ -235,7 +226,6 @@ def test_a_users_own_node_is_looked_through() -> None:
 
 
 def test_as_many_samples_get_ready_as_the_depth_says() -> None:
-    """While nobody takes any, the mapper goes on until its queue is full."""
     made = []
     full = threading.Event()
 

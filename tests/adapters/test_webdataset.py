@@ -62,7 +62,6 @@ TestLoaders = contract(
 
 
 def test_the_dataloader_inside_is_described(shards: list[str]) -> None:
-    """Workers, queue, pinning and start method are those of the DataLoader in a WebLoader."""
     dataset = batched(shards)
     info = describe(wds.WebLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=3))
     inside = describe(DataLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=3))
@@ -73,7 +72,6 @@ def test_the_dataloader_inside_is_described(shards: list[str]) -> None:
 
 
 def test_a_pipeline_works_in_this_process(shards: list[str]) -> None:
-    """Without a DataLoader there are no workers and no queue."""
     info = describe(batched(shards))
     assert info.backend == "webdataset.compat.WebDataset"
     assert (info.workers, info.prefetch_depth, info.batch_size) == (0, 0, 8)
@@ -113,7 +111,6 @@ def test_a_length_is_known_once_it_is_set(shards: list[str]) -> None:
 
 
 def test_a_sample_is_one_sample(shards: list[str]) -> None:
-    """Where nothing is batched, the first dimension of an image is not a number of samples."""
     assert set(counted(decoded(shards))) == {1}
     by_name = wds.WebDataset(shards, shardshuffle=False).decode("rgb")
     assert set(counted(by_name)) == {1}
@@ -121,7 +118,6 @@ def test_a_sample_is_one_sample(shards: list[str]) -> None:
 
 
 def test_a_batch_is_counted_by_its_keys_or_arrays(shards: list[str]) -> None:
-    """Undecoded samples have keys; without keys there are as many as images have rows."""
     stages = wds.SimpleShardList(shards), wds.tarfile_to_samples(), wds.batched(16)
     assert counted(wds.DataPipeline(*stages)) == [16, 16, 8]
     assert counted(batched(shards)) == [8] * 5
@@ -129,7 +125,6 @@ def test_a_batch_is_counted_by_its_keys_or_arrays(shards: list[str]) -> None:
 
 
 def test_a_dataloader_over_a_pipeline_is_torchs(shards: list[str]) -> None:
-    """A torch DataLoader that reads a WebDataset is served by torch's adapter."""
     evaluator = LoaderEvaluator(DataLoader(batched(shards), batch_size=None))
     assert sum(images.shape[0] for images, _ in evaluator) == SAMPLES
     info = evaluator.recorded().header.loader
@@ -137,7 +132,6 @@ def test_a_dataloader_over_a_pipeline_is_torchs(shards: list[str]) -> None:
 
 
 def test_torch_is_not_needed(shards: list[str]) -> None:
-    """Without torch, which WebDataset does not need, a pipeline is served by its adapter."""
     lines = """
         import sys
         sys.modules["torch"] = None

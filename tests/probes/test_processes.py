@@ -46,7 +46,6 @@ def test_children_are_found_when_they_come(family: Family, make_child: Callable[
 def test_children_are_forgotten_when_they_end(
     family: Family, make_child: Callable[[], Child]
 ) -> None:
-    """Whether or not they were waited for."""
     child, killed = make_child(), make_child()
     assert set(seen(family)) == {child.pid, killed.pid}
     child.end()
@@ -65,7 +64,6 @@ def test_grandchildren_belong(family: Family, make_child: Callable[[], Child]) -
 
 
 def test_bytes_that_were_read(make_child: Callable[[], Child], tmp_path: Path) -> None:
-    """Counted once each, wherever they came from."""
     path = tmp_path / "file"
     path.write_bytes(bytes(4 * MEGABYTE))
     child = make_child()
@@ -80,7 +78,6 @@ def test_bytes_that_were_read(make_child: Callable[[], Child], tmp_path: Path) -
 
 
 def test_bytes_from_the_disk(make_child: Callable[[], Child], tmp_path: Path) -> None:
-    """Only what was not in the page cache is counted as read from the disk."""
     path = tmp_path / "file"
     path.write_bytes(os.urandom(4 * MEGABYTE))
     with path.open("rb") as file:
@@ -113,7 +110,6 @@ def test_both_ways_agree(make_child: Callable[[], Child]) -> None:
 
 
 def test_a_process_that_is_not_there() -> None:
-    """Nothing is known of it."""
     assert usage_of(HIGHEST_PID) is None
     assert usage_by_psutil(HIGHEST_PID) is None
     assert memory_of(HIGHEST_PID) is None

@@ -85,7 +85,6 @@ def test_open_steps_are_closed(blocks: list[Block], ends: list[EpochEnd], steps:
 
 
 def test_interleaved_epochs_come_out_in_order() -> None:
-    """Two epochs served at the same time are put one after the other, each in its order."""
     blocks = [
         block([1], epoch=1, arm="ideal"),
         block([0, 20], epoch=0),
@@ -100,7 +99,6 @@ def test_interleaved_epochs_come_out_in_order() -> None:
 
 
 def test_with_steps_closes_what_the_block_itself_can() -> None:
-    """All steps but the last are known from the block's own requests."""
     assert block([0, 17, 30]).with_steps().step_ns.tolist() == [7, 3, UNKNOWN]
     assert len(block([]).with_steps()) == 0
 
@@ -133,7 +131,6 @@ def test_blocks_are_as_few_as_can_be() -> None:
 
 
 def test_a_run_is_shown_in_a_line() -> None:
-    """Its name, its mode and its batches, not its columns."""
     run = Run(
         Header("id", "one", "log", "", "images", 0, LoaderInfo("x")), Steps.from_blocks([], [])
     )

@@ -75,7 +75,6 @@ def test_real_blocks_wait_and_ideal_blocks_do_not() -> None:
 
 
 def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
-    """Each pair has its two blocks, of equal size, in the seeded order."""
     evaluator, _, clock = alternating(300, pairs=5, seed=3)
     train(evaluator, clock)
     windows = evaluator.recorded().windows
@@ -101,7 +100,6 @@ def test_a_window_is_the_sum_of_its_batches(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_the_prefetch_times_the_loader_alone() -> None:
-    """Batches prefetched ahead take what the loader takes; the wait for them counts nowhere."""
     evaluator, _, clock = alternating(200, pairs=4)
     train(evaluator, clock)
     run = evaluator.recorded()
@@ -114,7 +112,6 @@ def test_the_prefetch_times_the_loader_alone() -> None:
 
 
 def test_an_epoch_start_belongs_to_no_block() -> None:
-    """The first batch of each epoch is served, and counts nowhere."""
     evaluator, _, clock = alternating(20)
     train(evaluator, clock, epochs=4)
     steps = evaluator.recorded().steps
@@ -124,7 +121,6 @@ def test_an_epoch_start_belongs_to_no_block() -> None:
 
 
 def test_short_epochs_carry_blocks_over() -> None:
-    """Epochs shorter than a block still fill blocks, over their boundaries."""
     evaluator, _, clock = alternating(5)
     assert train(evaluator, clock, epochs=40) == list(range(5)) * 40
     run = evaluator.recorded()
@@ -143,14 +139,12 @@ def test_after_the_last_pair_the_loader_is_served_unmeasured() -> None:
 
 
 def test_no_pair_begins_after_the_budget_of_batches() -> None:
-    """batches= ends the measurement with the pair in which it is reached."""
     evaluator, _, clock = alternating(300, batches=50)
     train(evaluator, clock)
     assert 50 <= len(evaluator.recorded().steps) < 80
 
 
 def test_a_precise_run_stops_by_itself() -> None:
-    """precision= ends a run whose pairs agree, and not one whose pairs do not."""
     evaluator, _, clock = alternating(400, precision=0.05)
     train(evaluator, clock)
     assert len(evaluator.recorded().steps) < 200
@@ -189,7 +183,6 @@ def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_a_launcher_tells_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stands in the run's environment; of a process by itself nothing does."""
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
     assert (environment()["rank"], environment()["world_size"]) == (3, 4)
@@ -211,7 +204,6 @@ def test_a_real_block_begins_with_an_empty_queue() -> None:
 def test_the_loaders_error_comes_after_the_batches_before_it(
     fails_at: int, prefetched: int
 ) -> None:
-    """Batches that were prefetched are served before the error is raised."""
     clock = FakeClock()
     batches: list[Any] = [*range(fails_at), OSError("disk gone")]
     loader = SerialLoader(batches, [LOAD_NS] * len(batches), clock)
@@ -233,7 +225,6 @@ def test_the_loaders_error_comes_after_the_batches_before_it(
 @pytest.mark.parametrize("length", [*range(0, 45, 2), 99])
 @pytest.mark.parametrize("prefetched", [0, 4])
 def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
-    """Each batch is served once wherever an epoch ends, in order if there is no queue to empty."""
     evaluator, loader, clock = alternating(length + 1, prefetched)
     for _ in range(3):
         served = train(evaluator, clock)
@@ -243,7 +234,6 @@ def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
 
 
 def test_an_epoch_can_be_broken_off_anywhere() -> None:
-    """`break` in either arm leaves a run that goes on in the next epoch."""
     evaluator, _, clock = alternating(60)
     for stop in range(1, 50, 3):
         for number, _ in enumerate(evaluator):
@@ -256,7 +246,6 @@ def test_an_epoch_can_be_broken_off_anywhere() -> None:
 
 
 def test_a_prefetch_stays_within_the_caches_bound() -> None:
-    """Blocks are served in smaller parts when a whole one does not fit into memory."""
     clock = FakeClock()
     loader = SerialLoader([bytes(100)] * 200, [LOAD_NS] * 200, clock)
     evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=350)
@@ -302,7 +291,6 @@ def test_workers_are_waited_for_until_they_are_idle(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_process_that_has_ended_has_no_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children that end while they are read count 0, and an unreadable process is unknown."""
 
     def gone(*_: Any, **__: Any) -> None:
         raise psutil.NoSuchProcess(1)
@@ -411,6 +399,5 @@ def test_either_arm_is_first_about_as_often(seed: int) -> None:
 
 @given(SIZES)
 def test_a_block_goes_well_beyond_the_queue(depth: int) -> None:
-    """And is never of a few batches."""
     assert block_for(depth) > 2 * depth
     assert block_for(depth) >= SMALLEST_BLOCK

@@ -75,7 +75,6 @@ def test_each_batch_has_a_wait_and_a_step(trace: Trace, mode: Any, arm: str) -> 
 
 
 def test_alternate_has_the_ranges_of_each_batch_under_its_arm(trace: Trace) -> None:
-    """As many steps of an arm as the run has batches of it, and ranges between the stages."""
     evaluator = LoaderEvaluator(range(60), "alternate", annotate="torch", probes=())
     assert list(evaluator) == list(range(60))
     trace.stop()
@@ -88,7 +87,6 @@ def test_alternate_has_the_ranges_of_each_batch_under_its_arm(trace: Trace) -> N
 
 
 def test_what_is_not_measured_has_no_ranges(trace: Trace) -> None:
-    """After the last pair the loader serves the rest of an epoch by itself."""
     evaluator = LoaderEvaluator(range(60), "alternate", pairs=1, annotate="torch", probes=())
     assert list(evaluator) == list(range(60))
     trace.stop()
@@ -127,7 +125,6 @@ def mark(name: str) -> None:
 
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_an_epoch_that_is_broken_off_ends_its_step(trace: Trace, mode: str) -> None:
-    """After `break` nothing is open, the epoch is recorded as broken off, and the next is whole."""
     evaluator = LoaderEvaluator(range(4), mode, annotate="torch", probes=())
     for _ in evaluator:
         break
@@ -141,7 +138,6 @@ def test_an_epoch_that_is_broken_off_ends_its_step(trace: Trace, mode: str) -> N
 
 
 def test_an_exception_or_a_dropped_iterator_ends_the_step(trace: Trace) -> None:
-    """The exception reaches the user, and nothing is open."""
     evaluator = LoaderEvaluator(range(4), annotate="torch")
 
     def train() -> None:
@@ -163,7 +159,6 @@ def test_an_exception_or_a_dropped_iterator_ends_the_step(trace: Trace) -> None:
 
 
 def test_an_exception_of_the_loader_ends_the_wait(trace: Trace) -> None:
-    """It passes through, and the wait that it ended is there."""
 
     def failing() -> Iterator[int]:
         yield 1
@@ -189,7 +184,6 @@ def test_two_epochs_at_once_have_ranges_of_their_own(trace: Trace) -> None:
 
 
 def test_a_profiler_that_stops_ends_what_is_open(trace: Trace) -> None:
-    """A step that goes on when the profiler stops is in its trace, and the next one is not."""
     for number in LoaderEvaluator(range(4), annotate="torch"):
         if number == 1:
             trace.stop()
@@ -221,7 +215,6 @@ with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
 
 
 def test_profilers_may_follow_each_other_within_steps() -> None:
-    """A schedule that stops one and starts the next at once does not crash training."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", ITERATIONS], check=False)
     assert done.returncode == 0
 
@@ -246,7 +239,6 @@ def test_the_profilers_stop_is_put_back() -> None:
 
 
 def test_what_another_tool_put_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It calls ours, which calls torch's."""
     evaluator = LoaderEvaluator([1, 2], annotate="torch")
     list(evaluator)
     ours = stop_of_the_profiler()
@@ -271,7 +263,6 @@ def test_after_close_no_range_is_open(trace: Trace) -> None:
 
 
 def test_a_torch_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what to install."""
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UsageError, match=r"needs torch 2\.1 or later.*install it"):
         LoaderEvaluator([1], annotate="torch")

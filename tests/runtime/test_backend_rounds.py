@@ -124,7 +124,6 @@ def test_every_round_is_an_epoch_of_its_own() -> None:
 
 
 def test_a_round_that_is_left_early_is_broken_off() -> None:
-    """The loader is idle then too."""
     backend = Stand(list(range(200)))
     batches = backend.backend.serve_round(0)
     next(batches)
@@ -162,7 +161,6 @@ def queues_emptied(run: Run) -> list[int]:
 
 
 def test_an_error_of_the_loader_ends_the_round() -> None:
-    """It is kept, and noted in the run; what was served before it stands."""
     backend = Stand([*range(5), OSError("the disk\nwent away")])
     assert backend.train(0) == list(range(5))
     assert isinstance(backend.backend.error, OSError)
@@ -195,7 +193,6 @@ def test_errors_of_opening_and_closing_are_kept(
 
 
 def test_epochs_that_are_too_short_are_an_error() -> None:
-    """After three in which nothing counts there is no use in going on."""
     backend = Stand([1, 2])
     assert len(backend.train(0)) == 6
     assert "in 3 epochs" in str(backend.backend.error)
@@ -246,7 +243,6 @@ def test_each_backend_has_its_part_of_each_round() -> None:
 
 
 def test_runs_come_in_the_order_of_the_backends() -> None:
-    """All are of one comparison."""
     found = Arena().run()
     assert [one.name for one in found] == ["a", "b", "c"]
     runs = [one.run for one in found if one.run is not None]

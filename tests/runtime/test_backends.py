@@ -76,7 +76,6 @@ def test_an_iterator_that_starts_over_is_a_backend() -> None:
 
 
 def test_the_first_look_reads_one_batch() -> None:
-    """And ends the epoch that it comes from."""
     loader = serial_loader()
     found = Source(Backend(loader)).look(None)
     assert (loader.asked, loader.begun, loader.closed) == (1, 1, 1)
@@ -85,7 +84,6 @@ def test_the_first_look_reads_one_batch() -> None:
 
 
 def test_the_look_is_at_the_converted_batch() -> None:
-    """Its samples are counted as the user says."""
     found = Source(Backend(BATCHES, convert=lambda batch: batch[:2])).look(None)
     assert (found.layout.samples, found.layout.in_words()) == (2, "(2, 2) float64")
     assert Source(Backend(["ab"])).look(None).layout.samples is None
@@ -101,7 +99,6 @@ def test_the_look_tells_what_is_ready_after_it(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_workers_of_a_dataloader_end_with_the_epoch() -> None:
-    """Even persistent ones."""
     dataset = TensorDataset(torch.zeros(8, 2))
     loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
     source = Source(Backend(loader))

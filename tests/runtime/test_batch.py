@@ -75,7 +75,6 @@ def test_samples_bytes_and_leaves(batch: Any, expected: tuple[int | None, ...]) 
 
 
 def test_a_container_that_fails_leaves_everything_unknown() -> None:
-    """What an adapter is asked of it raises nothing."""
     assert survey([torch.zeros(4), Broken()])[:2] == (None, None)
     assert IterableAdapter().samples(Broken()) is None
     assert not is_array(Shapeless())
@@ -144,7 +143,6 @@ def test_containers_keep_their_classes() -> None:
 
 
 def test_objects_with_attributes_are_mapped() -> None:
-    """Dataclasses, frozen and slotted too, and plain objects are made anew."""
     assert doubled(Frozen([1])) == Frozen([2])
     assert doubled(Slotted(1)).x == 2
     assert doubled(SimpleNamespace(x=[1])).x == [2]
@@ -161,7 +159,6 @@ def test_an_object_met_twice_stays_one() -> None:
 
 
 def test_what_cannot_be_copied_is_shared() -> None:
-    """An object that refuses to be copied is handed on as it is."""
     holder = SimpleNamespace(local=threading.local())
     holder.local.x = 1
     assert map_leaves(lambda leaf: leaf, holder).local is holder.local

@@ -92,14 +92,12 @@ FORMS: dict[str, Callable[[Any], Any]] = {
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_samples_are_exact_in_batches_of_every_form(form: Any) -> None:
-    """Whatever the container, each batch has the samples that it has, the last one too."""
     sizes = [4] * 30 + [3, 5] * 20 + [4] * 10 + [1]
     assert [samples for samples, _ in counts([form(x_of(n)) for n in sizes])] == sizes
 
 
 @pytest.mark.parametrize("form", FORMS.values(), ids=FORMS)
 def test_bytes_are_exact_in_batches_that_are_alike(form: Any) -> None:
-    """They are known of every batch, the short last one included."""
     adapter = IterableAdapter()
     batches = [form(x_of(4)) for _ in range(200)] + [form(x_of(1))]
     expected = [adapter.nbytes(batch) for batch in batches]
@@ -127,7 +125,6 @@ def test_batches_of_every_form_in_between_are_counted(form: Any) -> None:
 
 
 def test_arrays_that_change_while_they_are_counted_end_no_run() -> None:
-    """A batch that gives another array each time it is asked has samples, of one of them."""
 
     class Restless(dict[str, Any]):
         asked = 0
@@ -149,7 +146,6 @@ def test_arrays_that_change_while_they_are_counted_end_no_run() -> None:
 
 
 def test_another_array_in_front_is_noticed() -> None:
-    """An array that comes to stand before the first one is found when bytes are added up."""
     plain = {"a": torch.tensor(1.0), "x": x_of(4)}
     other = {"a": torch.zeros(3), "x": x_of(4)}
     found = [samples for samples, _ in counts([plain] * 3 + [other] * 20)]
@@ -159,7 +155,6 @@ def test_another_array_in_front_is_noticed() -> None:
 
 @pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 def test_arrays_without_a_shape_end_no_run() -> None:
-    """A nested tensor among others has no shape to look at, and is counted as far as it can be."""
     nested = torch.nested.nested_tensor([torch.zeros(2, 3), torch.zeros(4, 3)])
     batches = [[x_of(4)], [nested], [x_of(4)], [nested, x_of(3)], [x_of(4)]]
     samples = [samples for samples, _ in counts(batches)]
@@ -167,7 +162,6 @@ def test_arrays_without_a_shape_end_no_run() -> None:
 
 
 def test_a_count_that_fails_is_unknown_and_said_once() -> None:
-    """A samples= that raises ends no training run: unknown from there on."""
 
     def fails(batch: Any) -> int:
         raise RuntimeError(f"no idea of {batch}")
@@ -188,7 +182,6 @@ class Frames(IterableAdapter):
 
 
 def test_an_adapters_own_rules_are_asked(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that fail are unknown, which is said once, and its samples are counted."""
     register(monkeypatch, "builtins", Frames)
     with pytest.warns(LoadevalWarning, match="no size of") as said:
         assert counts([pair(4)] * 3) == [(99, -1)] * 3
@@ -197,7 +190,6 @@ def test_an_adapters_own_rules_are_asked(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.parametrize("batches", [[x_of(4)] * 2, [[1, b"ab"]] * 2])
 def test_counts_are_the_same_object_while_nothing_changes(batches: list[Any]) -> None:
-    """The hot loop sees by identity that a count did not change."""
     count = Counter(IterableAdapter(), None).best_for(batches[0])
     assert count is not None
     assert count(batches[0]) is count(batches[1])
@@ -300,7 +292,6 @@ def test_bytes_are_exact_or_unknown(batches: list[Any], samples: int, least_know
     ],
 )
 def test_the_users_count_wins(batches: list[Any], answers: list[int | None], nbytes: int) -> None:
-    """samples= is asked for each batch; None is "not known"."""
     asked = iter(answers)
     expected = [(-1 if answer is None else answer, nbytes) for answer in answers]
     assert counts(batches, samples=lambda _: next(asked)) == expected

@@ -80,7 +80,6 @@ def told(taken: list[Readings | Event]) -> list[Any]:
 
 
 def test_readings_have_the_time_of_their_tick_since_the_runs_start() -> None:
-    """Ticks become rows; the times count from the origin."""
     probe = Script({"a": {"x_s": 1}}, {"a": {"x_s": 2}})
     it, clock = reader(probe)
     for _ in range(2):
@@ -92,7 +91,6 @@ def test_readings_have_the_time_of_their_tick_since_the_runs_start() -> None:
 
 
 def test_probes_and_subjects_come_in_the_order_of_their_first_reading() -> None:
-    """Each probe and subject has columns of its own."""
     first = Script({"a": {"x_s": 1}, "b": {"x_s": 2}}, {"b": {"x_s": 3}, "c": {"x_s": 4}}, name="1")
     second = Script({"a": {"y_s": 5}}, {"a": {"y_s": 6}}, name="2")
     it, clock = reader(first, second)
@@ -187,7 +185,6 @@ def test_a_probe_that_raises_or_reads_nonsense_ends(error: Any, reason: str) -> 
 
 
 def test_a_probe_that_cannot_say_how_often_it_is_read_ends() -> None:
-    """An `every` that is no number of ticks is an error of the probe's too."""
     it, _ = reader(Script(every=0))
     it.tick()
     assert told(it.take())[0][4].startswith("ZeroDivisionError")
@@ -213,7 +210,6 @@ def test_one_subject_may_end_and_others_go_on() -> None:
 
 
 def test_closing_closes_what_is_open() -> None:
-    """Probes that opened are closed, once; nothing is read afterwards."""
     opened, never = Script(), Script(name="never")
     never.fails_to_open = ProbeError("no")
     it, _ = reader(opened, never)
@@ -227,7 +223,6 @@ def test_closing_closes_what_is_open() -> None:
 
 
 def test_closing_before_the_first_tick_opens_nothing() -> None:
-    """A probe that was never needed is left alone."""
     probe = Script()
     it, _ = reader(probe)
     it.close()
@@ -296,7 +291,6 @@ def test_what_was_read_is_in_the_run(tmp_path: Path, logged: bool) -> None:
 
 
 def test_a_probe_that_ends_in_a_run_is_told_in_the_run(tmp_path: Path) -> None:
-    """Its readings until then, the reason, and an event with its time; batches go on."""
     evaluator, clock = evaluator_with(counting(last=2), log_file=tmp_path / "run.jsonl")
     for _ in evaluator:
         clock.advance(5)
@@ -342,7 +336,6 @@ def test_epochs_shorter_than_an_interval_are_read_too() -> None:
 
 
 def test_an_epoch_begins_without_a_thread() -> None:
-    """Even if a reading is due, for the loader may fork its workers there."""
     probe = counting()
     threads = []
 
@@ -364,29 +357,7 @@ def reading() -> bool:
     return any(thread.name == "loadeval-probes" for thread in threading.enumerate())
 
 
-def test_probes_are_read_until_the_thread_is_stopped() -> None:
-    """It begins once an interval has passed, with one thread; after stop() there is none."""
-    probe, clock = counting(), FakeClock()
-    threads = BackgroundThreads()
-    reader = MetricsReader(Probes((probe,), 0.001), clock, 0, threads)
-    reader.start_when_due()
-    assert not reading()
-    for _ in range(2):
-        clock.advance(MILLISECOND)
-        reader.start_when_due()
-        reader.start_when_due()
-        assert sum(thread.name == "loadeval-probes" for thread in threading.enumerate()) == 1
-        assert probe.was_read.wait(20)
-        threads.stop()
-        threads.stop()
-        assert not reading()
-        probe.was_read.clear()
-    assert probe.did.count("open") == 1
-    assert "close" not in probe.did
-
-
 def test_with_nothing_to_read_there_is_no_thread() -> None:
-    """Neither without probes, nor once every probe has ended."""
     clock = FakeClock()
     threads = BackgroundThreads()
     empty, ended = (
@@ -412,7 +383,6 @@ def test_nothing_is_read_after_close() -> None:
 
 
 def test_a_child_reads_nothing() -> None:
-    """In a forked process nothing is read; in the parent reading goes on."""
     probe = counting()
     evaluator, _ = evaluator_with(probe)
     for _ in evaluator:
@@ -427,7 +397,6 @@ def test_a_child_reads_nothing() -> None:
 
 
 def test_in_another_process_nothing_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An epoch that begins after a fork leaves the parent's probes alone."""
     probe = counting()
     evaluator, _ = evaluator_with(probe)
     monkeypatch.setattr(os, "getpid", lambda: -1)

@@ -46,7 +46,6 @@ def test_a_log_is_brought_up_to_date_while_a_step_runs(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_leaves_a_log_that_reads(tmp_path: Path) -> None:
-    """After kill -9 the batches of more than a second ago are in the log."""
     script = (
         "import time\n"
         "from loadeval import LoaderEvaluator\n"
@@ -67,7 +66,6 @@ def test_a_killed_process_leaves_a_log_that_reads(tmp_path: Path) -> None:
 
 
 def test_no_thread_is_alive_between_epochs(tmp_path: Path) -> None:
-    """The log's thread begins with the first batch and ends with the epoch."""
     during = []
 
     class Loader:
@@ -85,7 +83,6 @@ def test_no_thread_is_alive_between_epochs(tmp_path: Path) -> None:
 
 
 def test_two_epochs_at_once_share_one_thread(tmp_path: Path) -> None:
-    """The thread ends when the last of several epochs does."""
     evaluator = LoaderEvaluator(range(3), log_file=tmp_path / "run.jsonl")
     for _ in evaluator:
         for _ in evaluator:
@@ -108,7 +105,6 @@ def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
 
 
 def test_a_full_disk_does_not_end_the_training_run(tmp_path: Path) -> None:
-    """When the log takes no more, it is said once, and measuring goes on in memory."""
     path = tmp_path / "run.jsonl"
     evaluator = LoaderEvaluator(range(10), log_file=path)
     list(evaluator)
@@ -150,7 +146,6 @@ def _serve_in_child(evaluator: LoaderEvaluator, every: int) -> None:
 def test_in_another_process_a_run_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: bool, every: int
 ) -> None:
-    """The log is somebody else's, and closing is no concern."""
     path, metrics = tmp_path / "run.jsonl", tmp_path / "m.json"
     options: dict[str, Any] = {"log_file": path, "metrics_file": metrics} if logged else {}
     evaluator = LoaderEvaluator(range(4), every=every, **options)

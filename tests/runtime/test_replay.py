@@ -41,14 +41,12 @@ class Counting:
 
 
 def test_filling_reads_exactly_the_batches_it_keeps() -> None:
-    """Of an endless loader, as many batches are read as are kept, and no more."""
     loader = Counting()
     replay(loader, num_cached_batches=5, epoch_batches=5)
     assert loader.asked == 5
 
 
 def test_an_epoch_has_as_many_batches_as_the_loaders() -> None:
-    """A replayed epoch is as long as a real one, whatever the number of kept batches."""
     evaluator = replay(batches(10), num_cached_batches=3)
     served = [float(batch["x"][0, 0]) for batch in evaluator]
     assert served == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
@@ -56,7 +54,6 @@ def test_an_epoch_has_as_many_batches_as_the_loaders() -> None:
 
 
 def test_replay_is_endless_when_told_to_be() -> None:
-    """epoch_batches=math.inf replays without end, and a number that many."""
     endless = replay(Counting(), num_cached_batches=2, epoch_batches=float("inf"))
     assert len(list(itertools.islice(endless, 5000))) == 5000
     assert len(list(replay(Counting(), num_cached_batches=2, epoch_batches=5))) == 5
@@ -69,19 +66,16 @@ def test_a_loader_shorter_than_the_cache_is_replayed_whole() -> None:
 
 
 def test_a_loader_without_batches_is_an_error() -> None:
-    """Nothing to keep is one clear error, and not an empty replay."""
     with pytest.raises(CacheError, match="gave no batch"):
         replay([])
 
 
 def test_too_many_bytes_are_an_error_that_names_both_figures() -> None:
-    """The error says what the batches take, and what was allowed."""
     with pytest.raises(CacheError, match=r"take 80 bytes, over max_cache_bytes=70; keep 1 or"):
         replay(batches(4), max_cache_bytes=70)
 
 
 def test_the_loaders_exception_while_filling_passes_through() -> None:
-    """What the loader raises while the cache fills is what the user sees."""
 
     def broken() -> Iterator[int]:
         yield 1
@@ -114,7 +108,6 @@ def test_a_step_that_changes_only_later_batches_is_found_at_once() -> None:
 
 
 def test_a_consumer_that_reads_ahead_does_not_change_the_cache() -> None:
-    """Batches read ahead of a step that works in place are found before they come again."""
     evaluator = replay([torch.full((2,), float(i)) for i in range(12)], num_cached_batches=4)
     epoch = iter(evaluator)
     with pytest.warns(LoadevalWarning, match="in place"):
@@ -138,7 +131,6 @@ def test_when_every_kept_batch_is_mutated_one_goes_on() -> None:
 
 
 def test_a_batch_changed_after_its_epoch_is_found_before_the_next() -> None:
-    """A consumer that keeps batches, and changes one between epochs, does not change the next."""
     evaluator = replay([torch.full((2,), float(i)) for i in range(3)])
     held = list(evaluator)
     held[1] += 7
@@ -147,7 +139,6 @@ def test_a_batch_changed_after_its_epoch_is_found_before_the_next() -> None:
 
 
 def test_kept_tensors_are_cut_from_their_graph() -> None:
-    """A batch that requires grad is kept without the graph that made it."""
     weight = torch.ones(2, requires_grad=True)
     evaluator = replay([weight * 2], num_cached_batches=1)
     assert not next(iter(evaluator)).requires_grad
@@ -163,7 +154,6 @@ def test_an_object_that_fills_itself_in_is_not_compared() -> None:
 
 @pytest.mark.parametrize("has_length", [False, True])
 def test_a_loader_without_length_replays_what_is_kept_and_says_so(has_length: bool) -> None:
-    """An epoch is the kept batches once; so it is where a loader that gives batches says 0."""
 
     class Sized(Counting):
         def __len__(self) -> int:
@@ -175,7 +165,6 @@ def test_a_loader_without_length_replays_what_is_kept_and_says_so(has_length: bo
 
 
 def test_a_reused_buffer_is_copied() -> None:
-    """Batches that a loader writes into one buffer have the values that each had."""
 
     def reusing() -> Iterator[Any]:
         buffer = np.zeros(3)
@@ -190,7 +179,6 @@ def test_a_reused_buffer_is_copied() -> None:
 @pytest.mark.parametrize("kept", [1, 3])
 @pytest.mark.parametrize("place", [0, 3])
 def test_a_tensor_changed_in_place_is_found_and_said_once(kept: int, place: int) -> None:
-    """The step gets the loader's values in each replay, whichever tensor of a batch it changes."""
     loader = [[torch.full((2,), 8.0) for _ in range(4)] for _ in range(9)]
     evaluator = replay(loader, num_cached_batches=kept, name="run")
     with pytest.warns(LoadevalWarning, match="in place") as said:
@@ -365,7 +353,6 @@ def fresh(tree: Any) -> tuple[Any, list[Any]]:
 @pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_fresh_batches_share_no_container(tree: Any) -> None:
-    """They have the same classes around the same tensors, in the same places."""
     kept, (one, other) = fresh(tree)
     assert outline(one) == outline(other) == outline(map_leaves(lambda leaf: leaf, kept))
     nodes = [*containers(kept), *(held := containers(one)), *containers(other)]
@@ -375,7 +362,6 @@ def test_fresh_batches_share_no_container(tree: Any) -> None:
 
 
 def test_an_object_met_twice_stays_one() -> None:
-    """It is one object in each fresh batch, and another one in each."""
     shared = Example(X)
     _, (one, other) = fresh([shared, {"again": shared}])
     assert one[0] is one[1]["again"]
@@ -383,7 +369,6 @@ def test_an_object_met_twice_stays_one() -> None:
 
 
 def test_a_batch_encoding_is_made_anew() -> None:
-    """A tokeniser's batch is one of its class, with a dict of its own."""
     transformers = pytest.importorskip("transformers")
     kept, (one, other) = fresh(transformers.BatchEncoding({"x": X, "y": X}))
     one.pop("y")
