@@ -45,7 +45,9 @@ def iterator(pipelines: Any, policy: str = "PARTIAL", **options: Any) -> Any:
 
 
 def numbers(batch: Any) -> list[int]:
-    """The number of each image."""
+    """The number of each image, of an iterator's batch or of a pipeline's outputs."""
+    if isinstance(batch, tuple):
+        return [int(number) for number in batch[-1].as_array()[:, 0]]
     return [int(number) for outputs in batch for number in outputs["number"]]
 
 

@@ -190,14 +190,17 @@ def pickled(evaluator: LoaderEvaluator) -> Any:
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
-@pytest.mark.parametrize("mode", ["log", "replay"])
-def test_copies_and_pickles_measure_on_their_own(duplicate: Any, mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "every"), [("log", 1), ("log", 2), ("replay", 1)])
+def test_copies_and_pickles_measure_on_their_own(
+    duplicate: Any, mode: str, every: int, tmp_path: Path
+) -> None:
     """A copy serves the same batches, begins with no history, and logs beside the original."""
-    original = LoaderEvaluator(Loader(), mode, 2, log_file=tmp_path / "run.jsonl")
+    original = LoaderEvaluator(Loader(), mode, 2, every=every, log_file=tmp_path / "run.jsonl")
     list(original)
     twin, second = duplicate(original), duplicate(original)
     assert list(twin) == list(original)
-    assert (len(twin.recorded().steps), len(original.recorded().steps)) == (3, 6)
+    assert (twin.recorded().batches, original.recorded().batches) == (3, 6)
+    assert twin.recorded().steps.batch.tolist() == list(range(0, 3, every))
     assert (twin.mode, twin.num_cached_batches) == (mode, 2)
     for evaluator in (original, twin, second):
         evaluator.close()

@@ -26,6 +26,7 @@ from loadeval import (
     RunLogError,
     UsageError,
     evaluate_in_place,
+    in_place,
     read_run,
 )
 
@@ -355,20 +356,6 @@ def test_a_loader_of_another_class_is_not_measured_silently() -> None:
         evaluator.close()
 
 
-def test_the_loaders_exceptions_pass_through() -> None:
-
-    class Broken(torch.utils.data.IterableDataset[Any]):
-        def __iter__(self) -> Iterator[Any]:
-            yield torch.zeros(1)
-            raise KeyError("broken")
-
-    own = DataLoader(Broken(), 1)
-    with evaluate_in_place(own) as evaluator:
-        with pytest.raises(KeyError, match="broken"):
-            list(own)
-        assert len(evaluator.recorded().steps) == 1
-
-
 def test_what_cannot_be_measured_in_place_is_refused() -> None:
     for other in ([1, 2], loader().dataset, LoaderEvaluator(loader())):
         with pytest.raises(UsageError, match=r"a torch DataLoader; wrap other loaders with Load"):
@@ -398,3 +385,14 @@ def test_a_prepared_loader_is_measured_below_what_a_framework_does() -> None:
         assert evaluator.dataloader is own
         assert numbers(own) == list(range(20))
         assert len(evaluator.recorded().steps) == 5
+
+
+def test_a_measurement_ends_once() -> None:
+    """Also where its loader is freed while it is closed."""
+    own = loader()
+    evaluator = evaluate_in_place(own)
+    numbers(own)
+    (follower,) = (one for one in in_place._followers if one.original.loader() is own)
+    evaluator.close()
+    follower.end()
+    assert DataLoader.__iter__ is PLAIN

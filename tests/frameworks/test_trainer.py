@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
-from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
+from loadeval import LoaderEvaluator, evaluate_in_place, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,15 +114,6 @@ def test_its_own_loader_can_be_wrapped(
 ) -> None:
     """In log mode: Accelerate has prepared it."""
     same_training(training(Measuring), "wrapped")
-
-
-@pytest.mark.parametrize("mode", ["replay", "alternate"])
-def test_reading_its_own_loader_ahead_is_refused(
-    mode: str, training: Callable[..., Train], same_training: SameTraining
-) -> None:
-    """As any other that Accelerate has prepared: measure in place."""
-    with pytest.raises(UsageError, match="evaluate_in_place"):
-        same_training(training(Measuring), "wrapped", mode)
 
 
 @pytest.mark.parametrize("mode", MODES)

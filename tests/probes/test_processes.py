@@ -123,16 +123,3 @@ def test_what_is_shared_counts_for_less(make_child: Callable[[], Child]) -> None
     assert memory is not None
     assert 0 < memory.pss_bytes < usage.rss_bytes
     assert 0 < (memory.pss_file_bytes or 0) < memory.pss_bytes
-
-
-def test_forking_shares_memory(make_child: Callable[[], Child]) -> None:
-    """One that is forked takes half of it into its PSS, and none of what is anonymous."""
-    child = make_child()
-    child.ask(f"hold {64 * MEGABYTE}")
-    before = memory_of(child.pid)
-    child.ask("fork")
-    after = memory_of(child.pid)
-    assert before is not None
-    assert after is not None
-    assert before.pss_bytes - after.pss_bytes > 25 * MEGABYTE
-    assert after.anonymous_bytes == pytest.approx(before.anonymous_bytes, rel=0.1)

@@ -81,15 +81,6 @@ def variants(fields: dict[str, Any]) -> list[dict[str, Any]]:
     return found
 
 
-def test_a_log_with_a_changed_value_is_read_or_refused(log: Path, tmp_path: Path) -> None:
-    lines = log.read_text().splitlines()
-    path = tmp_path / "changed.jsonl"
-    for number, line in enumerate(lines):
-        for fields in variants(json.loads(line)):
-            changed = [*lines[:number], json.dumps(fields), *lines[number + 1 :]]
-            read_or_refused(path, "\n".join(changed).encode())
-
-
 def test_a_metrics_file_with_a_changed_value_is_read_or_refused(log: Path, tmp_path: Path) -> None:
     path = tmp_path / "metrics.json"
     write_metrics(read_run(log), path)

@@ -75,14 +75,6 @@ def test_an_iterator_that_starts_over_is_a_backend() -> None:
     assert [list(source.open()), list(source.open())] == [[1, 2], [1, 2]]
 
 
-def test_the_first_look_reads_one_batch() -> None:
-    loader = serial_loader()
-    found = Source(Backend(loader)).look(None)
-    assert (loader.asked, loader.begun, loader.closed) == (1, 1, 1)
-    assert (found.layout.samples, found.layout.length) == (4, 3)
-    assert found.layout.in_words() == "(4, 2) float64"
-
-
 def test_the_look_is_at_the_converted_batch() -> None:
     found = Source(Backend(BATCHES, convert=lambda batch: batch[:2])).look(None)
     assert (found.layout.samples, found.layout.in_words()) == (2, "(2, 2) float64")

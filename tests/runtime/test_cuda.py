@@ -232,6 +232,18 @@ def test_a_run_has_it_for_each_batch(
     assert steps.wait_ns.tolist() == [50, 130, 70, 50, 130, 50, 130, 70]
 
 
+def test_closing_may_come_while_it_is_closed(
+    device: Device, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the garbage collector may do while the device is waited for."""
+    evaluator = evaluator_of([50], clock)
+    for _ in evaluator:
+        device.work(100)
+    monkeypatch.setattr(Event, "synchronize", lambda _: evaluator.close())
+    evaluator.close()
+    assert evaluator.recorded().closed
+
+
 def test_what_an_epoch_leaves_is_forgotten_once_it_is_read(
     device: Device, clock: FakeClock
 ) -> None:

@@ -11,14 +11,15 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator, evaluate_in_place, read_run
 from loadeval.runlog.model import UNKNOWN
-from loadeval.runtime.loop import CHUNK, MeasuredEpoch
+from loadeval.runtime.loop import CHUNK, MeasuredEpoch, Stage, served
+from loadeval.runtime.recorder import OpenEpoch
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
     from pathlib import Path
 
-    from loadeval.runlog.model import Run
+    from loadeval.runlog.model import EpochEnd, Run
 
 
 def logged(waits_ns: list[int], **options: Any) -> tuple[LoaderEvaluator, FakeClock]:
@@ -348,3 +349,50 @@ def test_an_epoch_that_is_being_made_has_no_attributes() -> None:
     """As when it is copied: asking for one does not ask for ever."""
     with pytest.raises(AttributeError, match="_source"):
         _ = MeasuredEpoch().anything
+
+
+class KeptEnds:
+    """Stands for a recorder: keeps how epochs ended."""
+
+    origin_ns = 0
+
+    def __init__(self) -> None:
+        self.causes: list[str] = []
+
+    def started(self) -> None: ...
+    def chunk_filled(self, epoch: OpenEpoch) -> None: ...
+
+    def epoch_ended(self, _: OpenEpoch, end: EpochEnd) -> None:
+        self.causes.append(end.cause)
+
+
+class Planned:
+    """An epoch of two stages, the first of which has one batch less than it should."""
+
+    rest = asked_ns = None
+
+    def __init__(self, *stages: Stage) -> None:
+        self._stages = stages
+
+    def stages(self, _epoch: int) -> Generator[Stage, None, None]:
+        yield from self._stages
+
+    def remainder(self) -> Iterator[Any]:
+        raise NotImplementedError
+
+
+def test_what_a_stage_did_not_have_is_waited_for_until_the_next_one_has_it() -> None:
+    """Also where something else is done between them: that belongs to the wait."""
+    kept: Any = KeptEnds()
+    clock = FakeClock()
+
+    def slow(batch: str, ns: int) -> Iterator[str]:
+        clock.advance(ns)
+        yield batch
+
+    epoch = OpenEpoch(kept, 0)
+    plan: Any = Planned(Stage(slow("a", 5), 2), Stage(slow("b", 30), 1))
+    assert list(served(plan, iter(()), lambda: epoch, lambda _: None, clock, None)) == ["a", "b"]
+    assert [block.wait_ns.tolist() for block in epoch.take()] == [[5], [30]]
+    epoch.end_failed()  # it did not fail
+    assert kept.causes == ["exhausted"]

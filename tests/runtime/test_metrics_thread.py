@@ -79,17 +79,6 @@ def told(taken: list[Readings | Event]) -> list[Any]:
     return found
 
 
-def test_readings_have_the_time_of_their_tick_since_the_runs_start() -> None:
-    probe = Script({"a": {"x_s": 1}}, {"a": {"x_s": 2}})
-    it, clock = reader(probe)
-    for _ in range(2):
-        clock.advance(50)
-        it.tick()
-    assert told(it.take()) == [("script", "a", [50, 100], {"x_s": [1, 2]})]
-    assert it.take() == []  # it was given
-    assert probe.did == ["open", "read", "read"]
-
-
 def test_probes_and_subjects_come_in_the_order_of_their_first_reading() -> None:
     first = Script({"a": {"x_s": 1}, "b": {"x_s": 2}}, {"b": {"x_s": 3}, "c": {"x_s": 4}}, name="1")
     second = Script({"a": {"y_s": 5}}, {"a": {"y_s": 6}}, name="2")
@@ -216,6 +205,7 @@ def test_closing_closes_what_is_open() -> None:
     it.tick()
     it.close()
     it.close()
+    it.start_when_due()
     it.tick()
     assert (opened.did, never.did) == (["open", "read", "close"], ["open"])
     assert [one[1] for one in told(it.take())] == ["it", ""]
@@ -290,24 +280,6 @@ def test_what_was_read_is_in_the_run(tmp_path: Path, logged: bool) -> None:
         assert read(read_run(path)) == expected
 
 
-def test_a_probe_that_ends_in_a_run_is_told_in_the_run(tmp_path: Path) -> None:
-    evaluator, clock = evaluator_with(counting(last=2), log_file=tmp_path / "run.jsonl")
-    for _ in evaluator:
-        clock.advance(5)
-        tick(evaluator)
-    evaluator.close()
-    run = read_run(tmp_path / "run.jsonl")
-    assert len(run.steps) == 4
-    assert read(run) == ([15, 30], [1, 2])
-    assert [(found.subject, found.missing) for found in run.readings] == [
-        ("it", None),
-        ("", "it has counted enough"),
-    ]
-    (event,) = run.events
-    assert event.time_ns == 45
-    assert event.message == "readings of the counting ended: it has counted enough"
-
-
 def test_a_thread_reads_while_an_epoch_is_served() -> None:
     """It begins when a reading is due and ends with the epoch; a probe stays open until close()."""
     probe = counting()
@@ -369,17 +341,6 @@ def test_with_nothing_to_read_there_is_no_thread() -> None:
             reader.start_when_due()
             clock.advance(1000 * MILLISECOND)
         assert not reading()
-
-
-def test_nothing_is_read_after_close() -> None:
-    """What is served unmeasured is not watched either."""
-    probe = counting()
-    evaluator, _ = evaluator_with(probe)
-    for _ in evaluator:
-        tick(evaluator)
-        evaluator.close()
-        assert not reading()
-    assert probe.did == ["open", "read", "close"]
 
 
 def test_a_child_reads_nothing() -> None:

@@ -46,12 +46,13 @@ def test_a_log_is_brought_up_to_date_while_a_step_runs(tmp_path: Path) -> None:
 
 
 def test_a_killed_process_leaves_a_log_that_reads(tmp_path: Path) -> None:
-    script = (
-        "import time\n"
-        "from loadeval import LoaderEvaluator\n"
-        "for batch in LoaderEvaluator(range(10**9), log_file='run.jsonl'):\n"
-        "    time.sleep(0.001)\n"
-    )
+    """After kill -9 the batches of more than a second ago are in the log."""
+    script = """
+import time
+from loadeval import LoaderEvaluator
+for batch in LoaderEvaluator(range(10**9), log_file="run.jsonl"):
+    time.sleep(0.001)
+"""
     path = tmp_path / "run.jsonl"
     with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as process:
         try:

@@ -198,13 +198,6 @@ def test_a_log_without_thinning_is_as_ever(tmp_path: Path) -> None:
         assert word not in text
 
 
-def test_a_copy_is_thinned_as_well() -> None:
-    kind, arguments = LoaderEvaluator([1, 2, 3], every=2).__reduce__()
-    copy = kind(*arguments)
-    list(copy)
-    assert copy.recorded().steps.batch.tolist() == [0, 2]
-
-
 def test_aggregates_grow_with_the_run() -> None:
     """From 1 s over 1 min to a thousandth of the run: a few thousand in three months."""
     seconds = (0, 20, 600, 59_000, 10**6)
