@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from itertools import islice
+from multiprocessing import active_children
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -145,6 +146,15 @@ class AdapterContract:
         assert len(served) == 5  # noqa: PLR2004 - as asked for
         assert all(self._same(batch, expected[i % 2]) for i, batch in enumerate(served))
 
+    def test_no_worker_process_is_alive_under_replay(self) -> None:
+        """What the loader has started has ended before the first replayed batch."""
+        before = set(active_children())
+        evaluator = LoaderEvaluator(
+            self.make_loader(), mode="replay", num_cached_batches=2, epoch_batches=3
+        )
+        for _ in evaluator:
+            assert set(active_children()) <= before
+
     def test_description_is_true(self) -> None:
         """The length, if there is one, is the number of batches of an epoch."""
         adapter = self.make_adapter()
@@ -162,13 +172,31 @@ class AdapterContract:
         again = sum(1 for _ in adapter.epoch(loader))
         assert again in {expected, 0 if epoch is loader else expected}
 
+    def test_an_epoch_after_a_broken_one_is_whole(self) -> None:
+        """In `log` and `alternate` mode; a loader that is its own iterator may go on instead."""
+        adapter, loader = self.make_adapter(), self.make_loader()
+        epoch = adapter.epoch(loader)
+        if epoch is loader:
+            return
+        expected = list(map(adapter.keep, epoch))
+        for mode in ("log", "alternate"):
+            evaluator = LoaderEvaluator(self.make_loader(), mode=mode)
+            next(iter(evaluator))
+            served = list(map(adapter.keep, evaluator))
+            for batch in expected:
+                assert self._count(batch, served) == self._count(batch, expected)
+
+    def _count(self, batch: Any, batches: list[Any]) -> int:
+        return sum(self._same(batch, other) for other in batches)
+
     def _same(self, one: Any, other: Any) -> bool:
         return same_batch(self.content(one), self.content(other))
 
 
 def same_batch(one: Any, other: Any) -> bool:
     """Whether two batches have equal leaves, in order, arrays element by element."""
-    pairs = list(zip(leaves(one), leaves(other), strict=True))
-    return all(
-        np.array_equal(np.asarray(a), np.asarray(b)) if is_array(a) else a == b for a, b in pairs
+    ours, theirs = list(leaves(one)), list(leaves(other))
+    return len(ours) == len(theirs) and all(
+        np.array_equal(np.asarray(a), np.asarray(b)) if is_array(a) else a == b
+        for a, b in zip(ours, theirs, strict=True)
     )

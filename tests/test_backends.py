@@ -81,7 +81,6 @@ def test_no_difference_is_shown_where_there_is_none(scripted: Scripted) -> None:
 
 
 def test_converters_count_as_loading(scripted: Scripted) -> None:
-    """The step is given what they make, in both arms."""
 
     def convert(batch: dict[str, Any]) -> Any:
         scripted.clock.advance(5 * MS)
@@ -93,7 +92,6 @@ def test_converters_count_as_loading(scripted: Scripted) -> None:
 
 
 def test_what_makes_loaders_is_a_backend(scripted: Scripted) -> None:
-    """Each epoch calls it."""
     made = scripted.compare({"made": lambda: iter(scripted.loader(30))})["made"]
     assert rates(made) == pytest.approx([100, 400, 4000 / 30])
 
@@ -110,7 +108,6 @@ def test_what_makes_loaders_is_a_backend(scripted: Scripted) -> None:
 def test_unequal_work_is_refused(
     scripted: Scripted, batch: Any, batches: int, message: str
 ) -> None:
-    """The difference is named before anything is timed."""
     unlike = scripted.loader(10, batches, batch)
     with pytest.raises(UsageError, match=f"b: {message}.*unequal=True if this is intended"):
         scripted.compare({"a": scripted.loader(10), "b": unlike})
@@ -126,10 +123,10 @@ def test_unequal_work_can_be_meant(scripted: Scripted) -> None:
     assert "b: batch 0 is" in str(result.cautions[0].values["differences"])
 
 
-def test_a_backend_that_fails_leaves_the_others(scripted: Scripted) -> None:
-    """Its error is told in its place."""
+@pytest.mark.parametrize("fails_at", [0, 20])
+def test_a_backend_that_fails_leaves_the_others(scripted: Scripted, fails_at: int) -> None:
     broken = scripted.loader(10)
-    broken.batches = [IMAGES] * 20 + [OSError("the disk went away")] * 40
+    broken.batches = [IMAGES] * fails_at + [OSError("the disk\nwent away")] * (60 - fails_at)
     result = scripted.compare({"broken": broken, "good": scripted.loader(10)})
     assert result["broken"].error == "OSError: the disk went away"
     assert result["broken"].state is BackendState.FAILED
@@ -147,7 +144,6 @@ def test_samples_are_counted_as_the_user_says(scripted: Scripted) -> None:
 
 
 def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path) -> None:
-    """One for each backend, named after it, in a folder that is made."""
     backends = {"a": scripted.loader(30), "b": scripted.loader(10)}
     result = scripted.compare(backends, log_dir=tmp_path / "logs")
     runs = [read_run(tmp_path / "logs" / f"{name}.jsonl") for name in backends]
@@ -158,7 +154,6 @@ def test_logs_make_the_same_comparison_again(scripted: Scripted, tmp_path: Path)
 
 
 def test_a_failure_is_in_the_log(scripted: Scripted, tmp_path: Path) -> None:
-    """Read again, the backend has failed as well."""
     loader = scripted.loader(30)
     loader.batches = [IMAGES] * 3 + [OSError("gone")] * 57
     result = scripted.compare({"a": loader, "b": scripted.loader(10)}, log_dir=tmp_path)
@@ -187,13 +182,11 @@ def test_a_failure_is_in_the_log(scripted: Scripted, tmp_path: Path) -> None:
 def test_wrong_arguments_are_named(
     scripted: Scripted, backends: Any, options: dict[str, Any], message: str
 ) -> None:
-    """The error says what was expected."""
     with pytest.raises(UsageError, match=message):
         scripted.compare(backends, **options)
 
 
 def test_a_folder_for_logs_that_cannot_be_is_an_error(scripted: Scripted, tmp_path: Path) -> None:
-    """Nor can a name with slashes name a log."""
     (tmp_path / "file").write_text("mine")
     with pytest.raises(UsageError, match="cannot create the folder"):
         scripted.compare({"a": [1]}, log_dir=tmp_path / "file")

@@ -15,11 +15,19 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, UsageError, read_run
+from loadeval import (
+    IterableAdapter,
+    LoaderEvaluator,
+    LoadevalWarning,
+    RunLogError,
+    UsageError,
+    read_run,
+)
 from loadeval.analysis.headroom import compare
 from loadeval.analysis.summary import summarise
 from loadeval.runtime.loop import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.scripted import register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,7 +54,6 @@ class Loader:
 
 
 def test_length_and_truth_are_the_loaders() -> None:
-    """len() is the loader's, or its TypeError; a loader without length is true."""
     assert len(LoaderEvaluator(Loader())) == 3
     with pytest.raises(TypeError, match="has no len"):
         len(LoaderEvaluator(iter([1])))
@@ -55,7 +62,6 @@ def test_length_and_truth_are_the_loaders() -> None:
 
 
 def test_attributes_are_read_written_and_deleted_through() -> None:
-    """Every attribute that is not the evaluator's own is the loader's, in both directions."""
     loader = Loader()
     evaluator = LoaderEvaluator(loader)
     evaluator.batch_size = 8
@@ -93,7 +99,6 @@ def test_another_mode_begins_another_run(tmp_path: Path) -> None:
 
 
 def test_what_replay_would_keep_can_be_assigned_in_log_mode() -> None:
-    """It is kept for the day that the mode is assigned, and nothing is kept of it before."""
     evaluator = LoaderEvaluator(Loader(), num_cached_batches=0)
     evaluator.num_cached_batches = 2
     assert list(evaluator) == ["a", "b", "c"]
@@ -102,7 +107,6 @@ def test_what_replay_would_keep_can_be_assigned_in_log_mode() -> None:
 
 
 def test_the_metrics_file_can_be_assigned(tmp_path: Path) -> None:
-    """It is written where it was named last."""
     evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "one.json")
     evaluator.metrics_file = tmp_path / "other.json"
     list(evaluator)
@@ -131,7 +135,6 @@ def test_times_have_the_names_of_dalis_class() -> None:
 
 
 def test_a_replayed_epoch_has_the_length_that_it_serves() -> None:
-    """That of the loader, or the one that was asked for; without end it has none."""
     assert len(LoaderEvaluator(Loader(), "replay")) == 3
     evaluator = LoaderEvaluator(Loader(), "replay", epoch_batches=5)
     assert len(evaluator) == len(list(evaluator)) == 5
@@ -157,7 +160,6 @@ def test_replay_may_begin_after_real_batches(after: int, served: str) -> None:
 
 
 def test_real_batches_of_a_broken_off_epoch_count_too() -> None:
-    """Replay begins when so many were served, in whichever epoch."""
     evaluator = LoaderEvaluator(Loader(), "replay", 1, replay_after=3)
     for expected in ("ab", "aa"):
         epoch = iter(evaluator)
@@ -188,14 +190,17 @@ def pickled(evaluator: LoaderEvaluator) -> Any:
 
 
 @pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickled])
-@pytest.mark.parametrize("mode", ["log", "replay"])
-def test_copies_and_pickles_measure_on_their_own(duplicate: Any, mode: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("mode", "every"), [("log", 1), ("log", 2), ("replay", 1)])
+def test_copies_and_pickles_measure_on_their_own(
+    duplicate: Any, mode: str, every: int, tmp_path: Path
+) -> None:
     """A copy serves the same batches, begins with no history, and logs beside the original."""
-    original = LoaderEvaluator(Loader(), mode, 2, log_file=tmp_path / "run.jsonl")
+    original = LoaderEvaluator(Loader(), mode, 2, every=every, log_file=tmp_path / "run.jsonl")
     list(original)
     twin, second = duplicate(original), duplicate(original)
     assert list(twin) == list(original)
-    assert (len(twin.recorded().steps), len(original.recorded().steps)) == (3, 6)
+    assert (twin.recorded().batches, original.recorded().batches) == (3, 6)
+    assert twin.recorded().steps.batch.tolist() == list(range(0, 3, every))
     assert (twin.mode, twin.num_cached_batches) == (mode, 2)
     for evaluator in (original, twin, second):
         evaluator.close()
@@ -220,13 +225,11 @@ class ByIndex:
 
 @pytest.mark.parametrize("loader", [lambda: iter("abc"), ByIndex()], ids=["callable", "by index"])
 def test_whatever_can_be_iterated_is_a_loader(loader: Any) -> None:
-    """Every epoch of it is whole."""
     evaluator = LoaderEvaluator(loader)
     assert list(evaluator) == list(evaluator) == ["a", "b", "c"]
 
 
 def test_an_epoch_without_a_batch_says_so() -> None:
-    """A used-up one-shot loader serves nothing, as it would by itself, and it is said why."""
     evaluator = LoaderEvaluator(iter("abc"))
     list(evaluator)
     with pytest.warns(LoadevalWarning, match="callable that returns"):
@@ -234,7 +237,6 @@ def test_an_epoch_without_a_batch_says_so() -> None:
 
 
 def test_metrics_are_those_of_dalis_class() -> None:
-    """The keys, in seconds, over all epochs; nothing before any batch."""
     clock = FakeClock()
     loader = ScriptedLoader("ab", [2_000_000_000, 1_000_000_000], clock)
     evaluator = LoaderEvaluator(dataloader=loader, mode="log", metrics_file=None, clock=clock)
@@ -255,7 +257,6 @@ def test_metrics_are_those_of_dalis_class() -> None:
 
 
 def test_attributes_are_those_of_dalis_class() -> None:
-    """What DALI's users read is there under the same names."""
     loader = Loader()
     evaluator = LoaderEvaluator(loader, "replay", 2, "metrics.json")
     assert evaluator.dataloader is loader
@@ -269,7 +270,6 @@ def test_attributes_are_those_of_dalis_class() -> None:
 
 
 def test_the_summary_prints_the_lines_of_dalis_class(capsys: pytest.CaptureFixture[str]) -> None:
-    """The lines that DALI's users look for, and unknown where its class would fail."""
     evaluator = LoaderEvaluator(Loader())
     list(evaluator)
     evaluator.print_summary()
@@ -313,7 +313,6 @@ def test_closing_saves_the_metrics_that_were_asked_for(tmp_path: Path) -> None:
 
 
 def test_metrics_that_cannot_be_saved_at_close_are_said(tmp_path: Path) -> None:
-    """A folder that is missing at close is a warning: the training run has ended well."""
     evaluator = LoaderEvaluator(Loader(), metrics_file=tmp_path / "gone" / "m.json")
     list(evaluator)
     with pytest.warns(LoadevalWarning, match="could not be saved"):
@@ -321,7 +320,6 @@ def test_metrics_that_cannot_be_saved_at_close_are_said(tmp_path: Path) -> None:
 
 
 def test_a_closed_evaluator_serves_unmeasured(tmp_path: Path) -> None:
-    """After close(), which may be called twice, the loader is served and the run stays."""
     evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
     list(evaluator)
     evaluator.close()
@@ -345,7 +343,6 @@ def test_an_epoch_goes_on_after_close(log_file: str | None, tmp_path: Path) -> N
 
 
 def test_an_existing_log_is_not_overwritten(tmp_path: Path) -> None:
-    """A measurement on disk is safe, unless overwrite=True says that it need not be."""
     path = tmp_path / "run.jsonl"
     LoaderEvaluator(Loader(), log_file=path).close()
     before = path.read_bytes()
@@ -357,7 +354,6 @@ def test_an_existing_log_is_not_overwritten(tmp_path: Path) -> None:
 
 
 def test_an_evaluator_that_is_dropped_closes_its_log(tmp_path: Path) -> None:
-    """When nobody holds it any more, its log is complete."""
     evaluator = LoaderEvaluator(Loader(), log_file=tmp_path / "run.jsonl")
     list(evaluator)
     del evaluator
@@ -390,9 +386,14 @@ def test_the_run_is_named_after_its_file_or_as_asked(tmp_path: Path) -> None:
     assert plain.recorded().header.settings["epoch_batches"] == "inf"
 
 
-def test_a_loader_that_cannot_be_stood_in_for_is_refused() -> None:
+def test_a_loader_that_cannot_be_stood_in_for_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     """When it is iterated, with what its adapter says to do instead."""
+
+    class Refusing(IterableAdapter):
+        def refusal(self, loader: Any, mode: str) -> str:  # noqa: ARG002 - whatever they are
+            return "measure it in place"
+
+    register(monkeypatch, __name__, Refusing)
     evaluator = LoaderEvaluator(Loader())
-    evaluator._measurement.adapter.refusal = lambda *_: "measure it in place"  # type: ignore[method-assign]
     with pytest.raises(UsageError, match="measure it in place"):
         iter(evaluator)

@@ -58,7 +58,6 @@ every_mode = pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 
 @every_mode
 def test_the_loader_itself_is_measured(mode: str) -> None:
-    """Iterated as before, it serves its batches, and each has its row; it stays of its class."""
     own = loader()
     evaluator = evaluate_in_place(own, mode)
     assert type(own) is DataLoader
@@ -126,7 +125,6 @@ def test_loaders_that_share_a_sampler_are_told_apart_by_gradients() -> None:
 
 
 def test_one_of_the_same_dataset_can_be_measured_beside_it() -> None:
-    """Each by its own evaluator."""
     dataset = TensorDataset(torch.arange(20.0))
     training, validation = DataLoader(dataset, 4), DataLoader(dataset, 10)
     with evaluate_in_place(training) as one, evaluate_in_place(validation) as other:
@@ -204,7 +202,6 @@ def test_a_patch_of_ours_that_was_taken_out_is_put_back() -> None:
 
 
 def test_a_mode_that_is_changed_is_measured_in_place(tmp_path: Path) -> None:
-    """By a new measurement; the one before is complete."""
     own = loader()
     with evaluate_in_place(own, log_file=tmp_path / "run.jsonl") as evaluator:
         list(own)
@@ -217,7 +214,6 @@ def test_a_mode_that_is_changed_is_measured_in_place(tmp_path: Path) -> None:
 
 
 def test_the_interpreters_exit_completes_the_log(tmp_path: Path) -> None:
-    """While the loader still lives, and nobody has the evaluator."""
     script = """
 import torch
 from torch.utils.data import DataLoader
@@ -247,7 +243,6 @@ def test_a_loader_is_measured_without_its_evaluator(tmp_path: Path) -> None:
 
 @every_mode
 def test_an_epoch_is_measured_to_its_end(mode: str, tmp_path: Path) -> None:
-    """Though whoever iterates holds nothing but the iterator."""
 
     def measured() -> DataLoader[Any]:
         own = loader()
@@ -287,7 +282,6 @@ def test_after_an_exception_the_loader_can_be_measured_again(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("overwrite", [True, False])
 def test_a_second_log_goes_beside_the_first(overwrite: bool, tmp_path: Path) -> None:
-    """One that is still written is never overwritten."""
     path = tmp_path / "run.jsonl"
     loaders = [loader(), in_order(6, 2)]
     evaluators = [evaluate_in_place(own, log_file=path, overwrite=overwrite) for own in loaders]
@@ -310,7 +304,6 @@ def test_a_complete_log_of_this_process_is_overwritten_on_demand_alone(tmp_path:
 
 
 def test_a_log_of_another_process_is_kept(tmp_path: Path) -> None:
-    """That it is there is told, as by LoaderEvaluator, as often as it is tried."""
     path = tmp_path / "run.jsonl"
     path.write_text("something", encoding="utf-8")
     for _ in range(2):
@@ -319,7 +312,6 @@ def test_a_log_of_another_process_is_kept(tmp_path: Path) -> None:
 
 
 def test_the_evaluator_can_be_iterated_and_copied() -> None:
-    """Each batch counts once; a copy closes for itself, and the loader is still measured."""
     own = loader()
     with evaluate_in_place(own) as evaluator:
         copy(evaluator).close()
@@ -357,7 +349,6 @@ def test_a_subclass_is_measured_once(kind: Any, factor: int, mode: str) -> None:
 
 
 def test_a_loader_of_another_class_is_not_measured_silently() -> None:
-    """Built with the same dataset, it serves its batches; that nothing was measured is told."""
     own = loader()
     evaluator = evaluate_in_place(own)
     assert numbers(Doubling(own.dataset, 4)) == [2.0 * value for value in range(20)]
@@ -365,23 +356,7 @@ def test_a_loader_of_another_class_is_not_measured_silently() -> None:
         evaluator.close()
 
 
-def test_the_loaders_exceptions_pass_through() -> None:
-    """Unchanged, and what was measured before is kept."""
-
-    class Broken(torch.utils.data.IterableDataset[Any]):
-        def __iter__(self) -> Iterator[Any]:
-            yield torch.zeros(1)
-            raise KeyError("broken")
-
-    own = DataLoader(Broken(), 1)
-    with evaluate_in_place(own) as evaluator:
-        with pytest.raises(KeyError, match="broken"):
-            list(own)
-        assert len(evaluator.recorded().steps) == 1
-
-
 def test_what_cannot_be_measured_in_place_is_refused() -> None:
-    """What is no DataLoader, and a loader that is measured already."""
     for other in ([1, 2], loader().dataset, LoaderEvaluator(loader())):
         with pytest.raises(UsageError, match=r"a torch DataLoader; wrap other loaders with Load"):
             evaluate_in_place(other)
@@ -403,7 +378,6 @@ def test_an_evaluator_that_served_nothing_says_so() -> None:
 
 
 def test_a_prepared_loader_is_measured_below_what_a_framework_does() -> None:
-    """Where Accelerate, or Fabric, keeps the DataLoader itself."""
     own = loader()
     prepared = type("Prepared", (), {"__module__": "accelerate.data_loader"})()
     prepared.base_dataloader = own

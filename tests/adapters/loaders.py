@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
+
+import pytest
 
 from loadeval import LoaderEvaluator
 from loadeval.runtime.registry import adapter_for, registered
+from loadeval.testing import AdapterContract
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from loadeval import LoaderInfo
 
@@ -39,3 +43,25 @@ def break_off(batches: Iterable[Any], after: int = 1) -> list[Any]:
         if len(served) == after:
             break
     return served
+
+
+def contract(
+    adapter: type[Any],
+    base: type[AdapterContract] = AdapterContract,
+    given: str | None = None,
+    **loaders: Callable[..., Any],
+) -> type[AdapterContract]:
+    """The contract for each of `loaders`, made from the fixture `given` where there is one."""
+
+    class TestLoaders(base):  # type: ignore[valid-type, misc]
+        adapter_type = adapter
+
+        @pytest.fixture(autouse=True, params=loaders.values(), ids=list(loaders))
+        def _made(self, request: pytest.FixtureRequest) -> None:
+            fixtures = [] if given is None else [request.getfixturevalue(given)]
+            self.make = partial(request.param, *fixtures)
+
+        def make_loader(self) -> Any:
+            return self.make()
+
+    return TestLoaders

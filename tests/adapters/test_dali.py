@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from itertools import count, islice
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +16,7 @@ from nvidia.dali.plugin.pytorch import (
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.analysis.summary import epoch_starts
-from tests.adapters.loaders import adapter_of, describe
+from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import (
     GoesOnContract,
     batch_of,
@@ -33,6 +32,7 @@ if TYPE_CHECKING:
 
     Make = Callable[..., Any]
 
+ADAPTER = adapter_of("nvidia.dali.plugin")
 DENSE, LIST, COO = (
     DALIRaggedIterator.DENSE_TAG,
     DALIRaggedIterator.SPARSE_LIST_TAG,
@@ -50,59 +50,28 @@ def ragged(pipeline: Any, *types: str, **options: Any) -> Any:
     )
 
 
-class Contract(GoesOnContract):
-    adapter_type = adapter_of("nvidia.dali.plugin")
-
-    @pytest.fixture(autouse=True)
-    def _pipelines(self, dali_pipeline: Make) -> None:
-        self.pipeline = dali_pipeline
-
-
-class TestGenericIterator(Contract):
-    """A reader's epochs, whose last batch is partial."""
-
-    def make_loader(self) -> Any:
-        return iterator(self.pipeline())
-
-
-class TestClassificationIterator(Contract):
-    """Batches of data and label, which reset themselves, and drop the last."""
-
-    def make_loader(self) -> Any:
-        return DALIClassificationIterator(
-            self.pipeline(batch_size=4),
-            reader_name="Reader",
-            auto_reset=True,
-            last_batch_policy=LastBatchPolicy.DROP,
-        )
-
-
-class TestRaggedIterator(Contract):
-    """Images of different sizes, a list of them in each batch."""
-
-    def make_loader(self) -> Any:
-        return ragged(
-            self.pipeline(resized=False), LIST, DENSE, last_batch_policy=LastBatchPolicy.PARTIAL
-        )
-
-
-class TestOverwritingExecutor(Contract):
-    """A pipeline that uses its buffers again, and an iterator that has nothing ready."""
-
-    def make_loader(self) -> Any:
-        return iterator(self.pipeline(exec_dynamic=False), prepare_first_batch=False)
-
-
-class TestTwoPipelines(Contract):
-    """Two shards, each read by a pipeline of its own: a batch is a list of two dicts."""
-
-    def make_loader(self) -> Any:
-        shards = [self.pipeline(batch_size=4, shard_id=n, num_shards=2) for n in range(2)]
-        return iterator(shards)
+TestIterators = contract(
+    ADAPTER,
+    GoesOnContract,
+    "dali_pipeline",
+    partial_last_batch=lambda pipeline: iterator(pipeline()),
+    resets_itself=lambda pipeline: DALIClassificationIterator(
+        pipeline(batch_size=4),
+        reader_name="Reader",
+        auto_reset=True,
+        last_batch_policy=LastBatchPolicy.DROP,
+    ),
+    ragged=lambda pipeline: ragged(
+        pipeline(resized=False), LIST, DENSE, last_batch_policy=LastBatchPolicy.PARTIAL
+    ),
+    overwriting=lambda pipeline: iterator(pipeline(exec_dynamic=False), prepare_first_batch=False),
+    two_pipelines=lambda pipeline: iterator(
+        [pipeline(batch_size=4, shard_id=n, num_shards=2) for n in range(2)]
+    ),
+)
 
 
 def test_the_description_is_the_iterators(dali_pipeline: Make) -> None:
-    """Threads, queue, batch size, device and length are those of the iterator."""
     info = describe(iterator(dali_pipeline(num_threads=3, prefetch_queue_depth=4)))
     assert info.backend == "nvidia.dali.plugin.pytorch.DALIGenericIterator"
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (3, 4, 8, 4)
@@ -132,7 +101,6 @@ def test_the_constructors_batch_is_no_free_load(dali_pipeline: Make, prepared: b
 def test_samples_and_bytes_are_those_of_the_batch(
     dali_pipeline: Make, policy: str, counts: list[int]
 ) -> None:
-    """Last batches count as many samples and bytes as training gets of them."""
     evaluator = LoaderEvaluator(iterator(dali_pipeline(), policy))
     trained(evaluator, epochs=1)
     steps = evaluator.recorded().steps
@@ -141,7 +109,6 @@ def test_samples_and_bytes_are_those_of_the_batch(
 
 
 def test_samples_of_several_pipelines_are_added_up(dali_pipeline: Make) -> None:
-    """A batch of two dicts has the samples of both, also where one pipeline has ended."""
     shards = [dali_pipeline(batch_size=8, shard_id=n, num_shards=2) for n in range(2)]
     evaluator = LoaderEvaluator(iterator(shards))
     trained(evaluator, epochs=1)
@@ -150,7 +117,6 @@ def test_samples_of_several_pipelines_are_added_up(dali_pipeline: Make) -> None:
 
 @pytest.mark.filterwarnings(SPARSE)
 def test_ragged_batches_are_counted(dali_pipeline: Make) -> None:
-    """Lists of tensors, and sparse tensors with their indices, have samples and bytes."""
     evaluator = LoaderEvaluator(ragged(dali_pipeline(resized=False), LIST, COO))
     batch = next(iter(evaluator))[0]
     images = sum(image.numel() for image in batch["image"])
@@ -163,11 +129,10 @@ def test_ragged_batches_are_counted(dali_pipeline: Make) -> None:
 def test_sparse_samples_alone_are_unknown(dali_pipeline: Make) -> None:
     """A sparse tensor may lack rows for empty samples, so it tells no number of them."""
     outputs = next(ragged(dali_pipeline(), DENSE, COO))[0]
-    assert adapter_of("nvidia.dali.plugin")().samples([{"number": outputs["number"]}]) is None
+    assert ADAPTER().samples([{"number": outputs["number"]}]) is None
 
 
 def test_what_a_subclass_makes_of_batches_is_counted(dali_pipeline: Make) -> None:
-    """An iterator of the user's that returns a pair is served and counted as such."""
 
     class Pairs(DALIClassificationIterator):
         def __next__(self) -> Any:
@@ -194,7 +159,6 @@ IMAGES = 30
 def test_epochs_are_dalis_own(
     dali_pipeline: Make, policy: str, auto_reset: bool, padded: bool, shards: int, by_size: bool
 ) -> None:
-    """Six epochs have the batches that DALI serves by itself; a length that is told is true."""
     options = {"reader_name": None, "size": IMAGES} if by_size else {}
 
     def make() -> Any:
@@ -248,7 +212,6 @@ def test_no_warning_follows_a_break_at_the_last_batch(
 
 
 def test_a_reset_of_the_users_own_is_no_break(dali_pipeline: Make) -> None:
-    """The usual `loader.reset()` at the end of an epoch works through the wrapper."""
     evaluator = LoaderEvaluator(iterator(dali_pipeline(batch_size=10)))
     for _ in range(3):
         assert trained(evaluator, 1) == [[*range(30)]]
@@ -265,21 +228,11 @@ def test_a_loader_that_was_part_read_is_replayed_from_there(dali_pipeline: Make)
     assert trained(evaluator, 2) == [[*range(8, 24), *range(8, 24)]] * 2
 
 
-def test_a_callable_measures_whole_epochs_after_a_break(dali_pipeline: Make) -> None:
-    """What the warning advises: each epoch is a new iterator, which nobody broke off."""
-    evaluator = LoaderEvaluator(lambda: iterator(dali_pipeline()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        assert trained(evaluator, 2, batches=1) == [[*range(8)]] * 2
-        assert trained(evaluator, 1) == [[*range(30)]]
-
-
 @pytest.mark.parametrize("exec_dynamic", [True, False])
 @pytest.mark.parametrize("shards", [1, 2])
 def test_an_alternating_run_serves_every_image_once(
     dali_pipeline: Make, exec_dynamic: bool, shards: int
 ) -> None:
-    """Every epoch has all images, also where buffers are used again; none is counted twice."""
     pipelines = [
         dali_pipeline(1, exec_dynamic=exec_dynamic, shard_id=n, num_shards=shards)
         for n in range(shards)
@@ -288,13 +241,6 @@ def test_an_alternating_run_serves_every_image_once(
         epochs = trained(evaluator, 4)
     assert [sorted(epoch) for epoch in epochs] == [[*range(IMAGES)]] * 4
     assert evaluator.recorded().steps.samples.sum() == 4 * IMAGES
-
-
-def test_replay_serves_whole_epochs_of_the_first_batches(dali_pipeline: Make) -> None:
-    """Epochs of as many batches as DALI's, made of the kept ones."""
-    evaluator = LoaderEvaluator(iterator(dali_pipeline()), mode="replay", num_cached_batches=2)
-    assert trained(evaluator, 3) == [[*range(16)] * 2] * 3
-    assert evaluator.recorded().steps.samples.sum() == 3 * 32
 
 
 def sourcing(source: Any, batch_size: int = 4, cycle: str | None = "raise", **options: Any) -> Any:
@@ -307,19 +253,12 @@ def batch_numbers(loader: Any) -> list[int]:
     return [int(batch[0]["number"][0, 0]) for batch in loader]
 
 
-class TestExternalSource(GoesOnContract):
-    """A source that ends its epochs by StopIteration."""
-
-    adapter_type = adapter_of("nvidia.dali.plugin")
-
-    def make_loader(self) -> Any:
-        return sourcing(numbered(6))
+TestExternalSource = contract(ADAPTER, GoesOnContract, source=lambda: sourcing(numbered(6)))
 
 
 @pytest.mark.parametrize("auto_reset", [False, True])
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_a_source_that_ends_is_served_epoch_by_epoch(auto_reset: bool, mode: str) -> None:
-    """Each epoch has all of the source's batches, and no length is told."""
     evaluator = LoaderEvaluator(sourcing(numbered(7), auto_reset=auto_reset), mode=mode)
     assert [sorted(batch_numbers(evaluator)) for _ in range(3)] == [[*range(7)]] * 3
     run = evaluator.recorded()
@@ -357,18 +296,3 @@ def test_a_length_that_dali_fails_to_tell_is_unknown() -> None:
     with pytest.raises(ValueError, match="len"):
         len(loader)
     assert describe(loader).length is None
-
-
-def test_a_sources_exception_passes_through() -> None:
-    """The user sees the error of a source's own code, unchanged, after the batches before it."""
-    error = KeyError("sample 5")
-
-    def failing() -> Any:
-        yield from numbered(5)
-        raise error
-
-    evaluator = LoaderEvaluator(sourcing(failing, cycle=None))
-    with pytest.raises(KeyError) as raised:
-        list(evaluator)
-    assert raised.value is error
-    assert evaluator.recorded().ends[0].cause == "failed"

@@ -11,7 +11,7 @@ from nvidia.dali.experimental import dynamic as ndd
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import same_batch
-from tests.adapters.loaders import adapter_of, describe
+from tests.adapters.loaders import adapter_of, contract, describe
 from tests.dali_loaders import GoesOnContract
 
 if TYPE_CHECKING:
@@ -47,47 +47,38 @@ def sized(encoded: Any) -> Any:
     return ndd.resize(ndd.decoders.image(encoded, device="cpu"), size=(16, 16))
 
 
-class Contract(GoesOnContract):
+class Contents(GoesOnContract):
     """Batches and Tensors are compared by what is in them."""
 
-    adapter_type = adapter_of("nvidia.dali.experimental.dynamic")
     lacks = 0
-
-    @pytest.fixture(autouse=True)
-    def _jpegs(self, jpegs: Path) -> None:
-        self.jpegs = jpegs
 
     def content(self, batch: Any) -> list[Any]:
         outputs = batch if isinstance(batch, tuple) else (batch,)
         return [array for output in outputs for array in arrays(output)]
 
 
-class TestReader(Contract):
-    """A reader of batches."""
-
-    def make_loader(self) -> Any:
-        return reader(self.jpegs)
-
-
-class TestSamples(Contract):
-    """A reader without a batch size, which hands out samples."""
-
-    def make_loader(self) -> Any:
-        return reader(self.jpegs, max_batch_size=None)
-
-
-class TestExternalSource(Contract):
-    """A source that is called for each batch, until it raises StopIteration."""
-
+class EndingContents(Contents):
     lacks = 1
 
-    def make_loader(self) -> Any:
-        batches = [ndd.batch([np.full((3,), n)] * 4) for n in range(6)]
-        return ndd.ExternalSource(batches, cycle="raise")
+
+ADAPTER = adapter_of("nvidia.dali.experimental.dynamic")
+TestReaders = contract(
+    ADAPTER,
+    Contents,
+    "jpegs",
+    batches=reader,
+    samples=lambda jpegs: reader(jpegs, max_batch_size=None),
+)
+TestExternalSource = contract(
+    ADAPTER,
+    EndingContents,
+    source=lambda: ndd.ExternalSource(
+        [ndd.batch([np.full((3,), n)] * 4) for n in range(6)], cycle="raise"
+    ),
+)
 
 
 def test_the_description_is_the_readers(jpegs: Path) -> None:
-    """Batch size, length, and the queue of the thread that reads ahead."""
     info = describe(reader(jpegs, prefetch_queue_depth=3))
     assert info.backend == "nvidia.dali.experimental.dynamic.readers.File"
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (1, 3, 8, 4)
@@ -108,7 +99,6 @@ def test_describing_leaves_the_batch_size_open(jpegs: Path) -> None:
 def test_epochs_are_the_readers_own(
     jpegs: Path, shards: int, batch_size: int, stick_to_shard: bool
 ) -> None:
-    """Five epochs have the files that the reader serves by itself; a told length is true."""
     options = {"num_shards": shards, "stick_to_shard": stick_to_shard}
     bare = reader(jpegs, batch_size, **options)
     evaluator = LoaderEvaluator(reader(jpegs, batch_size, **options))
@@ -121,7 +111,6 @@ def test_epochs_are_the_readers_own(
 
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_a_training_loop_gets_the_readers_batches(jpegs: Path, mode: str) -> None:
-    """Three epochs of 15 batches, each file once in each, all samples and bytes counted."""
     with LoaderEvaluator(reader(jpegs, 2), mode=mode, num_cached_batches=15) as evaluator:
         assert [sorted(epoch) for epoch in trained(evaluator, 3)] == [[*range(30)]] * 3
     steps = evaluator.recorded().steps
@@ -131,7 +120,6 @@ def test_a_training_loop_gets_the_readers_batches(jpegs: Path, mode: str) -> Non
 
 
 def test_a_break_is_warned_of_in_the_training_loop(jpegs: Path) -> None:
-    """One warning, at the line that iterates, but for a break at the last batch."""
     evaluator = LoaderEvaluator(reader(jpegs, 10))
     assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
     assert trained(evaluator, 1, batches=1) == [[*range(10)]]
@@ -145,7 +133,7 @@ def test_a_kept_batch_is_evaluated(jpegs: Path) -> None:
     images = ndd.decoders.image(next(reader(jpegs).next_epoch())[0], device="cpu")
     with ndd.EvalMode.deferred:
         lazy = ndd.resize(images, size=(16, 16))
-        kept = adapter_of("nvidia.dali.experimental.dynamic")().keep((lazy,))[0]
+        kept = ADAPTER().keep((lazy,))[0]
     assert kept._storage is not None
     assert same_batch(arrays(kept), arrays(lazy))
 
@@ -163,18 +151,11 @@ def test_a_decoding_generator_function_is_served(jpegs: Path) -> None:
     assert evaluator.recorded().steps.samples.tolist() == [10] * 6
 
 
-def test_a_readers_exception_passes_through(tmp_path: Path) -> None:
-    """A missing file is DALI's own error."""
-    missing = ndd.readers.File(files=[str(tmp_path / "no.jpg")], max_batch_size=1)
-    with pytest.raises(RuntimeError, match=r"no\.jpg"):
-        list(LoaderEvaluator(missing))
-
-
 def test_batches_of_another_kind_are_counted_by_their_arrays(jpegs: Path) -> None:
     """DALI's nodes for torchdata are in the same package, and may serve torch tensors."""
     nodes = pytest.importorskip("nvidia.dali.experimental.dynamic.pytorch.nodes")
     root = nodes.Reader(ndd.readers.File, batch_size=10, file_root=str(jpegs))
     batch = next(iter(nodes.ToTorch(nodes.DictMapper(root, sized))))
-    adapter = adapter_of("nvidia.dali.experimental.dynamic")()
+    adapter = ADAPTER()
     assert (adapter.samples(batch), adapter.nbytes(batch)) == (10, 10 * (16 * 16 * 3 + 4))
     assert same_batch(adapter.keep(batch), batch)

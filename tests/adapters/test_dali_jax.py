@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator
-from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of
+from tests.adapters.loaders import adapter_of, contract
+from tests.dali_loaders import GoesOnContract
 
 jax_plugin = pytest.importorskip("nvidia.dali.plugin.jax", reason="JAX is not installed")
 
@@ -24,26 +24,12 @@ def iterator(pipelines: Any, **options: Any) -> Any:
     return jax_plugin.DALIGenericIterator(pipelines, **options)
 
 
-class TestGenericIterator(AdapterContract):
-    """One pipeline: a batch is a dict."""
-
-    adapter_type = adapter_of("nvidia.dali.plugin")
-
-    @pytest.fixture(autouse=True)
-    def _pipelines(self, dali_pipeline: Make) -> None:
-        self.pipeline = dali_pipeline
-
-    def make_loader(self) -> Any:
-        return iterator(self.pipeline(batch_size=6))
-
-    @pytest.mark.filterwarnings("ignore:the epoch before was broken off")
-    def test_a_released_loader_serves_again(self) -> None:
-        """It serves what is left: DALI cannot end an epoch before its time."""
-        adapter, loader = self.make_adapter(), self.make_loader()
-        epoch = adapter.epoch(loader)
-        next(epoch)
-        adapter.release(loader, epoch)
-        assert [sum(1 for _ in adapter.epoch(loader)) for _ in range(2)] == [4, 5]
+TestGenericIterator = contract(
+    adapter_of("nvidia.dali.plugin"),
+    GoesOnContract,
+    "dali_pipeline",
+    iterator=lambda pipeline: iterator(pipeline(batch_size=6)),
+)
 
 
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])

@@ -11,8 +11,8 @@ from nvidia.dali import fn
 from nvidia.dali.pipeline import pipeline_def
 
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
-from tests.adapters.loaders import adapter_of, describe
-from tests.dali_loaders import GoesOnContract, numbered, sourced
+from tests.adapters.loaders import adapter_of, contract, describe
+from tests.dali_loaders import GoesOnContract, numbered, numbers, sourced, trained
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,53 +21,33 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
-class Contract(GoesOnContract):
+class Contents(GoesOnContract):
     """Batches are TensorLists: they are compared by what is in them."""
 
-    adapter_type = adapter_of("nvidia.dali.pipeline")
     lacks = 0
-
-    @pytest.fixture(autouse=True)
-    def _pipelines(self, dali_pipeline: Make) -> None:
-        self.pipeline = dali_pipeline
 
     def content(self, batch: Any) -> Any:
         return [np.asarray(tensors[n]) for tensors in batch for n in range(len(tensors))]
 
 
-class TestDynamicExecutor(Contract):
-    """The default executor, whose outputs live as long as somebody holds them."""
-
-    def make_loader(self) -> Any:
-        return self.pipeline()
-
-
-class TestOverwritingExecutor(Contract):
-    """`exec_dynamic=False`, which writes each batch into the buffers of an earlier one."""
-
-    def make_loader(self) -> Any:
-        return self.pipeline(batch_size=4, exec_dynamic=False)
-
-
-class TestRaggedImages(Contract):
-    """Images of different sizes in one TensorList."""
-
-    def make_loader(self) -> Any:
-        return self.pipeline(resized=False, exec_dynamic=False)
-
-
-class TestExternalSource(Contract):
-    """A source that ends its epochs by StopIteration."""
-
+class EndingContents(Contents):
     lacks = 1
 
-    def make_loader(self) -> Any:
-        return sourced(numbered(5))
+
+ADAPTER = adapter_of("nvidia.dali.pipeline")
+TestPipelines = contract(
+    ADAPTER,
+    Contents,
+    "dali_pipeline",
+    dynamic_executor=lambda pipeline: pipeline(),
+    overwriting_executor=lambda pipeline: pipeline(batch_size=4, exec_dynamic=False),
+    ragged=lambda pipeline: pipeline(resized=False, exec_dynamic=False),
+)
+TestExternalSource = contract(ADAPTER, EndingContents, source=lambda: sourced(numbered(5)))
 
 
 @pytest.mark.parametrize("exec_dynamic", [True, False])
 def test_the_description_is_the_pipelines(dali_pipeline: Make, exec_dynamic: bool) -> None:
-    """Threads, queue, batch size, device and length are the pipeline's; nothing is ready."""
     pipeline = dali_pipeline(exec_dynamic=exec_dynamic, num_threads=3, prefetch_queue_depth=4)
     info = describe(pipeline)
     assert info.backend == "nvidia.dali.pipeline.Pipeline"
@@ -76,7 +56,6 @@ def test_the_description_is_the_pipelines(dali_pipeline: Make, exec_dynamic: boo
 
 
 def test_a_pipeline_that_has_run_has_batches_ready(dali_pipeline: Make) -> None:
-    """What it prefetched before it was wrapped is told."""
     pipeline = dali_pipeline(prefetch_queue_depth=3)
     pipeline.run()
     assert describe(pipeline).ready_batches == 2
@@ -92,31 +71,18 @@ def test_a_pipeline_without_a_queue_has_nothing_ready(dali_pipeline: Make) -> No
 
 @pytest.mark.parametrize(("shards", "length"), [(1, 8), (2, 4), (3, 3), (4, 2)])
 def test_an_epoch_is_that_of_the_shard(dali_pipeline: Make, shards: int, length: int) -> None:
-    """A reader of a shard has as many batches as the largest shard fills."""
     evaluator = LoaderEvaluator(dali_pipeline(batch_size=4, num_shards=shards))
     assert evaluator.recorded().header.loader.length == length
     assert [sum(1 for _ in evaluator) for _ in range(2)] == [length] * 2
 
 
 def test_a_kept_batch_keeps_its_layout(dali_pipeline: Make) -> None:
-    """Height, width and channels of an image have the same places."""
-    batch = next(adapter_of("nvidia.dali.pipeline")().epoch(dali_pipeline()))
-    kept = adapter_of("nvidia.dali.pipeline")().keep(batch)
+    batch = next(ADAPTER().epoch(dali_pipeline()))
+    kept = ADAPTER().keep(batch)
     assert [tensors.layout() for tensors in kept] == [tensors.layout() for tensors in batch]
 
 
-BYTES = 16 * 16 * 3 + 4
 """Of an image, and its number."""
-
-
-def numbers(batch: Any) -> list[int]:
-    """The number of each image."""
-    return [int(number) for number in batch[-1].as_array()[:, 0]]
-
-
-def trained(loader: Any, epochs: int, batches: int | None = None) -> list[list[int]]:
-    """The numbers that a training loop gets in each epoch, of at most `batches`."""
-    return [[n for batch in islice(loader, batches) for n in numbers(batch)] for _ in range(epochs)]
 
 
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
@@ -124,29 +90,27 @@ def trained(loader: Any, epochs: int, batches: int | None = None) -> list[list[i
 def test_a_training_loop_gets_the_pipelines_batches(
     dali_pipeline: Make, mode: str, exec_dynamic: bool
 ) -> None:
-    """Three epochs of 15 batches, each counted, of the right images whatever is overwritten."""
     pipeline = dali_pipeline(batch_size=2, exec_dynamic=exec_dynamic)
     with LoaderEvaluator(pipeline, mode=mode, num_cached_batches=15) as evaluator:
         epochs = trained(evaluator, 3)
     assert [sorted(epoch) for epoch in epochs] == [[*range(30)]] * 3
     steps = evaluator.recorded().steps
     assert steps.samples.tolist() == [2] * 45
-    assert steps.nbytes.tolist() == [2 * BYTES] * 45
+    assert steps.nbytes.tolist() == [2 * (16 * 16 * 3 + 4)] * 45
 
 
 def test_a_break_is_warned_of_in_the_training_loop(dali_pipeline: Make) -> None:
-    """One warning, at the line that iterates; the images go on where they were left."""
     evaluator = LoaderEvaluator(dali_pipeline(batch_size=10))
     assert trained(evaluator, 1, batches=1) == [[*range(10)]]
     with pytest.warns(LoadevalWarning, match="broken off") as raised:
-        assert trained(evaluator, 1) == [[*range(10, 30), *range(10)]]
+        served = [n for batch in evaluator for n in numbers(batch)]
+    assert served == [*range(10, 30), *range(10)]
     assert [warning.filename for warning in raised] == [__file__]
     assert trained(evaluator, 1) == [[*range(10, 30), *range(10)]]
 
 
 @pytest.mark.filterwarnings("error")
 def test_no_warning_follows_what_is_no_break(dali_pipeline: Make) -> None:
-    """As many batches as there are, or, as the warning advises, a new pipeline for each epoch."""
     evaluator = LoaderEvaluator(dali_pipeline(batch_size=10))
     assert trained(evaluator, 3, batches=3) == [[*range(30)]] * 3
     made_anew = LoaderEvaluator(lambda: dali_pipeline(batch_size=10))
@@ -156,7 +120,6 @@ def test_no_warning_follows_what_is_no_break(dali_pipeline: Make) -> None:
 
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_a_source_that_ends_is_served_epoch_by_epoch(mode: str) -> None:
-    """Each epoch has all of the source's batches, and no length is told."""
     evaluator = LoaderEvaluator(sourced(numbered(7)), mode=mode)
     whole = [number for number in range(7) for _ in range(4)]
     assert [sorted(epoch) for epoch in trained(evaluator, 3)] == [whole] * 3
@@ -200,7 +163,6 @@ def test_readers_of_different_lengths_are_refused(jpegs: Path) -> None:
 
 
 def test_a_sources_exception_passes_through() -> None:
-    """The user sees the error of a source's own code, unchanged, after the batches before it."""
     error = KeyError("batch 5")
 
     def failing() -> Any:
@@ -212,17 +174,3 @@ def test_a_sources_exception_passes_through() -> None:
         list(evaluator)
     assert raised.value is error
     assert evaluator.recorded().ends[0].cause == "failed"
-
-
-def test_an_operators_exception_passes_through(tmp_path: Path) -> None:
-    """A file that is no image is DALI's own error."""
-    (tmp_path / "no.jpg").write_bytes(b"not an image")
-
-    @pipeline_def
-    def decoding() -> Any:
-        encoded, _ = fn.readers.file(files=[str(tmp_path / "no.jpg")])
-        return fn.decoders.image(encoded, device="cpu")
-
-    evaluator = LoaderEvaluator(decoding(batch_size=1, num_threads=1, device_id=None))
-    with pytest.raises(RuntimeError, match="image"):
-        list(evaluator)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import pickle
 from typing import Any
 
@@ -11,8 +10,7 @@ import numpy as np
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, counted, describe
+from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
 
 ELEMENTS = 40
 READING = grain.ReadOptions(num_threads=2, prefetch_buffer_size=4)
@@ -51,40 +49,17 @@ def numbers(epoch: Any) -> list[int]:
     return [int(number) for batch in epoch for number in batch["y"]]
 
 
-class Contract(AdapterContract):
-    adapter_type = adapter_of("grain")
-
-
-class TestMapDataset(Contract):
-    """A MapDataset of batches, read by many threads."""
-
-    def make_loader(self) -> Any:
-        return elements().batch(8)
-
-
-class TestIterDataset(Contract):
-    """Batches made in this thread of elements that two others read."""
-
-    def make_loader(self) -> Any:
-        return batches()
-
-
-class TestDataLoader(Contract):
-    """A DataLoader without processes."""
-
-    def make_loader(self) -> Any:
-        return dataloader()
-
-
-class TestProcess(Contract):
-    """A DataLoader with a process, whose batches come in shared memory."""
-
-    def make_loader(self) -> Any:
-        return dataloader(worker_count=1)
+TestLoaders = contract(
+    adapter_of("grain"),
+    read_by_many_threads=lambda: elements().batch(8),
+    read_by_two_threads=batches,
+    dataloader=dataloader,
+    process=lambda: dataloader(worker_count=1),
+    prefetching_processes=lambda: in_processes(2),
+)
 
 
 def test_an_iterator_by_itself_has_one_epoch() -> None:
-    """An iterator is served where it stands; of its pipeline nothing is known."""
     for iterator in (iter(batches()), iter(dataloader())):
         evaluator = LoaderEvaluator(iterator)
         assert len(list(evaluator)) == 5
@@ -180,27 +155,7 @@ def test_a_kept_batch_is_out_of_shared_memory() -> None:
     assert np.array_equal(pickle.loads(pickle.dumps(kept))["x"], kept["x"])
 
 
-@pytest.mark.parametrize("make", [in_processes, lambda count: dataloader(worker_count=count)])
-def test_no_process_is_alive_under_replay(make: Any) -> None:
-    """The processes are stopped before the first replayed batch."""
-    before = set(multiprocessing.active_children())
-    evaluator = LoaderEvaluator(make(2), mode="replay", num_cached_batches=2, epoch_batches=3)
-    for _ in evaluator:
-        assert set(multiprocessing.active_children()) <= before
-
-
-@pytest.mark.parametrize("mode", ["log", "alternate"])
-@pytest.mark.parametrize("processes", [0, 1])
-def test_an_epoch_after_a_broken_one_is_whole(mode: str, processes: int) -> None:
-    """Three epochs, the first of which is broken off: the others have every element once."""
-    evaluator = LoaderEvaluator(dataloader(worker_count=processes), mode=mode)
-    break_off(evaluator, 2)
-    for _ in range(2):
-        assert sorted(numbers(evaluator)) == list(range(ELEMENTS))
-
-
 def test_an_iterators_state_is_that_of_the_last_batch_served() -> None:
-    """A checkpoint of a wrapped iterator resumes at the next batch, in log mode."""
     evaluator = LoaderEvaluator(iter(dataloader()))
     break_off(evaluator, 2)
     resumed = iter(dataloader())
@@ -210,7 +165,6 @@ def test_an_iterators_state_is_that_of_the_last_batch_served() -> None:
 
 @pytest.mark.parametrize("processes", [0, 1])
 def test_a_functions_own_error_reaches_the_loop(processes: int) -> None:
-    """What a mapped function raises is raised, from a process too."""
 
     def fail(element: dict[str, Any]) -> dict[str, Any]:
         if element["y"] == 20:

@@ -9,8 +9,7 @@ import pytest
 from torch.utils.data import DataLoader
 
 from loadeval import IterableAdapter, LoaderEvaluator, UsageError
-from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, counted, describe
+from tests.adapters.loaders import adapter_of, break_off, contract, counted, describe
 from tests.images import FILES
 
 ROWS = 40
@@ -43,49 +42,17 @@ def photographs() -> Any:
     return datasets.Dataset.from_dict({"image": images, "y": range(8)}, features=features)
 
 
-class Contract(AdapterContract):
-    adapter_type = adapter_of("datasets")
-
-
-class TestDataset(Contract):
-    """Rows of plain values."""
-
-    def make_loader(self) -> Any:
-        return dataset()
-
-
-class TestBatchedTensors(Contract):
-    """A dataset of batches, as tensors."""
-
-    def make_loader(self) -> Any:
-        return dataset("torch").batch(8)
-
-
-class TestStream(Contract):
-    """An IterableDataset, which has no length."""
-
-    def make_loader(self) -> Any:
-        return stream()
-
-
-class TestBatchedStream(Contract):
-    """A stream of batches, as arrays."""
-
-    def make_loader(self) -> Any:
-        return stream("numpy").batch(8)
-
-
-class TestGenerator(AdapterContract):
-    """What `iter` returns is a generator, of one epoch."""
-
-    adapter_type = IterableAdapter
-
-    def make_loader(self) -> Any:
-        return dataset("torch").iter(batch_size=8)
+TestLoaders = contract(
+    adapter_of("datasets"),
+    rows=dataset,
+    batched_tensors=lambda: dataset("torch").batch(8),
+    stream=stream,
+    batched_stream=lambda: stream("numpy").batch(8),
+)
+TestGenerator = contract(IterableAdapter, iter=lambda: dataset("torch").iter(batch_size=8))
 
 
 def test_a_dataset_is_read_in_this_process() -> None:
-    """It has no workers and no queue; of a stream neither they nor the length are known."""
     info = describe(dataset())
     assert info.backend == "datasets.arrow_dataset.Dataset"
     assert (info.length, info.workers, info.prefetch_depth) == (ROWS, 0, 0)
@@ -124,34 +91,13 @@ def test_samples_are_counted_where_that_is_certain(loader: Any, samples: list[in
     assert counted(loader) == samples
 
 
-def test_an_alternating_run_serves_every_row_once() -> None:
-    """Two epochs, the first of which is broken off: the second is whole."""
-    evaluator = LoaderEvaluator(stream(), mode="alternate")
-    break_off(evaluator, 12)
-    assert sorted(row["y"] for row in evaluator) == list(range(ROWS))
-
-
-def test_a_datasets_own_error_reaches_the_loop() -> None:
-    """What a mapped function raises is raised where its row is asked for."""
-
-    def fail(row: dict[str, Any]) -> dict[str, Any]:
-        if row["y"] == 5:
-            raise ArithmeticError(row["text"])
-        return row
-
-    with pytest.raises(ArithmeticError, match="row 5"):
-        list(LoaderEvaluator(stream().map(fail)))
-
-
 def test_a_dict_of_datasets_is_refused() -> None:
-    """A DatasetDict iterates its names: the error says to pass one of the datasets."""
     both = datasets.DatasetDict(train=dataset(), test=dataset())
     with pytest.raises(UsageError, match="holds several datasets, train, test"):
         LoaderEvaluator(both)
 
 
 def test_the_epoch_is_set_through_the_wrapper() -> None:
-    """`set_epoch` shuffles a stream as without the wrapper."""
     shuffled = stream().shuffle(seed=3, buffer_size=ROWS)
     evaluator = LoaderEvaluator(shuffled)
     first = [row["y"] for row in evaluator]
@@ -164,7 +110,6 @@ def test_the_epoch_is_set_through_the_wrapper() -> None:
 
 
 def test_the_state_is_that_of_the_last_row_served() -> None:
-    """A checkpoint in a logged epoch resumes at the next row."""
     evaluator = LoaderEvaluator(stream())
     break_off(evaluator, 10)
     resumed = stream()
@@ -172,22 +117,7 @@ def test_the_state_is_that_of_the_last_row_served() -> None:
     assert [row["y"] for row in resumed] == list(range(10, ROWS))
 
 
-def test_decoded_images_are_served() -> None:
-    """Rows with images reach the training loop as the dataset decodes them."""
-    served = [row["image"] for row in LoaderEvaluator(photographs())]
-    assert served == [row["image"] for row in photographs()]
-
-
-def test_columns_and_rows_are_reached_through_the_wrapper() -> None:
-    """A wrapped dataset has its length, its attributes and methods."""
-    evaluator = LoaderEvaluator(dataset())
-    assert (len(evaluator), evaluator.num_rows) == (ROWS, ROWS)
-    assert evaluator.column_names == ["x", "y", "text"]
-    assert len(evaluator.select(range(5))) == 5
-
-
 def test_a_dataloader_over_a_dataset_is_torchs() -> None:
-    """A torch DataLoader that reads a Dataset is served by torch's adapter."""
     evaluator = LoaderEvaluator(DataLoader(dataset("torch"), batch_size=8))
     assert len(list(evaluator)) == 5
     info = evaluator.recorded().header.loader

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalError, UsageError
 from loadeval.runtime.adapter import FactoryAdapter
-from loadeval.testing import AdapterContract
+from tests.adapters.loaders import contract
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,26 +22,7 @@ def arrays() -> Iterator[dict[str, Any]]:
         yield {"x": np.full((4, 2), number), "y": np.arange(4), "name": f"batch {number}"}
 
 
-class Contract(AdapterContract):
-    adapter_type = IterableAdapter
-
-
-class TestList(Contract):
-    """A list of batches."""
-
-    def make_loader(self) -> Any:
-        return list(arrays())
-
-
-class TestGenerator(Contract):
-    """A generator, which has one epoch and no length."""
-
-    def make_loader(self) -> Any:
-        return arrays()
-
-
 def test_a_generator_is_closed_when_it_is_released() -> None:
-    """Releasing a generator runs its `finally`, and so frees what it holds."""
     closed = []
 
     def generator() -> Iterator[int]:
@@ -69,18 +50,7 @@ class Endless:
 
 
 def test_a_negative_length_is_none() -> None:
-    """It is not known how many batches an epoch has."""
     assert IterableAdapter().describe(Endless()).length is None
-
-
-def test_sparse_tensors_are_counted_and_kept() -> None:
-    """They take what their indices and values take, and are copied like any other leaf."""
-    batch = torch.eye(3).to_sparse()
-    adapter = IterableAdapter()
-    assert (adapter.samples(batch), adapter.nbytes(batch)) == (3, 3 * (2 * 8 + 4))
-    kept = adapter.keep(batch)
-    assert kept is not batch
-    assert torch.equal(kept.to_dense(), torch.eye(3))
 
 
 class Restarting:
@@ -100,16 +70,8 @@ class Restarting:
         return self.left.pop(0)
 
 
-class TestRestarting(Contract):
-    """A loader that is its own iterator."""
-
-    def make_loader(self) -> Any:
-        return Restarting()
-
-
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_an_epoch_is_started_once(mode: str) -> None:
-    """Each batch is served once, in each epoch."""
     loader = Restarting()
     for wrapped in (loader, Restarting):
         evaluator = LoaderEvaluator(wrapped, mode=mode)
@@ -121,22 +83,10 @@ def numbers() -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.arange(20)), batch_size=4)
 
 
-class TestGeneratorFunction(AdapterContract):
-    """A generator function: as many epochs as are wanted."""
-
-    adapter_type = FactoryAdapter
-
-    def make_loader(self) -> Any:
-        return arrays
-
-
-class TestDataLoaders(AdapterContract):
-    """A function that returns a new DataLoader."""
-
-    adapter_type = FactoryAdapter
-
-    def make_loader(self) -> Any:
-        return numbers
+TestIterables = contract(
+    IterableAdapter, list=lambda: list(arrays()), generator=arrays, restarting=Restarting
+)
+TestFactories = contract(FactoryAdapter, generator=lambda: arrays, dataloader=lambda: numbers)
 
 
 class Counted:
@@ -159,20 +109,17 @@ def test_it_is_called_once_for_each_epoch() -> None:
 
 
 def test_what_it_makes_is_described() -> None:
-    """Workers, batch size and length are those of the DataLoader that it returns."""
     info = LoaderEvaluator(numbers).recorded().header.loader
     assert info.backend == "torch.utils.data.dataloader.DataLoader"
     assert (info.workers, info.batch_size, info.length) == (0, 4, 5)
 
 
 def test_a_factory_that_makes_no_loader_is_refused() -> None:
-    """The error says what it returned, and what was expected."""
     with pytest.raises(UsageError, match=r"returned 'NoneType'.*expected a callable"):
         LoaderEvaluator(lambda: None)
 
 
 def test_what_a_factory_raises_passes_unchanged() -> None:
-    """Its own exception, when it is wrapped."""
 
     def broken() -> Iterator[Any]:
         raise OSError("no such disk")

@@ -9,11 +9,10 @@ import numpy as np
 import pytest
 import ray
 import ray.data
-import torch
 
 from loadeval import IterableAdapter, LoaderEvaluator, UsageError
 from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, counted, describe
+from tests.adapters.loaders import adapter_of, contract, counted, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,49 +52,29 @@ def dataset(_ray: None) -> Any:
     )
 
 
-class DatasetContract(AdapterContract):
-    """The contract, with a dataset to read."""
-
-    adapter_type = adapter_of("ray.data")
-
-    @pytest.fixture(autouse=True)
-    def _dataset(self, dataset: Any) -> None:
-        self.dataset = dataset
-
-
-class TestTensors(DatasetContract):
-    """What `iter_torch_batches` returns."""
-
-    def make_loader(self) -> Any:
-        return self.dataset.iter_torch_batches(batch_size=8)
+TestLoaders = contract(
+    adapter_of("ray.data"),
+    given="dataset",
+    tensors=lambda dataset: dataset.iter_torch_batches(batch_size=8),
+    arrays_in_shared_memory=lambda dataset: dataset.iter_batches(batch_size=8, prefetch_batches=2),
+    rows=lambda dataset: dataset.iter_rows(),
+)
 
 
-class TestArrays(DatasetContract):
-    """What `iter_batches` returns: arrays that lie in Ray's shared memory."""
-
-    def make_loader(self) -> Any:
-        return self.dataset.iter_batches(batch_size=8, prefetch_batches=2)
-
-
-class TestTables(DatasetContract):
-    """Batches that are tables of pandas."""
-
-    def make_loader(self) -> Any:
-        return self.dataset.iter_batches(batch_size=8, batch_format="pandas")
-
+class Tables(AdapterContract):
     def content(self, batch: Any) -> Any:
         return {"x": np.stack(list(batch["x"])), "y": batch["y"].to_numpy()}
 
 
-class TestRows(DatasetContract):
-    """What `iter_rows` returns."""
-
-    def make_loader(self) -> Any:
-        return self.dataset.iter_rows()
+TestTables = contract(
+    adapter_of("ray.data"),
+    Tables,
+    "dataset",
+    pandas=lambda dataset: dataset.iter_batches(batch_size=8, batch_format="pandas"),
+)
 
 
 def test_ray_tells_nothing_of_what_it_returns(dataset: Any) -> None:
-    """Length, batch size, workers and what is ready are unknown."""
     info = describe(dataset.iter_torch_batches(batch_size=8))
     assert info.backend == "ray.data.iterator._IterableFromIterator"
     assert info.adapter.endswith(".RayDataAdapter")
@@ -104,7 +83,6 @@ def test_ray_tells_nothing_of_what_it_returns(dataset: Any) -> None:
 
 
 def test_samples_are_the_rows_of_batches_and_tables(dataset: Any) -> None:
-    """In every format; a row is one sample, whatever its arrays are."""
     assert counted(dataset.iter_torch_batches(batch_size=16)) == [16, 16, 8]
     for batch_format in ("numpy", "pandas", "pyarrow"):
         loader = dataset.iter_batches(batch_size=16, batch_format=batch_format)
@@ -126,16 +104,6 @@ def test_an_arrow_table_tells_its_bytes(dataset: Any) -> None:
     assert nbytes("pandas") is None
 
 
-@pytest.mark.parametrize("mode", ["log", "alternate"])
-def test_an_epoch_after_a_broken_one_is_whole(dataset: Any, mode: str) -> None:
-    """Three epochs, the first of which is broken off: the others have every row once."""
-    evaluator = LoaderEvaluator(dataset.iter_torch_batches(batch_size=4), mode=mode)
-    break_off(evaluator, 2)
-    for _ in range(2):
-        rows = torch.cat([batch["y"] for batch in evaluator])
-        assert rows.sort().values.tolist() == list(range(ROWS))
-
-
 def test_a_replayed_epoch_needs_no_length(dataset: Any) -> None:
     """`epoch_batches` says how long it is, and what is kept is the trainer's to write to."""
     loader = dataset.iter_batches(batch_size=8)
@@ -147,24 +115,12 @@ def test_a_replayed_epoch_needs_no_length(dataset: Any) -> None:
 
 
 def test_a_shard_of_a_split_is_served(dataset: Any) -> None:
-    """What Ray Train hands to a worker is served as well."""
     (shard,) = dataset.streaming_split(1)
     evaluator = LoaderEvaluator(shard.iter_torch_batches(batch_size=8))
     assert sum(len(batch["y"]) for batch in evaluator) == ROWS
 
 
 def test_a_dataset_itself_is_refused(dataset: Any) -> None:
-    """Ray does not iterate a dataset: the error says what to pass."""
     for itself in (dataset, dataset.iterator()):
         with pytest.raises(UsageError, match="pass what its iter_torch_batches"):
             LoaderEvaluator(itself)
-
-
-def test_a_tasks_own_error_reaches_the_loop(dataset: Any) -> None:
-    """What Ray raises of a task that failed is raised unchanged."""
-
-    def fail(row: dict[str, Any]) -> dict[str, Any]:
-        raise ArithmeticError(str(row["y"]))
-
-    with pytest.raises(ray.exceptions.UserCodeException, match="ArithmeticError"):
-        list(LoaderEvaluator(dataset.map(fail).iter_batches(batch_size=8)))

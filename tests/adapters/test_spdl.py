@@ -13,7 +13,7 @@ from torch.utils.data import Dataset
 
 from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, describe
+from tests.adapters.loaders import adapter_of, break_off, contract, describe
 from tests.images import FILES, collate, decode
 from tests.spdl_pipelines import spdl_threads
 
@@ -43,33 +43,23 @@ def in_processes(dataset: Dataset[Any] | None = None, **options: Any) -> Any:
     return get_pytorch_dataloader(dataset or Images(), **(chosen | options))
 
 
-class Contract(AdapterContract):
-    adapter_type = adapter_of("spdl.dataloader")
+TestLoaders = contract(adapter_of("spdl.dataloader"), threads=threaded, processes=in_processes)
 
 
-class TestDataLoader(Contract):
-    """Threads that decode and collate."""
+class ServesTheSameLater(AdapterContract):
+    """The first two batches come again and again after the third: no epoch is like the first."""
 
-    def make_loader(self) -> Any:
-        return threaded()
-
-
-class TestPyTorchDataLoader(Contract):
-    """Processes that fetch batches of a torch Dataset."""
-
-    def make_loader(self) -> Any:
-        return in_processes()
+    def test_an_epoch_after_a_broken_one_is_whole(self) -> None: ...
 
 
-class TestCacheDataLoader(Contract):
-    """Batches of a DataLoader, the first two again and again after the third."""
-
-    def make_loader(self) -> Any:
-        return CacheDataLoader(threaded(), num_caches=2, return_caches_after=3, stop_after=9)
+TestCacheDataLoader = contract(
+    adapter_of("spdl.dataloader"),
+    ServesTheSameLater,
+    cached=lambda: CacheDataLoader(threaded(), num_caches=2, return_caches_after=3, stop_after=9),
+)
 
 
 def test_the_description_is_the_loaders() -> None:
-    """Threads, batch size and queues; the length of a source is not asked for."""
     info = describe(threaded(num_threads=3, buffer_size=4, output_order="completion"))
     assert info.backend == "spdl.dataloader._dataloader.DataLoader"
     assert (info.workers, info.batch_size, info.length) == (3, 8, None)
@@ -79,7 +69,6 @@ def test_the_description_is_the_loaders() -> None:
 
 
 def test_the_description_of_a_pytorch_data_loader() -> None:
-    """Processes, how they start, and a length in batches."""
     info = describe(in_processes(batch_size=6, multiprocessing_context="fork"))
     assert (info.workers, info.batch_size, info.length) == (2, 6, 7)
     assert (info.start_method, info.persistent_workers) == ("fork", False)
@@ -132,38 +121,29 @@ def test_as_many_batches_get_ready_as_the_depth_says(order: str, threads: int) -
 
 
 @pytest.mark.parametrize("make", [threaded, in_processes])
-def test_epochs_are_whole_and_leave_nothing_running(make: Any) -> None:
-    """After an epoch, and after one that was broken off, no thread of SPDL is left."""
+def test_no_thread_of_spdl_is_left(make: Any) -> None:
     evaluator = LoaderEvaluator(make())
     break_off(evaluator)
     assert spdl_threads() == []
     assert len(list(evaluator)) == 5
     assert spdl_threads() == []
-
-
-def test_no_thread_is_alive_under_replay() -> None:
-    """The pipeline is stopped before the first replayed batch."""
-    evaluator = LoaderEvaluator(threaded(), mode="replay", num_cached_batches=2, epoch_batches=4)
-    for _ in evaluator:
+    for _ in LoaderEvaluator(make(), mode="replay", num_cached_batches=2, epoch_batches=4):
         assert spdl_threads() == []
 
 
 def test_kept_batches_hold_no_shared_memory() -> None:
-    """Worker processes send tensors in shared memory; what is kept is not in it."""
     evaluator = LoaderEvaluator(in_processes(), mode="replay", num_cached_batches=3)
     assert len(evaluator.cached_batches) == 3
     assert not any(leaf.is_shared() for batch in evaluator.cached_batches for leaf in batch)
 
 
 def test_dropped_samples_are_not_counted() -> None:
-    """A file that cannot be decoded is dropped by SPDL, and is no sample of the run."""
     evaluator = LoaderEvaluator(threaded([*FILES[:12], b"no JPEG", *FILES[12:]]))
     assert sum(len(batch["names"]) for batch in evaluator) == 40
     assert evaluator.recorded().steps.samples.tolist() == [8] * 5
 
 
 def test_dropped_batches_are_not_counted() -> None:
-    """A PyTorchDataLoader drops a batch where one sample fails; a warning tells how many."""
     evaluator = LoaderEvaluator(in_processes(Images(broken=12)))
     with pytest.warns(LoadevalWarning, match="served 4 of 5 batches"):
         served = list(evaluator)
@@ -173,16 +153,6 @@ def test_dropped_batches_are_not_counted() -> None:
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:
-    """Without an aggregator a batch is a list, of as many samples as are in it."""
     evaluator = LoaderEvaluator(threaded(aggregator=None, batch_size=16))
     assert len(list(evaluator)) == 3
     assert evaluator.recorded().steps.samples.tolist() == [16, 16, 8]
-
-
-def test_an_alternating_run_serves_every_batch_once() -> None:
-    """Both arms together serve the epoch, if not in the order in which it was loaded."""
-    loader = threaded(FILES * 30)
-    expected = sorted(batch["names"] for batch in loader)
-    evaluator = LoaderEvaluator(loader, mode="alternate")
-    assert sorted(batch["names"] for batch in evaluator) == expected
-    assert len(evaluator.recorded().prefetches) > 0

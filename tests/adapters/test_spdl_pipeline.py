@@ -20,7 +20,7 @@ from spdl.pipeline.defs import Aggregate, Merge, Pipe, PipelineConfig, SinkConfi
 from loadeval import LoaderEvaluator, LoadevalWarning, UsageError
 from loadeval.runtime.adapter import FactoryAdapter
 from loadeval.testing import AdapterContract, same_batch
-from tests.adapters.loaders import adapter_of, break_off, describe
+from tests.adapters.loaders import adapter_of, contract, describe
 from tests.images import FILES, collate, decode
 from tests.spdl_pipelines import (
     NEVER_RUN,
@@ -51,7 +51,7 @@ def started() -> Any:
 
 
 class OnceContract(AdapterContract):
-    adapter_type = adapter_of("spdl.pipeline")
+    def test_an_epoch_after_a_broken_one_is_whole(self) -> None: ...
 
     def test_a_released_loader_serves_again(self) -> None:
         """It does not, since releasing stops it for good, and says so."""
@@ -64,27 +64,25 @@ class OnceContract(AdapterContract):
             adapter.epoch(loader)
 
 
-class TestPipeline(OnceContract):
-    """A Pipeline, which has one epoch."""
-
-    def make_loader(self) -> Any:
-        return pipeline()
-
-
-class TestContinuousPipeline(OnceContract):
-    """A Pipeline whose source begins again, and which runs on between epochs."""
-
-    def make_loader(self) -> Any:
-        return pipeline(continuous=True)
+ADAPTER = adapter_of("spdl.pipeline")
+TestPipelines = contract(
+    ADAPTER, OnceContract, once=pipeline, continuous=lambda: pipeline(continuous=True)
+)
 
 
-class TestSubprocess(AdapterContract):
-    """A pipeline in a subprocess, whose iterable SPDL makes."""
+class KeepsItsProcess(AdapterContract):
+    """SPDL ends the subprocess with the iterable, not with an epoch of it."""
 
-    adapter_type = adapter_of("spdl.pipeline")
+    def test_no_worker_process_is_alive_under_replay(self) -> None: ...
 
-    def make_loader(self) -> Any:
-        return run_pipeline_in_subprocess(builder().get_config(), num_threads=3)
+
+TestPipelineBuilder = TOLD_ITS_THREADS(contract(ADAPTER, builder=builder))
+TestSubprocess = contract(
+    ADAPTER,
+    KeepsItsProcess,
+    subprocess=lambda: run_pipeline_in_subprocess(builder().get_config(), num_threads=3),
+)
+TestFactory = contract(FactoryAdapter, function=lambda: pipeline)
 
 
 def test_kept_batches_give_their_shared_memory_back() -> None:
@@ -115,7 +113,6 @@ def test_a_pipeline_that_the_user_has_run_is_an_error() -> None:
 
 
 def test_a_pipeline_runs_while_its_epoch_is_served() -> None:
-    """It is started with the first batch, and stopped when the epoch ends or is broken off."""
     for broken_off in (False, True):
         loader = pipeline()
         evaluator = LoaderEvaluator(loader)
@@ -128,7 +125,6 @@ def test_a_pipeline_runs_while_its_epoch_is_served() -> None:
 
 
 def test_a_pipeline_that_the_user_has_started_is_left_running() -> None:
-    """After a broken-off epoch the user can read on."""
     loader = pipeline()
     with loader.auto_stop():
         for _ in LoaderEvaluator(loader):
@@ -138,14 +134,12 @@ def test_a_pipeline_that_the_user_has_started_is_left_running() -> None:
 
 @pytest.mark.parametrize("make", [pipeline, started, lambda: pipeline])
 def test_no_thread_is_alive_under_replay(make: Any) -> None:
-    """The pipeline is stopped before the first replayed batch, also one that was started."""
     evaluator = LoaderEvaluator(make(), mode="replay", num_cached_batches=2, epoch_batches=4)
     for _ in evaluator:
         assert spdl_threads() == []
 
 
 def test_a_continuous_pipeline_has_epochs() -> None:
-    """Each is whole, and between them the pipeline runs on."""
     loader = pipeline(continuous=True)
     evaluator = LoaderEvaluator(loader)
     first, second = list(evaluator), list(evaluator)
@@ -156,7 +150,6 @@ def test_a_continuous_pipeline_has_epochs() -> None:
 
 
 def test_dropped_batches_of_a_pipeline_are_not_counted() -> None:
-    """A batch that fails to collate is dropped by SPDL, and is no batch of the run."""
 
     def failing(images: list[Any]) -> dict[str, Any]:
         if images[0].sum() == decode(FILES[8]).sum():
@@ -169,23 +162,12 @@ def test_dropped_batches_of_a_pipeline_are_not_counted() -> None:
 
 
 def test_a_pipelines_failure_passes_through() -> None:
-    """With max_failures=0 the user sees SPDL's own error, after the batches before it."""
     loader = builder([*FILES[:24], b"no JPEG"]).build(num_threads=3, max_failures=0)
     evaluator = LoaderEvaluator(loader)
     with pytest.raises(PipelineFailure, match="stages failed"):
         list(evaluator)
     assert evaluator.recorded().ends[0].cause == "failed"
     assert spdl_threads() == []
-
-
-@TOLD_ITS_THREADS
-class TestPipelineBuilder(AdapterContract):
-    """A PipelineBuilder: each epoch is a new pipeline."""
-
-    adapter_type = adapter_of("spdl.pipeline")
-
-    def make_loader(self) -> Any:
-        return builder()
 
 
 @TOLD_ITS_THREADS
@@ -198,7 +180,6 @@ def test_a_builders_epochs_share_no_samples() -> None:
 
 
 def test_a_builder_is_told_its_threads_by_the_adapter() -> None:
-    """A warning says how many it gets: two decode, and one collates."""
     with pytest.warns(LoadevalWarning, match="it gets 3, one for each item that"):
         evaluator = LoaderEvaluator(builder())
     assert len(list(evaluator)) == 5
@@ -207,7 +188,6 @@ def test_a_builder_is_told_its_threads_by_the_adapter() -> None:
 
 @TOLD_ITS_THREADS
 def test_dropped_items_of_a_builder_are_counted() -> None:
-    """Files that cannot be decoded are no samples, and their number is told, by epoch."""
     evaluator = LoaderEvaluator(builder([*FILES[:20], b"no JPEG", b"nor this", *FILES[20:]]))
     for _ in range(2):
         with pytest.warns(LoadevalWarning, match="^2 items failed in this epoch"):
@@ -216,30 +196,7 @@ def test_dropped_items_of_a_builder_are_counted() -> None:
     assert evaluator.recorded().steps.samples.tolist() == [8] * 10
 
 
-class TestFactory(AdapterContract):
-    """A function that returns a Pipeline: each epoch is a new one."""
-
-    adapter_type = FactoryAdapter
-
-    def make_loader(self) -> Any:
-        return pipeline
-
-
-def test_a_function_that_makes_pipelines_is_served() -> None:
-    """Each epoch's pipeline runs while it is served, and its threads end with it."""
-    evaluator = LoaderEvaluator(pipeline)
-    for _ in range(2):
-        assert spdl_threads() == []
-        batches = iter(evaluator)
-        next(batches)
-        assert spdl_threads() != []
-        assert len(list(batches)) == 4
-    break_off(evaluator)
-    assert spdl_threads() == []
-
-
 def test_the_pipelines_of_a_function_are_described() -> None:
-    """Their threads, batch size and depth are known before the first epoch."""
     evaluator = LoaderEvaluator(pipeline, mode="alternate")
     info = evaluator.recorded().header.loader
     assert info.adapter.endswith(".SPDLPipelineAdapter")
@@ -251,23 +208,12 @@ def test_the_pipelines_of_a_function_are_described() -> None:
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 @pytest.mark.parametrize("make", [builder, partial(partial, pipeline)])
 def test_each_epoch_is_a_new_pipeline(make: Any, mode: str) -> None:
-    """Two epochs serve the same batches, each once, and leave no thread."""
     evaluator = LoaderEvaluator(make(), mode=mode)
     names = sorted(f"{decode(file).sum()}" for file in FILES)
     for _ in range(2):
         served = sorted(name for batch in evaluator for name in batch["names"])
         assert served == names
     assert spdl_threads() == []
-
-
-def test_an_alternating_run_serves_every_batch_once() -> None:
-    """Both arms together serve the epoch, if not in the order in which it was loaded."""
-    files = FILES * 20
-    expected = [batch["names"] for batch in pipeline(files)]
-    evaluator = LoaderEvaluator(pipeline(files), mode="alternate")
-    served = [batch["names"] for batch in evaluator]
-    assert sorted(served) == sorted(expected)
-    assert len(evaluator.recorded().prefetches) > 0
 
 
 SOURCE = 2 + 1
@@ -280,7 +226,6 @@ def array(number: int) -> Any:
 
 @TOLD_ITS_THREADS
 def test_the_description_is_the_pipelines() -> None:
-    """Threads, batch size and queues; a pipeline has no length."""
     builder = source(range(40)).pipe(array, concurrency=2, output_order="input")
     builder.aggregate(8).pipe(np.stack).add_sink(2)
     info = describe(builder.build(num_threads=3))
@@ -294,7 +239,6 @@ def test_the_description_is_the_pipelines() -> None:
 
 
 def test_a_pipeline_that_has_ended_is_not_known() -> None:
-    """Its stages are gone; nothing is told in their place."""
     loader = source(range(3)).add_sink(2).build(num_threads=1)
     with loader.auto_stop():
         list(loader)
@@ -327,7 +271,7 @@ def made_while_nobody_takes(builder: Any, make: Making, wanted: int) -> int:
     """After one batch was taken: how many are made, once the wanted ones are."""
     make.wanted = wanted
     pipeline = builder.build(num_threads=4)
-    adapter = adapter_of("spdl.pipeline")()
+    adapter = ADAPTER()
     epoch = adapter.epoch(pipeline)
     next(epoch)
     assert make.has_made_them.wait(10)
@@ -349,7 +293,6 @@ def test_as_many_batches_get_ready_as_the_depth_says(order: str, concurrency: in
 @TOLD_ITS_THREADS
 @pytest.mark.parametrize("size", [1, 2, 5])
 def test_samples_before_an_aggregation_are_in_the_depth(size: int) -> None:
-    """A queue and four threads hold samples for further batches."""
     make = Making()
     builder = source(range(400)).pipe(make, concurrency=4).aggregate(size)
     depth = depth_of(builder.add_sink(2))
@@ -360,7 +303,6 @@ def test_samples_before_an_aggregation_are_in_the_depth(size: int) -> None:
 
 @TOLD_ITS_THREADS
 def test_items_of_a_list_are_in_the_depth() -> None:
-    """Where each item of an aggregated list is a batch, those in all lists are ready."""
     make = Making()
     builder = source(range(100)).pipe(make).aggregate(4).disaggregate()
     depth = depth_of(builder.add_sink(2))
@@ -380,7 +322,6 @@ def test_all_paths_of_a_merge_are_in_the_depth() -> None:
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:
-    """An aggregation without a collating stage makes lists of as many samples as are in them."""
     builder = source(range(40)).pipe(array).aggregate(16).add_sink(2)
     evaluator = LoaderEvaluator(builder.build(num_threads=2))
     assert len(list(evaluator)) == 3

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import threading
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import psutil
 import pytest
 import torch
-from PIL import Image
 from torch.utils.data import DataLoader, SequentialSampler, TensorDataset
 from torchdata.nodes import (
     BaseNode,
@@ -26,11 +25,7 @@ from torchdata.nodes import (
 )
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, describe
-
-if TYPE_CHECKING:
-    from pathlib import Path
+from tests.adapters.loaders import adapter_of, break_off, contract, describe
 
 # torchdata's own: processes that are forked beside its workers collect iterators of this one.
 pytestmark = pytest.mark.filterwarnings(
@@ -69,69 +64,29 @@ def running() -> set[Any]:
     return {*threads, *psutil.Process().children()}
 
 
-class Contract(AdapterContract):
-    adapter_type = adapter_of("torchdata.nodes")
+def two_sources() -> Any:
+    nodes = {"one": threaded(), "other": threaded(20)}
+    weights = {"one": 0.7, "other": 0.3}
+    every = StopCriteria.ALL_DATASETS_EXHAUSTED
+    return Loader(MultiNodeWeightedSampler(nodes, weights, every, seed=1))
 
 
-class TestInline(Contract):
-    """A Loader whose nodes work in the training loop."""
-
-    def make_loader(self) -> Any:
-        return Loader(Mapper(Batcher(Mapper(source(), pixels), 4), collate))
-
-
-class TestThreads(Contract):
-    """A Loader with threads that map and prefetch."""
-
-    def make_loader(self) -> Any:
-        return Loader(threaded())
-
-
-class TestProcesses(Contract):
-    """A Loader with processes that map."""
-
-    def make_loader(self) -> Any:
-        return Loader(threaded(method="process"))
-
-
-class TestNode(Contract):
-    """A node by itself, which is an iterator."""
-
-    def make_loader(self) -> Any:
-        return threaded()
-
-
-class TestSeveralSources(Contract):
-    """Batches drawn from two sources."""
-
-    def make_loader(self) -> Any:
-        nodes = {"one": threaded(), "other": threaded(20)}
-        weights = {"one": 0.7, "other": 0.3}
-        every = StopCriteria.ALL_DATASETS_EXHAUSTED
-        return Loader(MultiNodeWeightedSampler(nodes, weights, every, seed=1))
-
-
-def test_decoded_jpegs_are_served(jpegs: Path) -> None:
-    """Files that threads decode, over two epochs."""
-    files = IterableWrapper(sorted(map(str, jpegs.rglob("*.jpg"))))
-
-    def decode(file: str) -> Any:
-        with Image.open(file) as image:
-            return np.asarray(image.resize((16, 16)))
-
-    batches = Mapper(Batcher(ParallelMapper(files, decode, 2), 8, drop_last=False), np.stack)
-    evaluator = LoaderEvaluator(Loader(batches))
-    for _ in range(2):
-        assert [batch.shape for batch in evaluator] == [(8, 16, 16, 3)] * 3 + [(6, 16, 16, 3)]
-    assert evaluator.recorded().steps.samples.tolist() == [8, 8, 8, 6] * 2
+TestLoaders = pytest.mark.filterwarnings(READ_AHEAD)(
+    contract(
+        adapter_of("torchdata.nodes"),
+        in_the_training_loop=lambda: Loader(Mapper(Batcher(Mapper(source(), pixels), 4), collate)),
+        threads=lambda: Loader(threaded()),
+        processes=lambda: Loader(threaded(method="process")),
+        node=threaded,
+        two_sources=two_sources,
+    )
+)
 
 
 @pytest.mark.filterwarnings(READ_AHEAD)
 @pytest.mark.parametrize("mode", ["log", "alternate"])
-@pytest.mark.parametrize("make", [threaded, lambda: Loader(threaded())])
-def test_each_epoch_is_whole(make: Any, mode: str) -> None:
-    """Also after one that was broken off, of a Loader and of a node."""
-    evaluator = LoaderEvaluator(make(), mode=mode)
+def test_an_epoch_of_a_node_after_a_broken_one_is_whole(mode: str) -> None:
+    evaluator = LoaderEvaluator(threaded(), mode=mode)
     break_off(evaluator)
     whole = [list(range(at, at + 4)) for at in range(0, 40, 4)]
     assert [sorted(labels(evaluator)) for _ in range(2)] == [whole, whole]
@@ -139,7 +94,6 @@ def test_each_epoch_is_whole(make: Any, mode: str) -> None:
 
 @pytest.mark.parametrize("method", ["thread", "process"])
 def test_a_state_taken_in_log_mode_resumes_exactly(method: str) -> None:
-    """What a new Loader, or a node that is reset to it, serves is what training has not had yet."""
     whole = labels(Loader(threaded(method=method)))
     evaluator = LoaderEvaluator(Loader(threaded(method=method)))
     served = labels(break_off(evaluator, STEPS))
@@ -157,7 +111,6 @@ def test_a_state_taken_in_log_mode_resumes_exactly(method: str) -> None:
 
 @pytest.mark.parametrize("method", ["thread", "process"])
 def test_nothing_runs_under_replay(method: str) -> None:
-    """Threads and processes of all nodes are stopped before the first replayed batch."""
     before = running()
     loader = Loader(threaded(method=method))
     evaluator = LoaderEvaluator(loader, mode="replay", num_cached_batches=2, epoch_batches=4)
@@ -168,7 +121,6 @@ def test_nothing_runs_under_replay(method: str) -> None:
 
 @pytest.mark.parametrize("persistent", [False, True])
 def test_a_wrapped_data_loaders_workers_are_stopped(persistent: bool) -> None:
-    """Those of a torch DataLoader that an IterableWrapper reads."""
     before = running()
     dataset = TensorDataset(torch.arange(40))
     loader = DataLoader(dataset, 4, num_workers=2, persistent_workers=persistent)
@@ -194,7 +146,6 @@ def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_maps_exception_passes_through(mode: str, workers: int) -> None:
-    """The user sees torchdata's error of its kind, after the batches before it."""
 
     def fail(number: int) -> int:
         if number == 20:
@@ -209,7 +160,6 @@ def test_a_maps_exception_passes_through(mode: str, workers: int) -> None:
 
 
 def test_lists_of_arrays_are_counted_as_their_samples() -> None:
-    """A Batcher makes lists, which a Prefetcher hands on, of as many samples as are in them."""
     lists = Prefetcher(Batcher(Mapper(source(10), pixels), 4, drop_last=False), 2)
     evaluator = LoaderEvaluator(Loader(lists))
     assert len(list(evaluator)) == 3
@@ -217,7 +167,6 @@ def test_lists_of_arrays_are_counted_as_their_samples() -> None:
 
 
 def test_the_description_is_the_graphs() -> None:
-    """Workers, batch size and queues of all nodes; there is no length."""
     info = describe(Loader(threaded(num_workers=3)))
     assert info.backend == "torchdata.nodes.loader.Loader"
     assert (info.workers, info.batch_size, info.length, info.pinned) == (3, 4, None, None)
@@ -228,7 +177,6 @@ def test_the_description_is_the_graphs() -> None:
 
 
 def test_threads_that_prefetch_are_workers_where_nothing_else_works() -> None:
-    """A graph without any has none."""
     plain = Mapper(Batcher(source(), 4), np.array)
     assert describe(plain).workers == 0
     assert describe(plain).prefetch_depth == 0
@@ -237,7 +185,6 @@ def test_threads_that_prefetch_are_workers_where_nothing_else_works() -> None:
 
 
 def test_samples_of_lists_taken_apart_are_in_the_depth() -> None:
-    """A mapper that works on lists holds the samples of them all."""
     mapped = ParallelMapper(source(), pixels, num_workers=2, prebatch=5)
     assert describe(mapped).prefetch_depth == (2 * 2 + 1) * 5
     assert describe(mapped).batch_size is None
@@ -267,7 +214,6 @@ class Twice(BaseNode[Any]):  # type: ignore[misc]  # torchdata has no types
 
 
 def test_a_users_own_node_is_looked_through() -> None:
-    """Nodes that it reads from are described, and stopped; without any, workers are unknown."""
     before = running()
     info = describe(Twice(threaded()))
     assert (info.workers, info.prefetch_depth) == (2, 2 + 1)
@@ -280,7 +226,6 @@ def test_a_users_own_node_is_looked_through() -> None:
 
 
 def test_as_many_samples_get_ready_as_the_depth_says() -> None:
-    """While nobody takes any, the mapper goes on until its queue is full."""
     made = []
     full = threading.Event()
 

@@ -11,8 +11,7 @@ from torch.utils.data import Dataset, IterableDataset, TensorDataset
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import LoaderEvaluator, LoadevalWarning
-from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, describe
+from tests.adapters.loaders import adapter_of, break_off, contract, describe
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,42 +74,20 @@ def numbers(batches: Any) -> list[list[int]]:
     return [(batch[0] if isinstance(batch, list) else batch).tolist() for batch in batches]
 
 
-class Contract(AdapterContract):
-    adapter_type = adapter_of("torchdata.stateful_dataloader")
-
-
-class TestWithoutWorkers(Contract):
-    """Loading in this process."""
-
-    def make_loader(self) -> Any:
-        return loader()
-
-
-class TestWorkers(Contract):
-    """Two workers for each epoch."""
-
-    def make_loader(self) -> Any:
-        return loader(2)
-
-
-class TestPersistentWorkers(Contract):
-    """Two workers that stay alive between epochs."""
-
-    def make_loader(self) -> Any:
-        return loader(2, persistent_workers=True)
-
-
-class TestStream(Contract):
-    """A stream that knows where it is, without a length."""
-
-    def make_loader(self) -> Any:
-        return streamed(2)
+TestLoaders = pytest.mark.filterwarnings(READ_AHEAD)(
+    contract(
+        adapter_of("torchdata.stateful_dataloader"),
+        in_process=loader,
+        workers=lambda: loader(2),
+        persistent_workers=lambda: loader(2, persistent_workers=True),
+        stream=lambda: streamed(2),
+    )
+)
 
 
 @pytest.mark.parametrize("workers", [0, 2])
 @pytest.mark.parametrize("make", [loader, shuffled, streamed])
 def test_a_state_taken_in_log_mode_resumes_exactly(make: Any, workers: int) -> None:
-    """What a new loader serves from it is what training had not had yet, batch by batch."""
     whole = numbers(make(workers))
     evaluator = LoaderEvaluator(make(workers))
     served = numbers(break_off(evaluator, 7))
@@ -132,7 +109,6 @@ def state_after_5(workers: int) -> dict[str, Any]:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_state_is_resumed_through_the_wrapper(workers: int) -> None:
-    """The first epoch is the rest of the interrupted one, the second is whole."""
     evaluator = LoaderEvaluator(loader(workers))
     evaluator.load_state_dict(state_after_5(workers))
     assert [len(list(evaluator)) for _ in range(2)] == [15, 20]
@@ -150,7 +126,6 @@ def test_a_state_asked_for_before_an_epoch_takes_nothing_from_it() -> None:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_what_replay_keeps_is_not_taken_from_the_loader(workers: int) -> None:
-    """A state that was loaded before is still the loader's, and no worker is left."""
     others = set(active_children())
     resumed = loader(workers)
     resumed.load_state_dict(state_after_5(workers))
@@ -183,19 +158,8 @@ def test_an_alternating_run_warns_once_that_a_state_is_inexact() -> None:
 
 
 @pytest.mark.filterwarnings(READ_AHEAD)
-@pytest.mark.parametrize("workers", [0, 2])
-def test_alternating_epochs_serve_every_batch_once(workers: int) -> None:
-    """One epoch after the other, and a whole one after one that was broken off."""
-    evaluator = LoaderEvaluator(loader(workers), mode="alternate")
-    break_off(evaluator)
-    for _ in range(2):
-        assert sorted(numbers(evaluator)) == numbers(loader())
-
-
-@pytest.mark.filterwarnings(READ_AHEAD)
 @pytest.mark.parametrize("mode", ["log", "alternate"])
 def test_a_workers_exception_passes_through(mode: str) -> None:
-    """The user sees torch's own error of a worker, after the batches before it."""
     evaluator = LoaderEvaluator(loader(1, Failing()), mode=mode)
     served: list[Any] = []
     with pytest.raises(ValueError, match="sample 20 is broken"):
@@ -204,7 +168,6 @@ def test_a_workers_exception_passes_through(mode: str) -> None:
 
 
 def test_the_description_is_a_data_loaders() -> None:
-    """Workers, queue, batch size and length are those that the user gave."""
     info = describe(loader(2, prefetch_factor=3))
     assert info.backend == "torchdata.stateful_dataloader.stateful_dataloader.StatefulDataLoader"
     assert (info.workers, info.prefetch_depth, info.batch_size, info.length) == (2, 6, 4, 20)

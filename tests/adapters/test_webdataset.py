@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import subprocess
 import sys
 import textwrap
 from typing import TYPE_CHECKING, Any
 
 import pytest
-import torch
 import webdataset as wds  # type: ignore[import-untyped]  # it ships no types
 from torch.utils.data import DataLoader
 
 from loadeval import LoaderEvaluator
-from loadeval.testing import AdapterContract
-from tests.adapters.loaders import adapter_of, break_off, counted, describe
+from tests.adapters.loaders import adapter_of, contract, counted, describe
 from tests.images import FILES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
 # WebDataset leaves the shard open when an epoch is broken off.
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed file <_io.BufferedReader:ResourceWarning")
@@ -49,57 +45,23 @@ def batched(shards: list[str]) -> Any:
     return decoded(shards).batched(8)
 
 
-class ShardContract(AdapterContract):
-    """The contract, with shards to read."""
-
-    adapter_type = adapter_of("webdataset")
-
-    @pytest.fixture(autouse=True)
-    def _shards(self, shards: list[str]) -> None:
-        self.shards = shards
+def web_loader(dataset: Any, **options: Any) -> Any:
+    return wds.WebLoader(dataset, **{"batch_size": None, "num_workers": 1, **options})
 
 
-class TestPipeline(ShardContract):
-    """A pipeline that decodes and batches, without a DataLoader."""
-
-    def make_loader(self) -> Any:
-        return batched(self.shards)
-
-
-class TestWebLoader(ShardContract):
-    """A WebLoader that batches by itself."""
-
-    def make_loader(self) -> Any:
-        return wds.WebLoader(decoded(self.shards), batch_size=8)
-
-
-class TestWorkers(ShardContract):
-    """A worker that batches, and batches of another size made of these in this process."""
-
-    def make_loader(self) -> Any:
-        loader = wds.WebLoader(batched(self.shards), batch_size=None, num_workers=1)
-        return loader.unbatched().batched(5)
-
-
-class TestWithEpoch(ShardContract):
-    """Epochs of a given number of batches, and persistent workers."""
-
-    def make_loader(self) -> Any:
-        loader = wds.WebLoader(
-            batched(self.shards), batch_size=None, num_workers=1, persistent_workers=True
-        )
-        return loader.with_epoch(7)
-
-
-class TestRawSamples(ShardContract):
-    """Samples as they are in the shard, one by one."""
-
-    def make_loader(self) -> Any:
-        return wds.WebDataset(self.shards, shardshuffle=False)
+TestLoaders = contract(
+    adapter_of("webdataset"),
+    given="shards",
+    pipeline=batched,
+    web_loader=lambda shards: wds.WebLoader(decoded(shards), batch_size=8),
+    batched_again=lambda shards: web_loader(batched(shards)).unbatched().batched(5),
+    persistent_workers=lambda shards: web_loader(batched(shards), persistent_workers=True),
+    with_epoch=lambda shards: web_loader(batched(shards), persistent_workers=True).with_epoch(7),
+    raw_samples=lambda shards: wds.WebDataset(shards, shardshuffle=False),
+)
 
 
 def test_the_dataloader_inside_is_described(shards: list[str]) -> None:
-    """Workers, queue, pinning and start method are those of the DataLoader in a WebLoader."""
     dataset = batched(shards)
     info = describe(wds.WebLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=3))
     inside = describe(DataLoader(dataset, batch_size=None, num_workers=2, prefetch_factor=3))
@@ -110,7 +72,6 @@ def test_the_dataloader_inside_is_described(shards: list[str]) -> None:
 
 
 def test_a_pipeline_works_in_this_process(shards: list[str]) -> None:
-    """Without a DataLoader there are no workers and no queue."""
     info = describe(batched(shards))
     assert info.backend == "webdataset.compat.WebDataset"
     assert (info.workers, info.prefetch_depth, info.batch_size) == (0, 0, 8)
@@ -150,7 +111,6 @@ def test_a_length_is_known_once_it_is_set(shards: list[str]) -> None:
 
 
 def test_a_sample_is_one_sample(shards: list[str]) -> None:
-    """Where nothing is batched, the first dimension of an image is not a number of samples."""
     assert set(counted(decoded(shards))) == {1}
     by_name = wds.WebDataset(shards, shardshuffle=False).decode("rgb")
     assert set(counted(by_name)) == {1}
@@ -158,54 +118,20 @@ def test_a_sample_is_one_sample(shards: list[str]) -> None:
 
 
 def test_a_batch_is_counted_by_its_keys_or_arrays(shards: list[str]) -> None:
-    """Undecoded samples have keys; without keys there are as many as images have rows."""
     stages = wds.SimpleShardList(shards), wds.tarfile_to_samples(), wds.batched(16)
     assert counted(wds.DataPipeline(*stages)) == [16, 16, 8]
     assert counted(batched(shards)) == [8] * 5
     assert counted(wds.WebLoader(decoded(shards), batch_size=16)) == [16, 16, 8]
 
 
-@pytest.mark.parametrize("persistent", [False, True])
-@pytest.mark.parametrize("epoch", [None, 6])
-def test_no_worker_is_alive_under_replay(
-    shards: list[str], persistent: bool, epoch: int | None
-) -> None:
-    """The workers of the DataLoader inside are stopped before the first replayed batch."""
-    before = set(multiprocessing.active_children())
-    loader = wds.WebLoader(
-        batched(shards), batch_size=None, num_workers=1, persistent_workers=persistent
-    )
-    if epoch is not None:
-        loader = loader.with_epoch(epoch)
-    for _ in LoaderEvaluator(loader, mode="replay", num_cached_batches=3, epoch_batches=3):
-        assert set(multiprocessing.active_children()) <= before
-    assert sum(1 for _ in loader) == (epoch or 5)
-
-
 def test_a_dataloader_over_a_pipeline_is_torchs(shards: list[str]) -> None:
-    """A torch DataLoader that reads a WebDataset is served by torch's adapter."""
     evaluator = LoaderEvaluator(DataLoader(batched(shards), batch_size=None))
     assert sum(images.shape[0] for images, _ in evaluator) == SAMPLES
     info = evaluator.recorded().header.loader
     assert info.adapter.endswith(".PyTorchAdapter")
 
 
-@pytest.mark.parametrize("mode", ["log", "alternate"])
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_epoch_after_a_broken_one_is_whole(shards: list[str], mode: str, workers: int) -> None:
-    """Three epochs, the first of which is broken off: the others have every sample once."""
-    loader = wds.WebLoader(decoded(shards).batched(1), batch_size=None, num_workers=workers)
-    expected = torch.cat([images for images, _ in loader]).sum()
-    evaluator = LoaderEvaluator(loader, mode=mode)
-    break_off(evaluator, 12)
-    for _ in range(2):
-        served = [images for images, _ in evaluator]
-        assert len(served) == SAMPLES
-        assert torch.isclose(torch.cat(served).sum(), expected)
-
-
 def test_torch_is_not_needed(shards: list[str]) -> None:
-    """Without torch, which WebDataset does not need, a pipeline is served by its adapter."""
     lines = """
         import sys
         sys.modules["torch"] = None
@@ -217,10 +143,3 @@ def test_torch_is_not_needed(shards: list[str]) -> None:
     command = [sys.executable, "-c", textwrap.dedent(lines), *shards]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert printed.split() == ["5", "WebDatasetAdapter"]
-
-
-def test_a_missing_shard_is_webdatasets_own_error(tmp_path: Path) -> None:
-    """The user sees the error that WebDataset raises."""
-    missing = wds.WebDataset(str(tmp_path / "no.tar"), shardshuffle=False)
-    with pytest.raises(FileNotFoundError, match=r"no\.tar"):
-        list(LoaderEvaluator(missing))

@@ -127,11 +127,6 @@ def test_a_resumed_epoch_of_what_was_wrapped_says_that_it_is_not_measured(
     assert len(evaluator.recorded().steps) == 0
 
 
-def test_the_dataset_of_a_wrapped_loader_can_be_read(task: Task, measure: Measure) -> None:
-    """By who builds nothing from it."""
-    assert measure(task.loader, "wrapped")[0].dataset is task.dataset
-
-
 @pytest.mark.parametrize("mode", MODES)
 def test_validation_on_the_same_dataset_is_not_measured(
     mode: str, task: Task, measure: Measure

@@ -11,7 +11,7 @@ from torch import nn
 from torch.utils.data import DataLoader
 from transformers import Trainer, TrainingArguments
 
-from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
+from loadeval import LoaderEvaluator, evaluate_in_place, read_run
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -61,6 +61,21 @@ class Building(Measuring):
         return self.measured(DataLoader(self.train_dataset, 4, shuffle=True, collate_fn=by_name))  # type: ignore[arg-type]  # it is one
 
 
+def arguments(folder: Path, **options: Any) -> TrainingArguments:
+    settings: dict[str, Any] = {
+        "output_dir": str(folder),
+        "num_train_epochs": 1,
+        "per_device_train_batch_size": 4,
+        "use_cpu": True,
+        "dataloader_pin_memory": False,
+        "save_strategy": "no",
+        "logging_strategy": "no",
+        "report_to": "none",
+        "disable_tqdm": True,
+    }
+    return TrainingArguments(**{**settings, **options})
+
+
 @pytest.fixture
 def training(tmp_path: Path) -> Callable[..., Train]:
     """Makes a training of two epochs, by a Trainer of the class given."""
@@ -69,18 +84,7 @@ def training(tmp_path: Path) -> Callable[..., Train]:
         def train(task: Task, measured: Measured) -> None:
             trainer = kind(
                 Model(task),
-                TrainingArguments(
-                    output_dir=str(tmp_path),
-                    num_train_epochs=2,
-                    per_device_train_batch_size=4,
-                    gradient_accumulation_steps=4,
-                    use_cpu=True,
-                    dataloader_pin_memory=False,
-                    logging_strategy="no",
-                    report_to="none",
-                    disable_tqdm=True,
-                    **{"save_strategy": "no", **options},
-                ),
+                arguments(tmp_path, num_train_epochs=2, gradient_accumulation_steps=4, **options),
                 data_collator=by_name,
                 train_dataset=task.dataset,
                 optimizers=(
@@ -110,15 +114,6 @@ def test_its_own_loader_can_be_wrapped(
 ) -> None:
     """In log mode: Accelerate has prepared it."""
     same_training(training(Measuring), "wrapped")
-
-
-@pytest.mark.parametrize("mode", ["replay", "alternate"])
-def test_reading_its_own_loader_ahead_is_refused(
-    mode: str, training: Callable[..., Train], same_training: SameTraining
-) -> None:
-    """As any other that Accelerate has prepared: measure in place."""
-    with pytest.raises(UsageError, match="evaluate_in_place"):
-        same_training(training(Measuring), "wrapped", mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
@@ -170,20 +165,9 @@ def recipe(task: Task, tmp_path: Path) -> Callable[..., Recipe]:
     """Makes the Trainer of the recipe."""
 
     def make(model: nn.Module | None = None, **options: Any) -> Recipe:
-        settings = {
-            "output_dir": str(tmp_path / "trainer"),
-            "num_train_epochs": 1,
-            "per_device_train_batch_size": 4,
-            "use_cpu": True,
-            "dataloader_pin_memory": False,
-            "save_strategy": "no",
-            "logging_strategy": "no",
-            "report_to": "none",
-            "disable_tqdm": True,
-        }
         trainer = Recipe(
             model or Model(task),
-            TrainingArguments(**{**settings, **options}),
+            arguments(tmp_path / "trainer", **options),
             data_collator=by_name,
             train_dataset=task.dataset,
             eval_dataset=task.dataset,

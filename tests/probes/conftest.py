@@ -30,13 +30,6 @@ for line in sys.stdin:
     elif word == "bear":
         held.append(subprocess.Popen([sys.executable, "-S", "-c", "input()"], stdin=-1))
         rest = held[-1].pid
-    elif word == "fork":
-        waiting, going = os.pipe()
-        rest = os.fork()
-        if not rest:
-            os.close(going)
-            os.read(waiting, 1)
-            os._exit(0)
     print(rest, flush=True)
 """
 
@@ -53,7 +46,7 @@ def _no_other_children() -> None:
 
 
 class Child:
-    """A process that obeys: hold BYTES, read PATH, bear or fork (a child of its own), burn."""
+    """A process that obeys: hold BYTES, read PATH, bear (a child of its own), burn."""
 
     def __init__(self) -> None:
         self._process = subprocess.Popen(

@@ -43,7 +43,6 @@ def proc_of(tmp_path: Path, path: str, *, root: str = "/", v1: bool = False) -> 
     ids=["version 2", "version 1"],
 )
 def test_a_quota(tmp_path: Path, files: dict[str, str], v1: bool, cores: float) -> None:
-    """CPUs' worth of time; version 1 tells it in two files."""
     write(tmp_path / "sys" / "job", **files)
     group = tightest_cpu(proc_of(tmp_path, "/job", v1=v1))
     assert group is not None

@@ -35,14 +35,12 @@ def until(found: Callable[[], Any]) -> Any:
 
 
 def test_a_first_reading_has_no_rates() -> None:
-    """They are means since the reading before, and there was none."""
     found = opened().read()
     assert [found["process"][name] for name in RATES] == [None] * len(RATES)
     assert found["machine"]["cpu_cores"] is None
 
 
 def test_the_cpu_of_a_worker(make_child: Callable[[], Child]) -> None:
-    """A child that computes takes part of a CPU, of the machine's too."""
     probe = opened()
     make_child().tell("burn")
     probe.read()
@@ -51,18 +49,15 @@ def test_the_cpu_of_a_worker(make_child: Callable[[], Child]) -> None:
 
 
 def test_the_cpu_of_the_process() -> None:
-    """Asking again and again is work."""
     probe = opened()
     assert until(lambda: probe.read()["process"]["cpu_cores"])
 
 
 def test_without_children_there_are_no_workers() -> None:
-    """The subject has no reading then, rather than zeros."""
     assert "workers" not in opened().read()
 
 
 def test_memory_of_workers(make_child: Callable[[], Child]) -> None:
-    """What a child has written to is in the sum, and is not of files."""
     child = make_child()
     before = opened().read()["workers"]
     child.ask(f"hold {64 * MEGABYTE}")
@@ -86,7 +81,6 @@ def test_memory_without_pss(
 def test_memory_of_which_a_part_is_not_told(
     make_child: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older system does not tell how much of it is of files."""
     make_child()
     old = Memory(pss_bytes=5, pss_file_bytes=None, anonymous_bytes=3)
     monkeypatch.setattr("loadeval.probes.host.memory_of", lambda pid: old)  # noqa: ARG005 - its name
@@ -115,7 +109,6 @@ def test_page_faults_of_a_worker(make_child: Callable[[], Child]) -> None:
 def test_workers_are_counted(
     make_child: Callable[[], Child], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """How many live, and how many there have been."""
     monkeypatch.setattr("loadeval.probes.host.MOST_SHARE", inf)  # new ones are looked for each time
     probe = opened()
     first, _ = make_child(), make_child()
@@ -127,7 +120,6 @@ def test_workers_are_counted(
 
 
 def test_a_worker_that_ends_makes_no_negative_rate(make_child: Callable[[], Child]) -> None:
-    """Its counters leave the sum before and after."""
     probe = opened()
     worker, _ = make_child(), make_child()
     worker.ask(f"hold {8 * MEGABYTE}")
@@ -176,7 +168,6 @@ def test_what_is_costly_is_not_due_again_soon() -> None:
 
 
 def test_a_run_with_workers_has_readings() -> None:
-    """The subjects of a real run, with as many rows as there were times."""
     loader: DataLoader[int] = DataLoader(range(10**9), num_workers=2)  # type: ignore[arg-type]  # torch takes any sequence
     evaluator = LoaderEvaluator(loader, probes=("host",), probe_interval_s=0.01)
     deadline = time.monotonic() + 60

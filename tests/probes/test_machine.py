@@ -14,7 +14,6 @@ import pytest
 from loadeval.errors import UsageError
 from loadeval.probes.machine import (
     SHM,
-    WITHOUT_LIMIT,
     DataSize,
     _sizes_of,
     _threads,
@@ -50,7 +49,6 @@ def test_this_machine() -> None:
 
 
 def test_limits_of_the_process() -> None:
-    """The lower of the two limits on open files, and the CPUs that it was left with."""
     setting = (
         "import os\n"
         "resource.setrlimit(resource.RLIMIT_NOFILE, (512, 1024))\n"
@@ -59,13 +57,7 @@ def test_limits_of_the_process() -> None:
     assert facts_after(setting).split()[1:] == ["512", "1"]
 
 
-def test_no_limit_on_open_files() -> None:
-    """Is a number that no process reaches."""
-    assert WITHOUT_LIMIT > 2**40
-
-
 def test_the_start_method_that_was_chosen() -> None:
-    """Or the one that would be, without choosing it."""
     assert facts_after("multiprocessing.set_start_method('spawn')").startswith("spawn ")
     assert facts_after("").split()[0] == _default_start_method()
 
@@ -84,15 +76,7 @@ def test_variables_for_threads() -> None:
 
 
 def test_no_file_system_there() -> None:
-    """Its size is not known."""
     assert _sizes_of(Path("/no/such/folder")) == (None, None)
-
-
-def test_data_in_a_file(tmp_path: Path) -> None:
-    """Its length."""
-    path = tmp_path / "data"
-    path.write_bytes(bytes(1000))
-    assert size_of(path) == DataSize(1000)
 
 
 def test_data_in_folders(tmp_path: Path) -> None:
@@ -102,16 +86,15 @@ def test_data_in_folders(tmp_path: Path) -> None:
     (tmp_path / "a" / "b" / "two").write_bytes(bytes(200))
     (tmp_path / "a" / "b" / "linked").symlink_to(tmp_path / "a" / "one")
     (tmp_path / "again").symlink_to(tmp_path / "a")
+    assert size_of(tmp_path / "a" / "one") == DataSize(1000)
     assert size_of(tmp_path) == DataSize(2200)
 
 
 def test_data_that_takes_too_long(tmp_path: Path) -> None:
-    """What was found is a part of it."""
     (tmp_path / "one").write_bytes(bytes(1000))
     assert size_of(tmp_path, limit_s=0) == DataSize(0, whole=False)
 
 
 def test_no_data(tmp_path: Path) -> None:
-    """The path is told, and what would do instead."""
     with pytest.raises(UsageError, match=r"cannot read .*missing.*give its size"):
         size_of(tmp_path / "missing")

@@ -46,7 +46,6 @@ def test_children_are_found_when_they_come(family: Family, make_child: Callable[
 def test_children_are_forgotten_when_they_end(
     family: Family, make_child: Callable[[], Child]
 ) -> None:
-    """Whether or not they were waited for."""
     child, killed = make_child(), make_child()
     assert set(seen(family)) == {child.pid, killed.pid}
     child.end()
@@ -65,7 +64,6 @@ def test_grandchildren_belong(family: Family, make_child: Callable[[], Child]) -
 
 
 def test_bytes_that_were_read(make_child: Callable[[], Child], tmp_path: Path) -> None:
-    """Counted once each, wherever they came from."""
     path = tmp_path / "file"
     path.write_bytes(bytes(4 * MEGABYTE))
     child = make_child()
@@ -80,7 +78,6 @@ def test_bytes_that_were_read(make_child: Callable[[], Child], tmp_path: Path) -
 
 
 def test_bytes_from_the_disk(make_child: Callable[[], Child], tmp_path: Path) -> None:
-    """Only what was not in the page cache is counted as read from the disk."""
     path = tmp_path / "file"
     path.write_bytes(os.urandom(4 * MEGABYTE))
     with path.open("rb") as file:
@@ -113,7 +110,6 @@ def test_both_ways_agree(make_child: Callable[[], Child]) -> None:
 
 
 def test_a_process_that_is_not_there() -> None:
-    """Nothing is known of it."""
     assert usage_of(HIGHEST_PID) is None
     assert usage_by_psutil(HIGHEST_PID) is None
     assert memory_of(HIGHEST_PID) is None
@@ -127,16 +123,3 @@ def test_what_is_shared_counts_for_less(make_child: Callable[[], Child]) -> None
     assert memory is not None
     assert 0 < memory.pss_bytes < usage.rss_bytes
     assert 0 < (memory.pss_file_bytes or 0) < memory.pss_bytes
-
-
-def test_forking_shares_memory(make_child: Callable[[], Child]) -> None:
-    """One that is forked takes half of it into its PSS, and none of what is anonymous."""
-    child = make_child()
-    child.ask(f"hold {64 * MEGABYTE}")
-    before = memory_of(child.pid)
-    child.ask("fork")
-    after = memory_of(child.pid)
-    assert before is not None
-    assert after is not None
-    assert before.pss_bytes - after.pss_bytes > 25 * MEGABYTE
-    assert after.anonymous_bytes == pytest.approx(before.anonymous_bytes, rel=0.1)

@@ -53,7 +53,6 @@ def written(path: Path, **changes: Any) -> Path:
 def test_a_whole_epoch_of_dalis_class(
     tmp_path: Path, dali_class: Any, torch_loader: Any, mode: str, arm: int
 ) -> None:
-    """Waits are right, and the mean iteration is the epoch's time by its batches."""
     path = tmp_path / f"{mode}.json"
     evaluator = dali_class(torch_loader, mode=mode, num_cached_batches=2)
     for batch in evaluator:
@@ -76,7 +75,6 @@ def test_a_whole_epoch_of_dalis_class(
 def test_an_epoch_of_dalis_class_that_was_broken_off(
     tmp_path: Path, dali_class: Any, torch_loader: Any
 ) -> None:
-    """Its total time is 0: the waits are read, and no step is invented."""
     path = tmp_path / "broken.json"
     evaluator = dali_class(torch_loader)
     for _ in evaluator:
@@ -129,7 +127,6 @@ def test_a_replay_of_dalis_class_that_was_broken_off(
 def test_before_any_batch_dalis_class_saves_nothing(
     tmp_path: Path, dali_class: Any, torch_loader: Any
 ) -> None:
-    """Its file is {}: one error says that no epoch was measured."""
     path = tmp_path / "empty.json"
     dali_class(torch_loader).save_metrics(str(path))
     with pytest.raises(
@@ -180,7 +177,6 @@ NAN, INFINITE = float("nan"), float("inf")
 def test_anything_but_seconds_is_an_error(
     tmp_path: Path, name: str, values: list[Any], expected: str
 ) -> None:
-    """One error shows what was found, what was expected, and what to do."""
     for value in values:
         path = written(tmp_path / "log.json", **{name: value})
         with pytest.raises(RunLogError) as caught:

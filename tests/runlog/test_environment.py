@@ -25,14 +25,7 @@ def described_elsewhere(*imports: str) -> Any:
     return json.loads(done.stdout)
 
 
-def test_facts_are_json_ready() -> None:
-    """What comes back from JSON is what went in."""
-    facts = describe_environment()
-    assert json.loads(json.dumps(facts)) == facts
-
-
 def test_facts_are_of_this_process() -> None:
-    """The Python version, the process and its CPUs are told; a run needs at least one."""
     facts = describe_environment()
     assert facts["python"] == sys.version.split()[0]
     assert facts["pid"] == os.getpid()
@@ -41,12 +34,10 @@ def test_facts_are_of_this_process() -> None:
 
 
 def test_packages_lists_only_what_was_imported() -> None:
-    """A framework that is installed but not imported is not in the list."""
     assert set(described_elsewhere("numpy")["packages"]) == {"loadeval", "numpy"}
 
 
 def test_packages_lists_an_imported_framework_with_its_version() -> None:
-    """An imported framework is listed, as its distribution states the version."""
     torch = pytest.importorskip("torch")
     packages = describe_environment()["packages"]
     assert packages["torch"].split("+")[0] == torch.__version__.split("+")[0]
@@ -61,7 +52,6 @@ def test_a_module_without_a_distribution_is_not_listed(monkeypatch: pytest.Monke
 
 
 def test_a_host_without_a_name_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An empty host name is told as None."""
     monkeypatch.setattr("platform.node", str)
     assert describe_environment()["host"] is None
 

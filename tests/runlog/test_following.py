@@ -39,7 +39,6 @@ def append(path: Path, content: bytes) -> None:
 
 
 def test_a_log_that_is_not_there_is_none(log: Path, path: Path) -> None:
-    """Until it is, or is there again; then all of it is new."""
     follower = Follower(path)
     assert follower.read() is None
     path.write_bytes(b"")
@@ -51,7 +50,6 @@ def test_a_log_that_is_not_there_is_none(log: Path, path: Path) -> None:
 
 
 def test_each_line_comes_once(log: Path, path: Path) -> None:
-    """However the log grows, byte by byte even, its lines come whole, in order, and once."""
     content = log.read_bytes()
     follower = Follower(path)
     found: list[str] = []
@@ -66,7 +64,6 @@ def test_each_line_comes_once(log: Path, path: Path) -> None:
 
 
 def test_half_a_line_waits_for_its_end(log: Path, path: Path) -> None:
-    """It is neither read nor an error."""
     header, rest = log.read_bytes().split(b"\n", 1)
     path.write_bytes(header + b"\n" + rest[:20])
     follower = Follower(path)
@@ -115,7 +112,6 @@ def test_a_log_that_is_replaced_is_begun_anew(
 
 
 def test_a_wrong_line_is_an_error_with_its_number(log: Path, path: Path) -> None:
-    """As when the log is read whole: what does not fit is not passed over."""
     lines = log.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join(lines[:2]))
     follower = Follower(path)
@@ -126,7 +122,6 @@ def test_a_wrong_line_is_an_error_with_its_number(log: Path, path: Path) -> None
 
 
 def test_a_folder_cannot_be_read(tmp_path: Path) -> None:
-    """Only a file that is not there is waited for."""
     with pytest.raises(RunLogError, match="Is a directory"):
         Follower(tmp_path).read()
 

@@ -33,7 +33,6 @@ def test_bins_follow_on_one_another() -> None:
 
 
 def test_bins_begin_where_the_format_says() -> None:
-    """By the formula of docs/run-log.md."""
     for number in range(32, BINS):
         assert least_of(np.array([number]))[0] == (16 + number % 16) << (number // 16 - 1)
 
@@ -47,7 +46,6 @@ def test_bins_are_narrow() -> None:
 
 
 def test_values_are_counted() -> None:
-    """Every bin has its count, and those of two histograms add up."""
     counts = bin_counts(np.array([0, 3, 3, 40]))
     assert len(counts) == BINS
     bins = np.flatnonzero(counts)

@@ -7,15 +7,11 @@ import pytest
 
 from loadeval.runlog.model import (
     UNKNOWN,
-    Aggregate,
     Arm,
     Block,
     EpochEnd,
     GpuIdle,
-    Header,
-    LoaderInfo,
     Readings,
-    Run,
     Steps,
     join_readings,
 )
@@ -85,7 +81,6 @@ def test_open_steps_are_closed(blocks: list[Block], ends: list[EpochEnd], steps:
 
 
 def test_interleaved_epochs_come_out_in_order() -> None:
-    """Two epochs served at the same time are put one after the other, each in its order."""
     blocks = [
         block([1], epoch=1, arm="ideal"),
         block([0, 20], epoch=0),
@@ -97,12 +92,6 @@ def test_interleaved_epochs_come_out_in_order() -> None:
     assert steps.arm.tolist() == [0, 0, 0, 1, 1]
     assert steps.request_ns.tolist() == [0, 20, 45, 1, 15]
     assert steps.step_ns.tolist() == [10, 15, UNKNOWN, 4, 6]
-
-
-def test_with_steps_closes_what_the_block_itself_can() -> None:
-    """All steps but the last are known from the block's own requests."""
-    assert block([0, 17, 30]).with_steps().step_ns.tolist() == [7, 3, UNKNOWN]
-    assert len(block([]).with_steps()) == 0
 
 
 def test_blocks_are_as_few_as_can_be() -> None:
@@ -130,41 +119,6 @@ def test_blocks_are_as_few_as_can_be() -> None:
     again = Steps.from_blocks(blocks, [])
     for name in Steps.__slots__:
         assert getattr(again, name).tolist() == getattr(steps, name).tolist()
-
-
-def test_a_run_is_shown_in_a_line() -> None:
-    """Its name, its mode and its batches, not its columns."""
-    run = Run(
-        Header("id", "one", "log", "", "images", 0, LoaderInfo("x")), Steps.from_blocks([], [])
-    )
-    assert repr(run) == "Run('one', mode='log', 0 batches)"
-
-
-@pytest.mark.parametrize(("step_ns", "end_ns"), [(70, 200), (None, 130)])
-def test_an_aggregate_ends_with_its_last_step(step_ns: int | None, end_ns: int) -> None:
-    """Batches follow on one another, so that their waits and steps add up to the time."""
-    none = np.array([], dtype=np.int64)
-    aggregate = Aggregate(
-        epoch=2,
-        first=5,
-        batches=1,
-        request_ns=100,
-        wait_ns=30,
-        step_ns=step_ns,
-        samples=12,
-        nbytes=None,
-        shortest_wait_ns=30,
-        longest_wait_ns=30,
-        slowest_batch=5,
-        slowest_request_ns=100,
-        slowest_wait_ns=30,
-        slowest_step_ns=step_ns,
-        wait_bins=none,
-        wait_counts=none,
-        step_bins=none,
-        step_counts=none,
-    )
-    assert aggregate.end_ns == end_ns
 
 
 def test_a_part_of_an_excerpt_keeps_its_numbers() -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import resource
-from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -30,9 +28,10 @@ from loadeval.runlog.model import (
 )
 from loadeval.runlog.reader import Assembly, read_run
 from loadeval.runlog.writer import RunLog, metrics_of, write_metrics
+from tests.full_disk import files_no_larger_than
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
     from pathlib import Path
 
     from loadeval.runlog.codec import Line
@@ -78,7 +77,6 @@ def columns_of(run: Run) -> dict[str, list[int]]:
 
 
 def test_a_run_comes_back(written: Path, make_header: Callable[..., Header]) -> None:
-    """Header, steps, ends and events are read back equal, and nothing is remarked."""
     run = read_run(written)
     assert run.header == make_header()
     assert run.ends == ENDS
@@ -99,7 +97,6 @@ def test_a_run_comes_back(written: Path, make_header: Callable[..., Header]) -> 
 
 
 def test_lines_are_on_disk_at_once(path: Path, make_header: Callable[..., Header]) -> None:
-    """Each can be read as soon as it was written; the run has not ended then, and says so."""
     log = RunLog(path, make_header())
     assert len(read_run(path).steps) == 0
     log.write(blocks()[0])
@@ -120,7 +117,6 @@ def test_a_note_is_said_once(path: Path, make_header: Callable[..., Header]) -> 
 
 
 def test_a_cut_off_last_line_is_noted(written: Path) -> None:
-    """Half a last line is left out, and said with its number beside the missing end."""
     lines = written.read_bytes().splitlines(keepends=True)
     written.write_bytes(b"".join(lines[:3]) + lines[3][:-30])
     run = read_run(written)
@@ -132,7 +128,6 @@ def test_a_cut_off_last_line_is_noted(written: Path) -> None:
 
 
 def test_a_whole_last_line_needs_no_newline(written: Path) -> None:
-    """A log that lacks only its last newline is complete."""
     written.write_bytes(written.read_bytes().rstrip(b"\n"))
     run = read_run(written)
     assert (run.closed, run.notes) == (True, ())
@@ -141,7 +136,6 @@ def test_a_whole_last_line_needs_no_newline(written: Path) -> None:
 def test_a_file_is_overwritten_only_when_asked(
     path: Path, make_header: Callable[..., Header]
 ) -> None:
-    """It stays as it is, and the error names the ways out; or the new run takes its place."""
     path.write_text("a measurement, and a long one at that" * 100)
     with pytest.raises(RunLogError, match=r"run.jsonl already exists.*overwrite=True"):
         RunLog(path, make_header())
@@ -151,27 +145,14 @@ def test_a_file_is_overwritten_only_when_asked(
 
 
 def test_a_missing_folder_is_one_error(tmp_path: Path, make_header: Callable[..., Header]) -> None:
-    """A log in a folder that is not there says what was expected."""
     with pytest.raises(RunLogError, match=r"cannot write.*No such file.*folder that exists"):
         RunLog(tmp_path / "no" / "run.jsonl", make_header())
 
 
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="a device of Linux")  # noqa: PTH110
 def test_a_disk_that_is_full_at_the_start_is_one_error(make_header: Callable[..., Header]) -> None:
-    """Where not even the header fits, the log cannot be begun, and no file is left open."""
     with pytest.raises(RunLogError, match="cannot write the run log /dev/full: No space left"):
         RunLog("/dev/full", make_header(), overwrite=True)
-
-
-@contextmanager
-def files_no_larger_than(nbytes: int) -> Iterator[None]:
-    """The system takes `nbytes` of a file and no more, as a full disk would."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_disk_that_fills_up_is_an_os_error(
@@ -191,49 +172,10 @@ def test_a_disk_that_fills_up_is_an_os_error(
 def test_a_log_that_cannot_be_ended_is_closed_all_the_same(
     path: Path, make_header: Callable[..., Header]
 ) -> None:
-    """The end line may fail as any other; the file does not stay open."""
     log = RunLog(path, make_header())
     with files_no_larger_than(path.stat().st_size), pytest.raises(OSError, match="too large"):
         log.end(0)
     assert log._file.closed
-
-
-def test_a_log_of_100_000_batches_is_read_right(
-    path: Path, make_header: Callable[..., Header]
-) -> None:
-    """A long log, in many blocks and two epochs, has every batch in its place."""
-    rows, count = 40, 50_000
-    request_ns = np.arange(count, dtype=np.int64) * 1_000_000
-    log = RunLog(path, make_header())
-    samples = np.full(rows, 256)
-    for epoch in range(2):
-        for start in range(0, count, rows):
-            requests = request_ns[start : start + rows] + epoch * count * 1_000_000
-            unknown = np.full(rows, UNKNOWN)
-            block = Block(epoch, "real", requests, requests // 200_000, unknown, samples, unknown)
-            log.write(block.with_steps())
-        log.write(EpochEnd(epoch, "exhausted", (epoch + 1) * count * 1_000_000, 7))
-    log.end(2 * count)
-    steps = read_run(path).steps
-    expected = np.arange(2 * count, dtype=np.int64) * 1_000_000
-    assert np.array_equal(steps.request_ns, expected)
-    assert np.array_equal(steps.wait_ns, expected // 200_000)
-    assert np.array_equal(steps.step_ns, 1_000_000 - expected // 200_000)
-    assert (steps.samples == 256).all()
-    assert (steps.nbytes == UNKNOWN).all()
-    assert np.array_equal(steps.epoch, np.repeat([0, 1], count))
-
-
-def test_lines_can_be_added_in_memory(make_header: Callable[..., Header]) -> None:
-    """A run whose log failed goes on in memory, by taking lines that were never written."""
-    assembly = Assembly(None)
-    lines: list[Line] = [make_header(), *blocks(), *ENDS, *EVENTS]
-    for line in lines:
-        assembly.take(line)
-    assembly.closed = True
-    run = assembly.run()
-    assert (len(run.steps), run.ends, run.events, run.path) == (6, ENDS, EVENTS, None)
-    assert run.header == make_header()
 
 
 def test_a_log_keeps_readings_and_gpu_idle_times(
@@ -343,7 +285,6 @@ def test_what_is_thinned_is_a_log(thinned_log: Path) -> None:
 
 
 def test_a_thinned_run_comes_back_from_its_metrics(thinned_log: Path, tmp_path: Path) -> None:
-    """A metrics file holds its excerpts and aggregates."""
     run = read_run(thinned_log)
     write_metrics(run, tmp_path / "metrics.json")
     again = read_run(tmp_path / "metrics.json")
@@ -377,7 +318,6 @@ def test_what_cannot_be_is_an_error(thinned_log: Path, before: str, after: str, 
 
 
 def test_excerpts_that_were_lost_are_missed(thinned_log: Path) -> None:
-    """At the end of the run every N-th batch of the aggregates has its row."""
     lines = thinned_log.read_text().splitlines(keepends=True)
     thinned_log.write_text("".join(line for line in lines if '"batch":[0,2]' not in line))
     with pytest.raises(RunLogError, match="after 0 batches in the excerpts of epoch 0, where 2 of"):
@@ -385,7 +325,6 @@ def test_excerpts_that_were_lost_are_missed(thinned_log: Path) -> None:
 
 
 def test_kinds_of_logs_are_not_mixed(real_log: Path, thinned_log: Path) -> None:
-    """A block in a thinned log, and an excerpt or an aggregate in another, are errors."""
     real, thinned = (log.read_text().splitlines() for log in (real_log, thinned_log))
     for header, lines in ((thinned[0], real), (real[0], thinned)):
         for line in lines:

@@ -37,25 +37,7 @@ def same_steps(one: Run, other: Run) -> bool:
     return all(getattr(one.steps, n).tolist() == getattr(other.steps, n).tolist() for n in names)
 
 
-def test_metrics_are_dalis(make_header: Callable[..., Header]) -> None:
-    """The keys of DALI's class in its order, times in seconds; batch_times are the waits."""
-    metrics = metrics_of(run_of(make_header(), [3, 1, 2], [4, 4, None]))
-    assert metrics == {
-        "mode": "log",
-        "total_batches": 3,
-        "total_time": 14.0,
-        "avg_batch_time": 2.0,
-        "min_batch_time": 1.0,
-        "max_batch_time": 3.0,
-        "batch_times": [3.0, 1.0, 2.0],
-        "cached_batches": 0,
-        "cache_ready": False,
-    }
-    assert [*metrics][:3] == ["mode", "total_batches", "total_time"]
-
-
 def test_metrics_of_a_replay(make_header: Callable[..., Header]) -> None:
-    """A replay tells how many batches it keeps."""
     header = make_header(mode="replay", cache=CacheInfo(20, 640, 5))
     metrics = metrics_of(run_of(header, [1], [1]))
     found = [metrics[name] for name in ("mode", "cached_batches", "cache_ready")]
@@ -63,7 +45,6 @@ def test_metrics_of_a_replay(make_header: Callable[..., Header]) -> None:
 
 
 def test_the_summary_has_dalis_lines(make_header: Callable[..., Header]) -> None:
-    """What print_summary prints has the lines that DALI's users look for."""
     header = make_header(loader=LoaderInfo("loader", length=3))
     assert summary_of(run_of(header, [3, 1, 2], [4, 4, 4]), 12).splitlines() == [
         "Loader Evaluator Summary:",
@@ -109,7 +90,6 @@ def test_a_run_comes_back_from_its_metrics(real_log: Path, tmp_path: Path) -> No
 def test_both_arms_of_an_epoch_come_back(
     make_header: Callable[..., Header], tmp_path: Path
 ) -> None:
-    """Batches of either arm keep theirs, in one epoch too."""
     arms: list[Arm] = ["real", "ideal", "real"]
     one = np.array([1], dtype=np.int64)
     blocks = [Block(0, arm, one * 9 * i, one, one, one, one) for i, arm in enumerate(arms)]
@@ -119,7 +99,6 @@ def test_both_arms_of_an_epoch_come_back(
 
 
 def test_metrics_saved_in_the_middle_say_so(tmp_path: Path) -> None:
-    """Metrics of a run that goes on read back as a run that was still going on."""
     clock = FakeClock()
     evaluator = LoaderEvaluator(ScriptedLoader([1, 2], [3, 3], clock), clock=clock)
     for _ in evaluator:
@@ -133,7 +112,6 @@ def test_metrics_saved_in_the_middle_say_so(tmp_path: Path) -> None:
 def test_a_run_without_batches_comes_back(
     make_header: Callable[..., Header], tmp_path: Path
 ) -> None:
-    """It has no metrics, as with DALI's class; saving it takes an old file's place."""
     run = run_of(make_header(), [], [])
     assert metrics_of(run) == {}
     path = tmp_path / "metrics.json"
@@ -153,7 +131,6 @@ def test_a_run_without_batches_comes_back(
     ],
 )
 def test_a_damaged_run_in_a_metrics_file(tmp_path: Path, run: object, said: str) -> None:
-    """An error in a metrics file has the path, and which item of the run is wrong."""
     path = tmp_path / "metrics.json"
     path.write_text(json.dumps({"batch_times": [1.0], "run": run}))
     with pytest.raises(RunLogError) as caught:

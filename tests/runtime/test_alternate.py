@@ -7,20 +7,20 @@ import subprocess
 import sys
 import weakref
 from collections import Counter
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import psutil
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from loadeval import LoaderEvaluator
 from loadeval.runlog.model import ARMS, UNKNOWN
-from loadeval.runtime import alternate, measurement
+from loadeval.runtime import alternate
 from loadeval.runtime.alternate import SHORTEST_WARMUP, SMALLEST_BLOCK, block_for, planned_blocks
 from loadeval.testing import FakeClock
-from tests.scripted import SerialLoader
+from tests.scripted import SerialAdapter, SerialLoader
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -75,7 +75,6 @@ def test_real_blocks_wait_and_ideal_blocks_do_not() -> None:
 
 
 def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
-    """Each pair has its two blocks, of equal size, in the seeded order."""
     evaluator, _, clock = alternating(300, pairs=5, seed=3)
     train(evaluator, clock)
     windows = evaluator.recorded().windows
@@ -85,11 +84,12 @@ def test_blocks_are_whole_and_in_the_order_of_the_schedule() -> None:
     assert all(window.elapsed_ns == sizes[window.arm] for window in windows)
 
 
-def test_a_window_is_the_sum_of_its_batches() -> None:
+def test_a_window_is_the_sum_of_its_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Waits and steps of a counted block add up to its window, fences included."""
+    fence_ns, clocks = 1000, list[FakeClock]()
+    monkeypatch.setattr(SerialAdapter, "fence", lambda _: clocks[0].advance(fence_ns))
     evaluator, _, clock = alternating(120, pairs=3)
-    fence_ns = 1000
-    evaluator._measurement.alternation.fence = lambda: clock.advance(fence_ns)  # type: ignore[union-attr]
+    clocks.append(clock)
     train(evaluator, clock)
     run = evaluator.recorded()
     steps = run.steps
@@ -100,7 +100,6 @@ def test_a_window_is_the_sum_of_its_batches() -> None:
 
 
 def test_the_prefetch_times_the_loader_alone() -> None:
-    """Batches prefetched ahead take what the loader takes; the wait for them counts nowhere."""
     evaluator, _, clock = alternating(200, pairs=4)
     train(evaluator, clock)
     run = evaluator.recorded()
@@ -113,7 +112,6 @@ def test_the_prefetch_times_the_loader_alone() -> None:
 
 
 def test_an_epoch_start_belongs_to_no_block() -> None:
-    """The first batch of each epoch is served, and counts nowhere."""
     evaluator, _, clock = alternating(20)
     train(evaluator, clock, epochs=4)
     steps = evaluator.recorded().steps
@@ -123,7 +121,6 @@ def test_an_epoch_start_belongs_to_no_block() -> None:
 
 
 def test_short_epochs_carry_blocks_over() -> None:
-    """Epochs shorter than a block still fill blocks, over their boundaries."""
     evaluator, _, clock = alternating(5)
     assert train(evaluator, clock, epochs=40) == list(range(5)) * 40
     run = evaluator.recorded()
@@ -142,14 +139,12 @@ def test_after_the_last_pair_the_loader_is_served_unmeasured() -> None:
 
 
 def test_no_pair_begins_after_the_budget_of_batches() -> None:
-    """batches= ends the measurement with the pair in which it is reached."""
     evaluator, _, clock = alternating(300, batches=50)
     train(evaluator, clock)
     assert 50 <= len(evaluator.recorded().steps) < 80
 
 
 def test_a_precise_run_stops_by_itself() -> None:
-    """precision= ends a run whose pairs agree, and not one whose pairs do not."""
     evaluator, _, clock = alternating(400, precision=0.05)
     train(evaluator, clock)
     assert len(evaluator.recorded().steps) < 200
@@ -175,25 +170,24 @@ def test_distributed_training_is_not_stopped_early(
     assert "all ranks" in event.message
 
 
+def environment() -> dict[str, Any]:
+    return dict(alternating(1)[0].recorded().header.environment)
+
+
 def test_a_running_process_group_is_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     """Several ranks of torch.distributed are seen, and which this is, without a launcher's word."""
     torch_distributed = pytest.importorskip("torch.distributed")
-    assert not measurement.is_distributed()
-    monkeypatch.setattr(torch_distributed, "is_initialized", lambda: True)
-    monkeypatch.setattr(torch_distributed, "get_world_size", lambda: 2)
-    monkeypatch.setattr(torch_distributed, "get_rank", lambda: 1)
-    assert measurement.is_distributed()
-    assert measurement.place_among_ranks() == {"rank": 1, "world_size": 2}
+    for name, value in (("is_initialized", True), ("get_world_size", 2), ("get_rank", 1)):
+        monkeypatch.setattr(torch_distributed, name, lambda value=value: value)
+    assert (environment()["rank"], environment()["world_size"]) == (1, 2)
 
 
 def test_a_launcher_tells_the_rank(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It stands in the run's environment; of a process by itself nothing does."""
     monkeypatch.setenv("RANK", "3")
     monkeypatch.setenv("WORLD_SIZE", "4")
-    environment = alternating(1)[0].recorded().header.environment
-    assert (environment["rank"], environment["world_size"]) == (3, 4)
+    assert (environment()["rank"], environment()["world_size"]) == (3, 4)
     monkeypatch.setenv("WORLD_SIZE", "1")
-    assert "rank" not in alternating(1)[0].recorded().header.environment
+    assert "rank" not in environment()
 
 
 def test_a_real_block_begins_with_an_empty_queue() -> None:
@@ -210,7 +204,6 @@ def test_a_real_block_begins_with_an_empty_queue() -> None:
 def test_the_loaders_error_comes_after_the_batches_before_it(
     fails_at: int, prefetched: int
 ) -> None:
-    """Batches that were prefetched are served before the error is raised."""
     clock = FakeClock()
     batches: list[Any] = [*range(fails_at), OSError("disk gone")]
     loader = SerialLoader(batches, [LOAD_NS] * len(batches), clock)
@@ -232,7 +225,6 @@ def test_the_loaders_error_comes_after_the_batches_before_it(
 @pytest.mark.parametrize("length", [*range(0, 45, 2), 99])
 @pytest.mark.parametrize("prefetched", [0, 4])
 def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
-    """Each batch is served once wherever an epoch ends, in order if there is no queue to empty."""
     evaluator, loader, clock = alternating(length + 1, prefetched)
     for _ in range(3):
         served = train(evaluator, clock)
@@ -242,7 +234,6 @@ def test_epochs_of_any_length_are_whole(length: int, prefetched: int) -> None:
 
 
 def test_an_epoch_can_be_broken_off_anywhere() -> None:
-    """`break` in either arm leaves a run that goes on in the next epoch."""
     evaluator, _, clock = alternating(60)
     for stop in range(1, 50, 3):
         for number, _ in enumerate(evaluator):
@@ -255,7 +246,6 @@ def test_an_epoch_can_be_broken_off_anywhere() -> None:
 
 
 def test_a_prefetch_stays_within_the_caches_bound() -> None:
-    """Blocks are served in smaller parts when a whole one does not fit into memory."""
     clock = FakeClock()
     loader = SerialLoader([bytes(100)] * 200, [LOAD_NS] * 200, clock)
     evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=350)
@@ -289,35 +279,27 @@ def test_a_batch_is_the_consumers_to_free() -> None:
     assert most_alive == 1
 
 
-def test_children_are_seen_and_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    """CPU time of this process while it naps is background work; the wait for it has an end."""
-    monkeypatch.setattr(alternate, "NAP_S", 0.001)
-    background = alternate.WorkerActivity()
-    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE):
-        assert background.workers_cpu_ns() is not None
-    assert background._busy_s() >= 0
-    monkeypatch.setattr(background, "_busy_s", lambda: 0.0)
-    assert background.wait_until_idle(1.0)
-    monkeypatch.setattr(background, "_busy_s", iter(range(10_000)).__next__)
-    assert not background.wait_until_idle(0.01)
+def test_workers_are_waited_for_until_they_are_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Or until the limit, where they never are."""
+    monkeypatch.setattr(alternate, "NAP_S", 0.05)  # the system counts CPU time in steps of 0.01 s
+    activity = alternate.WorkerActivity()
+    with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as worker:
+        assert not activity.wait_until_idle(0.2)
+        assert (activity.workers_cpu_ns() or 0) > 0
+        worker.kill()
+    assert activity.wait_until_idle(20)
 
 
 def test_a_process_that_has_ended_has_no_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Children that end while they are read count 0, and an unreadable process is unknown."""
-    background = alternate.WorkerActivity()
-    error = background._psutil.NoSuchProcess(1)
 
-    class Gone:
-        def cpu_times(self) -> None:
-            raise error
+    def gone(*_: Any, **__: Any) -> None:
+        raise psutil.NoSuchProcess(1)
 
-        def children(self, *, recursive: bool) -> list[Any]:
-            del recursive
-            raise error
-
-    assert background._cpu_s(Gone()) == 0.0  # type: ignore[arg-type]
-    monkeypatch.setattr(background, "_self", Gone())
-    assert background.workers_cpu_ns() is None
+    with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE):
+        monkeypatch.setattr(psutil.Process, "cpu_times", gone)
+        assert alternate.WorkerActivity().workers_cpu_ns() == 0
+        monkeypatch.setattr(psutil.Process, "children", gone)
+        assert alternate.WorkerActivity().workers_cpu_ns() is None
 
 
 def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
@@ -405,13 +387,6 @@ def test_what_the_loader_prefetched_is_warm_up(seed: int, depth: int) -> None:
     assert warmup["real"] > depth
 
 
-@given(SEEDS, st.integers(1, 40), SIZES, SIZES)
-def test_the_order_depends_on_the_seed_alone(seed: int, pairs: int, depth: int, block: int) -> None:
-    """Not on how many pairs there are to be, nor on the loader, nor on a draw elsewhere."""
-    found = [one.arm for one in planned_blocks(seed, pairs, depth, block)]
-    assert found == [one.arm for one in islice(planned_blocks(seed, None, 0, 8), 2 * pairs)]
-
-
 @given(SEEDS)
 def test_either_arm_is_first_about_as_often(seed: int) -> None:
     """In 400 pairs between 140 and 260 times, six standard deviations; other seeds differ."""
@@ -424,6 +399,5 @@ def test_either_arm_is_first_about_as_often(seed: int) -> None:
 
 @given(SIZES)
 def test_a_block_goes_well_beyond_the_queue(depth: int) -> None:
-    """And is never of a few batches."""
     assert block_for(depth) > 2 * depth
     assert block_for(depth) >= SMALLEST_BLOCK

@@ -18,7 +18,6 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from loadeval import LoaderEvaluator, UsageError
 from loadeval.runlog.model import ARMS
-from loadeval.runtime import annotate
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -46,13 +45,17 @@ class Trace:
     def names(self) -> list[str]:
         return [name for name, _, _ in self.ranges()]
 
+    def open_at(self, mark: str) -> list[str]:
+        """Which of our ranges were open when `mark` was recorded."""
+        ((_, begin, end),) = self.ranges(mark)
+        return [name for name, first, last in self.ranges() if first <= begin and end <= last]
+
 
 @pytest.fixture
-def trace(tmp_path: Path) -> Iterator[Trace]:
+def trace(tmp_path: Path) -> Trace:
     found = Trace(tmp_path / "trace.json")
     found.profiler.start()
-    yield found
-    assert not annotate._guards
+    return found
 
 
 def pairs_of(arm: str, batches: int) -> list[str]:
@@ -72,7 +75,6 @@ def test_each_batch_has_a_wait_and_a_step(trace: Trace, mode: Any, arm: str) -> 
 
 
 def test_alternate_has_the_ranges_of_each_batch_under_its_arm(trace: Trace) -> None:
-    """As many steps of an arm as the run has batches of it, and ranges between the stages."""
     evaluator = LoaderEvaluator(range(60), "alternate", annotate="torch", probes=())
     assert list(evaluator) == list(range(60))
     trace.stop()
@@ -85,7 +87,6 @@ def test_alternate_has_the_ranges_of_each_batch_under_its_arm(trace: Trace) -> N
 
 
 def test_what_is_not_measured_has_no_ranges(trace: Trace) -> None:
-    """After the last pair the loader serves the rest of an epoch by itself."""
     evaluator = LoaderEvaluator(range(60), "alternate", pairs=1, annotate="torch", probes=())
     assert list(evaluator) == list(range(60))
     trace.stop()
@@ -117,22 +118,26 @@ def loader_of_three() -> Iterator[int]:
         yield number
 
 
+def mark(name: str) -> None:
+    with record_function(name):
+        torch.zeros(1)
+
+
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_an_epoch_that_is_broken_off_ends_its_step(trace: Trace, mode: str) -> None:
-    """After `break` nothing is open, the epoch is recorded as broken off, and the next is whole."""
     evaluator = LoaderEvaluator(range(4), mode, annotate="torch", probes=())
     for _ in evaluator:
         break
-    assert not annotate._guards
+    mark("after")
     assert [end.cause for end in evaluator.recorded().ends] == ["broken off"]
     assert len(list(evaluator)) == 4
     trace.stop()
+    assert trace.open_at("after") == []
     steps = [name for name in trace.names() if "step" in name]
     assert len(steps) == len(evaluator.recorded().steps) == 5
 
 
 def test_an_exception_or_a_dropped_iterator_ends_the_step(trace: Trace) -> None:
-    """The exception reaches the user, and nothing is open."""
     evaluator = LoaderEvaluator(range(4), annotate="torch")
 
     def train() -> None:
@@ -141,18 +146,19 @@ def test_an_exception_or_a_dropped_iterator_ends_the_step(trace: Trace) -> None:
 
     with pytest.raises(ZeroDivisionError):
         train()
-    assert not annotate._guards
+    mark("raised")
     epoch: Any = iter(evaluator)
     next(epoch)
-    assert annotate._guards
+    mark("held")
     del epoch
-    assert not annotate._guards
+    mark("dropped")
     trace.stop()
     assert trace.names() == pairs_of("real", 1)[:2] * 2
+    opened = [trace.open_at(name) for name in ("raised", "held", "dropped")]
+    assert opened == [[], ["loadeval.step real"], []]
 
 
 def test_an_exception_of_the_loader_ends_the_wait(trace: Trace) -> None:
-    """It passes through, and the wait that it ended is there."""
 
     def failing() -> Iterator[int]:
         yield 1
@@ -161,10 +167,11 @@ def test_an_exception_of_the_loader_ends_the_wait(trace: Trace) -> None:
     evaluator = LoaderEvaluator(failing, annotate="torch")
     with pytest.raises(OSError, match="no disk"):
         list(evaluator)
-    assert not annotate._guards
+    mark("after")
     assert [end.cause for end in evaluator.recorded().ends] == ["failed"]
     trace.stop()
     assert trace.names() == pairs_of("real", 1)
+    assert trace.open_at("after") == []
 
 
 def test_two_epochs_at_once_have_ranges_of_their_own(trace: Trace) -> None:
@@ -177,11 +184,9 @@ def test_two_epochs_at_once_have_ranges_of_their_own(trace: Trace) -> None:
 
 
 def test_a_profiler_that_stops_ends_what_is_open(trace: Trace) -> None:
-    """A step that goes on when the profiler stops is in its trace, and the next one is not."""
     for number in LoaderEvaluator(range(4), annotate="torch"):
         if number == 1:
             trace.stop()
-            assert not annotate._guards
     assert trace.names() == pairs_of("real", 2)[:-1]
 
 
@@ -210,7 +215,6 @@ with profile(activities=[ProfilerActivity.CPU], schedule=plan) as profiler:
 
 
 def test_profilers_may_follow_each_other_within_steps() -> None:
-    """A schedule that stops one and starts the next at once does not crash training."""
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", ITERATIONS], check=False)
     assert done.returncode == 0
 
@@ -226,16 +230,15 @@ def test_the_profilers_stop_is_put_back() -> None:
     assert stop_of_the_profiler() is before
     for evaluator in evaluators:
         list(evaluator)
-    assert isinstance(stop_of_the_profiler(), annotate.EndingRanges)
+    assert stop_of_the_profiler() is not before
     evaluators[0].close()
     evaluators[0].close()
-    assert isinstance(stop_of_the_profiler(), annotate.EndingRanges)
+    assert stop_of_the_profiler() is not before
     evaluators[1].close()
     assert stop_of_the_profiler() is before
 
 
 def test_what_another_tool_put_there_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It calls ours, which calls torch's."""
     evaluator = LoaderEvaluator([1, 2], annotate="torch")
     list(evaluator)
     ours = stop_of_the_profiler()
@@ -245,20 +248,21 @@ def test_what_another_tool_put_there_meanwhile_stays(monkeypatch: pytest.MonkeyP
     assert stop_of_the_profiler() is theirs
 
 
-def test_after_close_no_range_is_open() -> None:
-    """Nor is one begun by what is still served."""
+def test_after_close_no_range_is_open(trace: Trace) -> None:
+    """Nor once what is still served has ended."""
     evaluator = LoaderEvaluator(range(4), annotate="torch")
     epoch = iter(evaluator)
     next(epoch)
     evaluator.close()
-    assert not annotate._guards
+    mark("closed")
     assert next(epoch) == 1
     del epoch
-    assert not annotate._guards
+    mark("dropped")
+    trace.stop()
+    assert trace.open_at("closed") == trace.open_at("dropped") == []
 
 
 def test_a_torch_that_is_not_there_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error says what to install."""
     monkeypatch.setitem(sys.modules, "torch", None)
     with pytest.raises(UsageError, match=r"needs torch 2\.1 or later.*install it"):
         LoaderEvaluator([1], annotate="torch")

@@ -41,7 +41,6 @@ def told(mode: str, folder: Path) -> list[str]:
 
 @listening
 def test_log_is_told_range_by_range(tmp_path: Path) -> None:
-    """A wait, and a step in which training happens, in turn; each ends before the next begins."""
     lines = told("log", tmp_path)
     first = ["begin 1 loadeval.wait real", "end 1", "begin 2 loadeval.step real", "train 0"]
     assert lines[:6] == [*first, "end 2", "begin 3 loadeval.wait real"]
@@ -53,7 +52,6 @@ def test_log_is_told_range_by_range(tmp_path: Path) -> None:
 @listening
 @pytest.mark.parametrize("mode", ["log", "replay", "alternate"])
 def test_every_range_that_begins_ends(mode: str, tmp_path: Path) -> None:
-    """In all modes, the last epoch broken off: four batches, and one."""
     words = [line.split(maxsplit=2) for line in told(mode, tmp_path)]
     begun = {number: name for word, number, *name in words if word == "begin"}
     ended = [number for word, number, *_ in words if word == "end"]
@@ -63,7 +61,6 @@ def test_every_range_that_begins_ends(mode: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["log", "replay"])
 def test_without_a_tool_batches_are_served_as_ever(mode: str) -> None:
-    """NVTX is silent when nobody listens."""
     assert list(LoaderEvaluator(range(4), mode, annotate="nvtx")) == list(range(4))
 
 
@@ -97,7 +94,6 @@ def test_a_torch_for_cuda_is_preferred(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_either_the_error_says_what_to_install(
     imported: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the package nor a torch for CUDA is one clear error."""
     monkeypatch.setitem(sys.modules, "nvtx", None)
     if not imported:
         monkeypatch.delitem(sys.modules, "torch")
@@ -107,7 +103,6 @@ def test_without_either_the_error_says_what_to_install(
 
 
 def test_another_tool_is_an_error() -> None:
-    """The error names those there are."""
     wrong: Any = "nsys"
     with pytest.raises(UsageError, match="annotate is 'nsys'; expected 'nvtx' or 'torch' or None"):
         LoaderEvaluator([1], annotate=wrong)

@@ -17,8 +17,6 @@ from loadeval.runtime.backends import (
     BackendRun,
     BackendRunner,
     Source,
-    in_words,
-    split_into_blocks,
 )
 from loadeval.runtime.settings import Settings
 from loadeval.testing import FakeClock
@@ -97,17 +95,6 @@ def counted(run: Run, arm: str) -> dict[int, int]:
 
 
 @pytest.mark.parametrize(
-    ("batches", "smallest", "expected"),
-    [(33.3, 8, (4, 8)), (8, 8, (1, 8)), (3, 8, (1, 8)), (30, 22, (1, 30)), (47, 12, (3, 16))],
-)
-def test_a_round_is_served_in_blocks(
-    batches: float, smallest: int, expected: tuple[int, int]
-) -> None:
-    """As many as there can be, none of which is too small."""
-    assert split_into_blocks(batches, smallest) == expected
-
-
-@pytest.mark.parametrize(
     ("length", "of_run", "of_round"),
     [(200, 48, 16), (200, 24, 8), (15, 24, 8)],
     ids=["several blocks", "one block", "several epochs"],
@@ -129,19 +116,7 @@ def test_each_round_counts_as_many_batches(
     assert (header.settings["comparison"], header.settings["rounds"]) == ("comparison", 3)
 
 
-def test_iterations_take_what_the_script_says() -> None:
-    """A real batch takes loading and step, an ideal one the step, a prefetched one loading."""
-    run = Stand(list(range(200))).trained()
-    steps = run.steps
-    iteration_ns = steps.wait_ns + steps.step_ns
-    chosen = steps.pair != UNKNOWN
-    assert set(iteration_ns[chosen & (steps.arm == 0)].tolist()) == {LOAD_NS + STEP_NS}
-    assert set(iteration_ns[chosen & (steps.arm == 1)].tolist()) == {STEP_NS}
-    assert {prefetch.elapsed_ns / prefetch.timed for prefetch in run.prefetches} == {LOAD_NS}
-
-
 def test_every_round_is_an_epoch_of_its_own() -> None:
-    """It begins anew, and is closed when the round ends."""
     backend = Stand(list(range(200)))
     for number in range(3):
         assert backend.train(number)[0] == 0
@@ -149,7 +124,6 @@ def test_every_round_is_an_epoch_of_its_own() -> None:
 
 
 def test_a_round_that_is_left_early_is_broken_off() -> None:
-    """The loader is idle then too."""
     backend = Stand(list(range(200)))
     batches = backend.backend.serve_round(0)
     next(batches)
@@ -187,7 +161,6 @@ def queues_emptied(run: Run) -> list[int]:
 
 
 def test_an_error_of_the_loader_ends_the_round() -> None:
-    """It is kept, and noted in the run; what was served before it stands."""
     backend = Stand([*range(5), OSError("the disk\nwent away")])
     assert backend.train(0) == list(range(5))
     assert isinstance(backend.backend.error, OSError)
@@ -220,16 +193,9 @@ def test_errors_of_opening_and_closing_are_kept(
 
 
 def test_epochs_that_are_too_short_are_an_error() -> None:
-    """After three in which nothing counts there is no use in going on."""
     backend = Stand([1, 2])
     assert len(backend.train(0)) == 6
     assert "in 3 epochs" in str(backend.backend.error)
-
-
-def test_an_error_is_told_in_one_line() -> None:
-    """By its kind alone when it says nothing."""
-    assert in_words(ValueError("a\n b")) == "ValueError: a b"
-    assert in_words(KeyboardInterrupt()) == "KeyboardInterrupt"
 
 
 class Arena:
@@ -277,7 +243,6 @@ def test_each_backend_has_its_part_of_each_round() -> None:
 
 
 def test_runs_come_in_the_order_of_the_backends() -> None:
-    """All are of one comparison."""
     found = Arena().run()
     assert [one.name for one in found] == ["a", "b", "c"]
     runs = [one.run for one in found if one.run is not None]
@@ -285,18 +250,6 @@ def test_runs_come_in_the_order_of_the_backends() -> None:
     assert len({run.header.settings["comparison"] for run in runs}) == 1
     assert all(run.closed for run in runs)
     assert [one.error for one in found] == [None] * 3
-
-
-@pytest.mark.parametrize(("fails_at", "rounds"), [(0, 0), (10, 1)])
-def test_after_an_error_the_others_go_on(fails_at: int, rounds: int) -> None:
-    """A backend that fails at the first look has no run, later one with what it measured."""
-    backends = Arena()
-    backends.loaders[1].batches = [np.full(4, 1)] * 100
-    backends.loaders[1].batches[fails_at] = OSError("gone")
-    found = backends.run()
-    assert isinstance(found[1].error, OSError)
-    assert [one.run is not None for one in found] == [True, rounds > 0, True]
-    assert [backends.order.count(one) for one in range(3)] == [4, rounds, 4]
 
 
 def test_an_error_of_the_step_is_raised() -> None:
@@ -311,12 +264,3 @@ def test_an_error_of_the_step_is_raised() -> None:
     assert backends.read_now() == []
     if sys.version_info >= (3, 11):
         assert "backend 'a'" in caught.value.__notes__[0]
-
-
-def test_unequal_work_is_told() -> None:
-    """Before anything is timed; a backend that could not be looked at has none to compare."""
-    backends = Arena()
-    assert backends.runner().unlike == []
-    backends.loaders[0].batches = [OSError("gone")] * 100
-    backends.loaders[2].batches = [np.zeros(5)] * 100
-    assert backends.runner().unlike[-1] == "c: batch 0 has 5 samples where b has 4"

@@ -75,27 +75,7 @@ def test_an_iterator_that_starts_over_is_a_backend() -> None:
     assert [list(source.open()), list(source.open())] == [[1, 2], [1, 2]]
 
 
-def test_closing_ends_the_epoch() -> None:
-    """What it does in the background stops; closing twice is no harm."""
-    loader = serial_loader()
-    source = Source(Backend(loader, convert=str))
-    next(source.open())
-    source.close()
-    source.close()
-    assert (loader.begun, loader.closed) == (1, 1)
-
-
-def test_the_first_look_reads_one_batch() -> None:
-    """And ends the epoch that it comes from."""
-    loader = serial_loader()
-    found = Source(Backend(loader)).look(None)
-    assert (loader.asked, loader.begun, loader.closed) == (1, 1, 1)
-    assert (found.layout.samples, found.layout.length) == (4, 3)
-    assert found.layout.in_words() == "(4, 2) float64"
-
-
 def test_the_look_is_at_the_converted_batch() -> None:
-    """Its samples are counted as the user says."""
     found = Source(Backend(BATCHES, convert=lambda batch: batch[:2])).look(None)
     assert (found.layout.samples, found.layout.in_words()) == (2, "(2, 2) float64")
     assert Source(Backend(["ab"])).look(None).layout.samples is None
@@ -111,7 +91,6 @@ def test_the_look_tells_what_is_ready_after_it(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_the_workers_of_a_dataloader_end_with_the_epoch() -> None:
-    """Even persistent ones."""
     dataset = TensorDataset(torch.zeros(8, 2))
     loader = DataLoader(dataset, batch_size=4, num_workers=1, persistent_workers=True)
     source = Source(Backend(loader))
@@ -129,6 +108,8 @@ class Framework:
 
 
 IMAGES, LABELS = np.zeros((4, 3, 8, 8), np.uint8), np.zeros(4, np.int64)
+RAGGED = torch.nested.nested_tensor([torch.zeros(2), torch.zeros(3)], layout=torch.jagged)
+SIX = [f"({n},) float64" for n in range(6)]
 
 
 @pytest.mark.parametrize(
@@ -141,24 +122,13 @@ IMAGES, LABELS = np.zeros((4, 3, 8, 8), np.uint8), np.zeros(4, np.int64)
         ([Framework()], "(2,) float32"),
         ([["a", "b", "c"], 1], "3 x str, int"),
         ([], "empty"),
+        (RAGGED, "NestedTensor"),
+        ([np.zeros(n) for n in range(9)], ", ".join(SIX) + " and 3 more"),
     ],
 )
 def test_a_batch_in_words(batch: Any, words: str) -> None:
     """Arrays by shape and type, whatever holds them; other leaves by class, equal ones once."""
     assert layout_of(batch, None, None).in_words() == words
-
-
-def test_what_has_no_one_shape_is_told_by_its_class() -> None:
-    """A nested tensor has rows of several lengths."""
-    rows = [torch.zeros(2), torch.zeros(3)]
-    nested = torch.nested.nested_tensor(rows, layout=torch.jagged)
-    assert layout_of(nested, None, None).in_words() == "NestedTensor"
-
-
-def test_a_batch_of_many_leaves_is_not_told_whole() -> None:
-    """After six it says how many there are more."""
-    words = layout_of([np.zeros(size) for size in range(9)], None, None).in_words()
-    assert words.endswith("(5,) float64 and 3 more")
 
 
 ONE, OTHER = Layout(4, ("(4,) uint8",), 10), Layout(8, ("(8,) int64",), 1005)

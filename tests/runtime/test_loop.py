@@ -55,7 +55,6 @@ def test_requests_waits_and_steps_are_exact() -> None:
 
 
 def test_a_broken_off_epoch_leaves_its_last_step_open() -> None:
-    """After `break` the last wait is known, the last step is not, and no time is negative."""
     evaluator, clock = logged([10, 20, 30])
     for number in evaluator:
         clock.advance(7)
@@ -68,7 +67,6 @@ def test_a_broken_off_epoch_leaves_its_last_step_open() -> None:
 
 
 def test_the_time_of_a_failing_batch_is_kept() -> None:
-    """The loader's exception passes through, and how long it took to fail is on record."""
     clock = FakeClock()
     loader = ScriptedLoader([0, ValueError("bad image")], [10, 500], clock)
     evaluator = LoaderEvaluator(loader, clock=clock)
@@ -82,7 +80,6 @@ def test_the_time_of_a_failing_batch_is_kept() -> None:
 
 
 def test_the_loaders_exception_keeps_its_traceback() -> None:
-    """The innermost frame of an exception from the loader is the loader's own."""
 
     def fails() -> Iterator[int]:
         yield 1
@@ -94,7 +91,6 @@ def test_the_loaders_exception_keeps_its_traceback() -> None:
 
 
 def test_the_consumers_exception_passes_through() -> None:
-    """What the training step raises reaches the user, and the batches before it are kept."""
     evaluator, _ = logged([1, 2, 3])
 
     def train() -> None:
@@ -108,7 +104,6 @@ def test_the_consumers_exception_passes_through() -> None:
 
 
 def test_opening_the_loader_counts_as_epoch_start() -> None:
-    """What `iter(loader)` takes, as when workers start, is part of the first wait."""
     clock = FakeClock()
 
     class Slow(ScriptedLoader):
@@ -122,7 +117,6 @@ def test_opening_the_loader_counts_as_epoch_start() -> None:
 
 
 def test_two_epochs_at_once_do_not_mix() -> None:
-    """Two iterators of one evaluator are two epochs, each with its own times."""
     evaluator, _ = logged([10, 20])
     for _ in zip(evaluator, evaluator, strict=True):
         pass
@@ -132,7 +126,6 @@ def test_two_epochs_at_once_do_not_mix() -> None:
 
 
 def test_another_loaders_time_is_not_this_ones() -> None:
-    """Validation inside a training step is billed to the step, not to the training loader."""
     train, clock = logged([1, 1])
     validate = LoaderEvaluator(ScriptedLoader(range(2), [50, 50], clock), clock=clock)
     for _ in train:
@@ -143,7 +136,6 @@ def test_another_loaders_time_is_not_this_ones() -> None:
 @pytest.mark.parametrize("mode", ["log", "replay"])
 @pytest.mark.parametrize("count", [1, CHUNK, CHUNK + 1, 2 * CHUNK + 5])
 def test_epochs_longer_than_a_chunk_are_whole(mode: Any, count: int) -> None:
-    """Nothing is lost or doubled at a new chunk, and a replay takes no time of the loader's."""
     evaluator, clock = logged([3] * count, mode=mode, num_cached_batches=2)
     for _ in evaluator:
         clock.advance(2)
@@ -221,7 +213,6 @@ def read_on(batches: Iterator[Any]) -> list[Any]:
 def test_the_epoch_goes_on_as_the_loaders_own(
     workers: int, dataset: Dataset[int], annotate: str | None
 ) -> None:
-    """Who catches the error of a corrupt batch gets the batches behind it, in their order."""
     loader = DataLoader(dataset, 4, num_workers=workers)
     expected = read_on(iter(loader))
     assert any(isinstance(one, str) for one in expected)
@@ -231,7 +222,6 @@ def test_the_epoch_goes_on_as_the_loaders_own(
 @pytest.mark.parametrize("annotate", [None, "torch"])
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_alternating_epoch_goes_on_too(workers: int, annotate: str | None) -> None:
-    """Every batch is served once, and every error raised once, behind all batches before it."""
     loader = DataLoader(Corrupt(), 4, num_workers=workers)
     expected = read_on(iter(loader))
     found = read_on(iter(LoaderEvaluator(loader, "alternate", annotate=annotate)))
@@ -242,7 +232,6 @@ def test_an_alternating_epoch_goes_on_too(workers: int, annotate: str | None) ->
 
 
 def test_the_epoch_goes_on_in_place() -> None:
-    """Measured where it is, a loader is read on as it would be otherwise."""
     loader = DataLoader(Corrupt(), 4)
     expected = read_on(iter(loader))
     with evaluate_in_place(loader) as evaluator:
@@ -251,7 +240,6 @@ def test_the_epoch_goes_on_in_place() -> None:
 
 
 def test_a_generator_is_over_once_it_has_raised() -> None:
-    """As it is by itself."""
 
     def batches() -> Iterator[int]:
         yield 1
@@ -279,7 +267,6 @@ def test_what_an_error_took_is_waited_for_the_next_batch() -> None:
 
 
 def test_an_error_after_which_the_loader_was_read_on_is_an_event() -> None:
-    """The epoch ends as it ended."""
     loader = Scripted(0, ValueError("bad\nworse"), 2)
     evaluator = LoaderEvaluator(loader, clock=loader.clock)
     read_on(iter(evaluator))
@@ -291,7 +278,6 @@ def test_an_error_after_which_the_loader_was_read_on_is_an_event() -> None:
 
 
 def test_an_error_ends_the_epoch_for_who_does_not_read_on(tmp_path: Path) -> None:
-    """It is on record at once, while the iterator is still held, and once in the log."""
     loader = Scripted(0, ValueError("bad"), 2)
     evaluator = LoaderEvaluator(loader, clock=loader.clock, log_file=tmp_path / "run.jsonl")
     epoch = iter(evaluator)
@@ -322,7 +308,6 @@ def test_an_interrupt_while_batches_are_prefetched_ahead_loses_none(
 
 
 def test_an_error_while_the_loader_is_stopped_for_replay_passes_through() -> None:
-    """The epoch has ended with it; the next one is replayed."""
     stopped = 0
 
     def batches() -> Iterator[int]:
@@ -343,7 +328,6 @@ def test_an_error_while_the_loader_is_stopped_for_replay_passes_through() -> Non
 
 
 def test_what_is_read_of_the_loaders_iterator_is_passed_on() -> None:
-    """Its length and its attributes, such as the workers that a monitor looks at."""
     loader = DataLoader(Corrupt(), 4, num_workers=1, sampler=range(12))
     epoch: Any = iter(LoaderEvaluator(loader))
     assert len(epoch) == 3
@@ -354,12 +338,17 @@ def test_what_is_read_of_the_loaders_iterator_is_passed_on() -> None:
 
 
 def test_an_iterator_without_a_length_has_none() -> None:
-    """Nor does it need one to be true, or to become a list."""
     epoch: Any = iter(LoaderEvaluator(lambda: iter([1, 2])))
     assert epoch
     with pytest.raises(TypeError):
         len(epoch)
     assert list(epoch) == [1, 2]
+
+
+def test_an_epoch_that_is_being_made_has_no_attributes() -> None:
+    """As when it is copied: asking for one does not ask for ever."""
+    with pytest.raises(AttributeError, match="_source"):
+        _ = MeasuredEpoch().anything
 
 
 class KeptEnds:
@@ -407,9 +396,3 @@ def test_what_a_stage_did_not_have_is_waited_for_until_the_next_one_has_it() -> 
     assert [block.wait_ns.tolist() for block in epoch.take()] == [[5], [30]]
     epoch.end_failed()  # it did not fail
     assert kept.causes == ["exhausted"]
-
-
-def test_an_epoch_that_is_being_made_has_no_attributes() -> None:
-    """As when it is copied: asking for one does not ask for ever."""
-    with pytest.raises(AttributeError, match="_source"):
-        _ = MeasuredEpoch().anything

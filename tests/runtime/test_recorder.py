@@ -9,7 +9,6 @@ import sys
 import threading
 import time
 from multiprocessing import get_context
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
@@ -17,11 +16,13 @@ import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.runlog.reader import Assembly
-from loadeval.runtime import metrics_thread, recorder
+from loadeval.runtime import recorder
 from loadeval.runtime.loop import CHUNK
+from tests.full_disk import files_no_larger_than
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from pathlib import Path
 
 
 def log_threads() -> list[threading.Thread]:
@@ -46,12 +47,12 @@ def test_a_log_is_brought_up_to_date_while_a_step_runs(tmp_path: Path) -> None:
 
 def test_a_killed_process_leaves_a_log_that_reads(tmp_path: Path) -> None:
     """After kill -9 the batches of more than a second ago are in the log."""
-    script = (
-        "import time\n"
-        "from loadeval import LoaderEvaluator\n"
-        "for batch in LoaderEvaluator(range(10**9), log_file='run.jsonl'):\n"
-        "    time.sleep(0.001)\n"
-    )
+    script = """
+import time
+from loadeval import LoaderEvaluator
+for batch in LoaderEvaluator(range(10**9), log_file="run.jsonl"):
+    time.sleep(0.001)
+"""
     path = tmp_path / "run.jsonl"
     with subprocess.Popen([sys.executable, "-c", script], cwd=tmp_path) as process:
         try:
@@ -66,7 +67,6 @@ def test_a_killed_process_leaves_a_log_that_reads(tmp_path: Path) -> None:
 
 
 def test_no_thread_is_alive_between_epochs(tmp_path: Path) -> None:
-    """The log's thread begins with the first batch and ends with the epoch."""
     during = []
 
     class Loader:
@@ -84,7 +84,6 @@ def test_no_thread_is_alive_between_epochs(tmp_path: Path) -> None:
 
 
 def test_two_epochs_at_once_share_one_thread(tmp_path: Path) -> None:
-    """The thread ends when the last of several epochs does."""
     evaluator = LoaderEvaluator(range(3), log_file=tmp_path / "run.jsonl")
     for _ in evaluator:
         for _ in evaluator:
@@ -92,17 +91,6 @@ def test_two_epochs_at_once_share_one_thread(tmp_path: Path) -> None:
         assert len(log_threads()) == 1
     assert not log_threads()
     assert len(evaluator.recorded().steps) == 12
-
-
-def test_the_log_is_the_run_that_memory_would_hold(tmp_path: Path) -> None:
-    """With and without a log the same columns come out."""
-    logged = LoaderEvaluator(range(2 * CHUNK + 3), log_file=tmp_path / "run.jsonl")
-    plain = LoaderEvaluator(range(2 * CHUNK + 3))
-    for evaluator in (logged, plain):
-        list(evaluator)
-        steps = evaluator.recorded().steps
-        assert len(steps) == 2 * CHUNK + 3
-        assert (steps.step_ns >= 0).all()
 
 
 def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
@@ -118,16 +106,12 @@ def test_the_hot_loop_writes_itself_when_the_thread_cannot_keep_up(
 
 
 def test_a_full_disk_does_not_end_the_training_run(tmp_path: Path) -> None:
-    """When the log takes no more, it is said once, and measuring goes on in memory."""
-    evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(range(10), log_file=path)
     list(evaluator)
-    log = evaluator._measurement.recorder._log
-    assert log is not None
-    with Path("/dev/full").open("wb", buffering=0) as full:
-        log._file.close()
-        log._file = full
-        with pytest.warns(LoadevalWarning, match="No space left") as said:
-            assert list(evaluator) == list(range(10))
+    with files_no_larger_than(path.stat().st_size), pytest.warns(LoadevalWarning) as said:
+        assert list(evaluator) == list(range(10))
+    assert "File too large" in str(said[0].message)
     assert len(said) == 1
     assert len(evaluator.recorded().steps) == 20
     evaluator.close()
@@ -163,7 +147,6 @@ def _serve_in_child(evaluator: LoaderEvaluator, every: int) -> None:
 def test_in_another_process_a_run_begins_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: bool, every: int
 ) -> None:
-    """The log is somebody else's, and closing is no concern."""
     path, metrics = tmp_path / "run.jsonl", tmp_path / "m.json"
     options: dict[str, Any] = {"log_file": path, "metrics_file": metrics} if logged else {}
     evaluator = LoaderEvaluator(range(4), every=every, **options)
@@ -199,52 +182,46 @@ def test_a_million_batches_take_little_memory(
     assert process.memory_info().rss - before < most_bytes
 
 
-def _on_a_thread_of_ours(evaluator: LoaderEvaluator, work: Callable[[], None]) -> None:
-    """Do `work` on the thread that writes the log, in the middle of that."""
-    done = threading.Event()
-    kept = evaluator._measurement.recorder._drain_metrics
+class Doing:
+    """A probe whose first reading does some work, on the thread that reads probes."""
 
-    def drain_beside() -> None:
-        kept()
-        if isinstance(threading.current_thread(), metrics_thread._Repeating) and not done.is_set():
-            work()
-            done.set()
+    name, every = "doing", 1
 
-    evaluator._measurement.recorder._drain_metrics = drain_beside  # type: ignore[method-assign]
-    assert done.wait(20)
+    def __init__(self) -> None:
+        self.work: list[Callable[[], object]] = []
+        self.done = threading.Event()
+
+    def open(self) -> None: ...
+
+    def read(self) -> dict[str, dict[str, float | None] | str]:
+        while self.work:
+            self.work.pop()()
+            self.done.set()
+        return {}
+
+    def close(self) -> None: ...
 
 
-def test_an_epoch_may_be_freed_on_a_thread_of_ours(tmp_path: Path) -> None:
-    """By the garbage collector, say: it ends, and both threads with it, none waiting for itself."""
-    evaluator = LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl", probe_interval_s=1e-9)
-    epochs = [iter(evaluator)]
-    next(epochs[0])
-    next(epochs[0])
+@pytest.mark.parametrize("with_evaluator", [False, True])
+def test_an_epoch_may_be_freed_on_a_thread_of_ours(tmp_path: Path, with_evaluator: bool) -> None:
+    """By the garbage collector, say: both threads end, none waiting for itself."""
+    path, probe = tmp_path / "run.jsonl", Doing()
+    held: list[Any] = [
+        LoaderEvaluator(range(10), log_file=path, probes=(probe,), probe_interval_s=1e-9)
+    ]
+    held.append(iter(held[0]))
+    next(held[1])
+    next(held[1])
     running = [one for one in threading.enumerate() if one.name.startswith("loadeval-")]
     assert len(running) == 2
-    _on_a_thread_of_ours(evaluator, epochs.clear)
+    probe.work.append(held.clear if with_evaluator else held.pop)
+    assert probe.done.wait(20)
     for thread in running:
         thread.join(20)
         assert not thread.is_alive()
-    run = evaluator.recorded()
+    run = read_run(path)
     assert [end.cause for end in run.ends] == ["broken off"]
-    assert len(run.steps) == 2
-
-
-def test_an_evaluator_may_be_freed_on_a_thread_of_ours(tmp_path: Path) -> None:
-    """With its epoch: its log is complete then."""
-    evaluators = [LoaderEvaluator(range(10), log_file=tmp_path / "run.jsonl")]
-    epochs = [iter(evaluators[0])]
-    next(epochs[0])
-    measurement = evaluators[0]._measurement
-
-    def free() -> None:
-        epochs.clear()
-        measurement.close()
-
-    _on_a_thread_of_ours(evaluators[0], free)
-    assert evaluators[0].recorded().closed
-    assert read_run(tmp_path / "run.jsonl").closed
+    assert (len(run.steps), run.closed) == (2, with_evaluator)
 
 
 def test_training_goes_on_while_the_run_is_read(

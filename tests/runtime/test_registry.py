@@ -31,7 +31,6 @@ class LongerAdapter(IterableAdapter):
 
 
 def test_a_subclass_is_served_by_the_adapter_of_its_base() -> None:
-    """The classes of the MRO are asked in turn."""
 
     class Mine(DataLoader[int]):
         pass
@@ -41,7 +40,6 @@ def test_a_subclass_is_served_by_the_adapter_of_its_base() -> None:
 
 
 def test_what_nobody_claims_is_an_iterable() -> None:
-    """A list is served as an iterable."""
     assert type(registry.adapter_for([1])) is IterableAdapter
 
 
@@ -58,7 +56,6 @@ def test_the_longest_prefix_wins(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_our_own_adapters_need_no_entry_points() -> None:
-    """The table of those that come with loadeval is that of its entry points."""
     points = distribution("loadeval").entry_points.select(group=registry.GROUP)
     assert {
         point.name: point.value.removeprefix("loadeval_adapters.") for point in points
@@ -137,7 +134,6 @@ def framework(prefix: str) -> tuple[bool, str | None, str | None]:
 
 
 def test_an_adapter_of_loadevals() -> None:
-    """Module and class are the entry point's; the versions are those installed."""
     assert found("torch.utils.data") == Registration(
         module="torch.utils.data",
         adapter="loadeval_adapters.pytorch:PyTorchAdapter",
@@ -150,7 +146,6 @@ def test_an_adapter_of_loadevals() -> None:
 
 
 def test_every_registered_adapter_is_listed_in_the_order_of_modules() -> None:
-    """One for each prefix that the registry knows."""
     assert [one.module for one in registrations()] == sorted(registry.registered())
 
 
@@ -164,13 +159,13 @@ def test_a_third_partys_adapter(site: Path) -> None:
 
 def test_nothing_is_imported() -> None:
     """Neither frameworks, nor the packages around their modules, nor adapters."""
-    script = (
-        "import sys\n"
-        "from loadeval.runtime.registry import registrations\n"
-        "names = {one.module.split('.')[0] for one in registrations()} | {'loadeval_adapters'}\n"
-        "assert len(names) > 1\n"
-        "assert not names & set(sys.modules), names & set(sys.modules)\n"
-    )
+    script = """
+import sys
+from loadeval.runtime.registry import registrations
+names = {one.module.split(".")[0] for one in registrations()} | {"loadeval_adapters"}
+assert len(names) > 1
+assert not names & set(sys.modules), names & set(sys.modules)
+"""
     subprocess.run([sys.executable, "-c", script], check=True)
 
 
@@ -193,7 +188,6 @@ def test_a_module_made_by_hand(site: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_entry_point_of_no_distribution(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that was made by hand names nobody who registered it."""
     point = EntryPoint("builtins", "nowhere:Never", registry.GROUP)
     monkeypatch.setattr(registry, "registered", lambda: {"builtins": point})
     assert registrations() == [

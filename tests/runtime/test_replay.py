@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import copy
 import copyreg
-import dataclasses
 import itertools
 from collections import OrderedDict, UserDict, UserList, defaultdict
 from dataclasses import dataclass
@@ -16,16 +14,10 @@ import pytest
 import torch
 
 from loadeval import CacheError, LoaderEvaluator, LoadevalWarning, map_leaves
-from loadeval.runtime.replay import refresher, same_arrays
+from loadeval.runtime.replay import same_arrays
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-
-@dataclasses.dataclass
-class Sample:
-    x: torch.Tensor
-    tags: list[str]
 
 
 def batches(count: int) -> list[dict[str, torch.Tensor]]:
@@ -49,14 +41,12 @@ class Counting:
 
 
 def test_filling_reads_exactly_the_batches_it_keeps() -> None:
-    """Of an endless loader, as many batches are read as are kept, and no more."""
     loader = Counting()
     replay(loader, num_cached_batches=5, epoch_batches=5)
     assert loader.asked == 5
 
 
 def test_an_epoch_has_as_many_batches_as_the_loaders() -> None:
-    """A replayed epoch is as long as a real one, whatever the number of kept batches."""
     evaluator = replay(batches(10), num_cached_batches=3)
     served = [float(batch["x"][0, 0]) for batch in evaluator]
     assert served == [0, 1, 2, 0, 1, 2, 0, 1, 2, 0]
@@ -64,7 +54,6 @@ def test_an_epoch_has_as_many_batches_as_the_loaders() -> None:
 
 
 def test_replay_is_endless_when_told_to_be() -> None:
-    """epoch_batches=math.inf replays without end, and a number that many."""
     endless = replay(Counting(), num_cached_batches=2, epoch_batches=float("inf"))
     assert len(list(itertools.islice(endless, 5000))) == 5000
     assert len(list(replay(Counting(), num_cached_batches=2, epoch_batches=5))) == 5
@@ -77,19 +66,16 @@ def test_a_loader_shorter_than_the_cache_is_replayed_whole() -> None:
 
 
 def test_a_loader_without_batches_is_an_error() -> None:
-    """Nothing to keep is one clear error, and not an empty replay."""
     with pytest.raises(CacheError, match="gave no batch"):
         replay([])
 
 
 def test_too_many_bytes_are_an_error_that_names_both_figures() -> None:
-    """The error says what the batches take, and what was allowed."""
     with pytest.raises(CacheError, match=r"take 80 bytes, over max_cache_bytes=70; keep 1 or"):
         replay(batches(4), max_cache_bytes=70)
 
 
 def test_the_loaders_exception_while_filling_passes_through() -> None:
-    """What the loader raises while the cache fills is what the user sees."""
 
     def broken() -> Iterator[int]:
         yield 1
@@ -97,22 +83,6 @@ def test_the_loaders_exception_while_filling_passes_through() -> None:
 
     with pytest.raises(OSError, match="disk gone"):
         replay(broken())
-
-
-def test_moving_a_dict_batch_to_another_type_does_not_reach_the_cache() -> None:
-    """`for k in b: b[k] = b[k].float()` and `b.pop(k)` work on every replay."""
-    for batch in replay(batches(6), num_cached_batches=2):
-        assert batch.pop("y").dtype == torch.int64
-        assert batch["x"].dtype == torch.float32
-        batch["x"] = batch["x"].double()
-
-
-def test_attributes_of_a_batch_object_are_fresh() -> None:
-    """Setting an attribute of a batch, or changing a list in it, does not reach the cache."""
-    for batch in replay([Sample(torch.ones(2), ["a"])] * 4, num_cached_batches=2):
-        assert batch.tags == ["a"]
-        batch.tags.append("b")
-        batch.x = torch.zeros(1)
 
 
 def test_an_array_changed_in_one_element_is_found_by_the_first_comparison() -> None:
@@ -138,7 +108,6 @@ def test_a_step_that_changes_only_later_batches_is_found_at_once() -> None:
 
 
 def test_a_consumer_that_reads_ahead_does_not_change_the_cache() -> None:
-    """Batches read ahead of a step that works in place are found before they come again."""
     evaluator = replay([torch.full((2,), float(i)) for i in range(12)], num_cached_batches=4)
     epoch = iter(evaluator)
     with pytest.warns(LoadevalWarning, match="in place"):
@@ -162,7 +131,6 @@ def test_when_every_kept_batch_is_mutated_one_goes_on() -> None:
 
 
 def test_a_batch_changed_after_its_epoch_is_found_before_the_next() -> None:
-    """A consumer that keeps batches, and changes one between epochs, does not change the next."""
     evaluator = replay([torch.full((2,), float(i)) for i in range(3)])
     held = list(evaluator)
     held[1] += 7
@@ -171,20 +139,9 @@ def test_a_batch_changed_after_its_epoch_is_found_before_the_next() -> None:
 
 
 def test_kept_tensors_are_cut_from_their_graph() -> None:
-    """A batch that requires grad is kept without the graph that made it."""
     weight = torch.ones(2, requires_grad=True)
     evaluator = replay([weight * 2], num_cached_batches=1)
     assert not next(iter(evaluator)).requires_grad
-
-
-def test_samples_and_bytes_of_replayed_batches_are_recorded() -> None:
-    """A replayed batch counts what it held when it was kept."""
-    loader = [{"x": torch.zeros(n, 2), "y": torch.zeros(n)} for n in (4, 4, 3)]
-    evaluator = replay(loader)
-    list(evaluator)
-    steps = evaluator.recorded().steps
-    assert steps.samples.tolist() == [4, 4, 3]
-    assert steps.nbytes.tolist() == [48, 48, 36]
 
 
 def test_an_object_that_fills_itself_in_is_not_compared() -> None:
@@ -197,7 +154,6 @@ def test_an_object_that_fills_itself_in_is_not_compared() -> None:
 
 @pytest.mark.parametrize("has_length", [False, True])
 def test_a_loader_without_length_replays_what_is_kept_and_says_so(has_length: bool) -> None:
-    """An epoch is the kept batches once; so it is where a loader that gives batches says 0."""
 
     class Sized(Counting):
         def __len__(self) -> int:
@@ -209,7 +165,6 @@ def test_a_loader_without_length_replays_what_is_kept_and_says_so(has_length: bo
 
 
 def test_a_reused_buffer_is_copied() -> None:
-    """Batches that a loader writes into one buffer have the values that each had."""
 
     def reusing() -> Iterator[Any]:
         buffer = np.zeros(3)
@@ -224,7 +179,6 @@ def test_a_reused_buffer_is_copied() -> None:
 @pytest.mark.parametrize("kept", [1, 3])
 @pytest.mark.parametrize("place", [0, 3])
 def test_a_tensor_changed_in_place_is_found_and_said_once(kept: int, place: int) -> None:
-    """The step gets the loader's values in each replay, whichever tensor of a batch it changes."""
     loader = [[torch.full((2,), 8.0) for _ in range(4)] for _ in range(9)]
     evaluator = replay(loader, num_cached_batches=kept, name="run")
     with pytest.warns(LoadevalWarning, match="in place") as said:
@@ -268,7 +222,12 @@ def test_a_change_to_any_array_is_found_within_some_passes(
 def test_what_cannot_be_watched_is_replayed(inference: bool) -> None:
     """Arrays of any kind and value, tensors that count no versions, and what nobody can copy."""
     inside = (number for number in range(3))
-    arrays = [np.array(np.nan), np.array(["a", None], dtype=object), np.array("text"), np.empty(0)]
+    arrays = [
+        np.array(np.nan),
+        np.array(["a", None], dtype=object),
+        np.array("text"),
+        memoryview(b"ab"),
+    ]
     with torch.inference_mode(inference):
         batch = ["a", 1, None, inside, torch.ones(2), *arrays]
         served = list(replay([batch] * 6, num_cached_batches=2))
@@ -351,13 +310,15 @@ TREES = {
     "object that copies itself": Copied([X]),
     "object with a state": Stateful([X]),
     "object with arguments": Argued([X]),
+    "object of a class that copyreg knows": Registered([X]),
+    "leaves alone": (X, 2),
 }
 
 
 def outline(tree: Any) -> str:
-    """The tree in words, with the classes of its containers, and its tensors by identity."""
+    """The tree in words, with the classes of its containers, and its tensors by value."""
     if isinstance(tree, torch.Tensor):
-        return f"tensor {id(tree)}"
+        return f"tensor {tree.tolist()}"
     inside: Any = getattr(tree, "__dict__", {})
     if isinstance(tree, dict):
         inside = inside | dict(tree)
@@ -380,52 +341,43 @@ def containers(tree: Any) -> list[Any]:
     return changeable + [found for node in inside for found in containers(node)]
 
 
-@pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
-def test_a_fresh_batch_is_what_a_mapped_one_is(tree: Any) -> None:
-    """The same classes around the same tensors, in the same places."""
-    fresh = refresher(tree)
-    expected = outline(map_leaves(lambda leaf: leaf, tree))
-    assert outline(fresh()) == outline(fresh()) == expected
+@pytest.fixture(name="_registered")
+def _registered_with_copyreg() -> Iterator[None]:
+    copyreg.pickle(Registered, lambda _: (Registered, ("by copyreg",)))
+    yield
+    del copyreg.dispatch_table[Registered]
 
 
+def fresh(tree: Any) -> tuple[Any, list[Any]]:
+    """What is kept of a batch, and what is served of it when it is replayed twice."""
+    evaluator = replay([tree], epoch_batches=2)
+    served = list(evaluator)
+    return evaluator.cached_batches[0], served
+
+
+@pytest.mark.usefixtures("_registered")
 @pytest.mark.parametrize("tree", TREES.values(), ids=TREES)
 def test_fresh_batches_share_no_container(tree: Any) -> None:
-    """Whatever is put into one is not in the next, nor in the batch that is kept."""
-    fresh = refresher(tree)
-    nodes = [*containers(tree), *(held := containers(fresh())), *containers(fresh())]
+    kept, (one, other) = fresh(tree)
+    assert outline(one) == outline(other) == outline(map_leaves(lambda leaf: leaf, kept))
+    nodes = [*containers(kept), *(held := containers(one)), *containers(other)]
     changeable = [node for node in nodes if node is not None]
-    assert held or not containers(tree)
+    assert held or not containers(kept)
     assert len({id(node) for node in changeable}) == len(changeable)
 
 
 def test_an_object_met_twice_stays_one() -> None:
-    """It is one object in each fresh batch, and another one in each."""
     shared = Example(X)
-    fresh = refresher([shared, {"again": shared}])
-    one, other = fresh(), fresh()
+    _, (one, other) = fresh([shared, {"again": shared}])
     assert one[0] is one[1]["again"]
     assert one[0] is not other[0]
 
 
-def test_a_class_registered_with_copyreg_is_copied_as_it_says() -> None:
-    """`copy.copy` asks there first."""
-    copyreg.pickle(Registered, lambda _: (Registered, ("by copyreg",)))
-    try:
-        node = Registered([X])
-        assert copy.copy(node).x == "by copyreg"
-        assert outline(refresher(node)()) == outline(map_leaves(lambda leaf: leaf, node))
-    finally:
-        del copyreg.dispatch_table[Registered]
-
-
 def test_a_batch_encoding_is_made_anew() -> None:
-    """A tokeniser's batch is one of its class, with a dict of its own."""
     transformers = pytest.importorskip("transformers")
-    kept = transformers.BatchEncoding({"x": X, "y": X})
-    fresh = refresher(kept)
-    one = fresh()
+    kept, (one, other) = fresh(transformers.BatchEncoding({"x": X, "y": X}))
     one.pop("y")
     one["x"] = None
-    assert type(fresh()) is transformers.BatchEncoding
-    assert fresh()["x"] is kept["x"] is X
-    assert set(fresh()) == set(kept) == {"x", "y"}
+    assert type(other) is transformers.BatchEncoding
+    assert other["x"].tolist() == kept["x"].tolist()
+    assert set(other) == set(kept) == {"x", "y"}

@@ -47,7 +47,6 @@ from loadeval import LoaderEvaluator, UsageError
     ids=str,
 )
 def test_a_wrong_argument_is_named(options: dict[str, Any], message: str) -> None:
-    """The error says which argument, what it was, and what was expected."""
     with pytest.raises(UsageError, match=message) as caught:
         LoaderEvaluator(**{"loader": [1], **options})
     assert isinstance(caught.value, ValueError)

@@ -12,10 +12,10 @@ import pytest
 from loadeval import LoaderEvaluator, read_run
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.runlog.histogram import bin_of
-from loadeval.runlog.model import UNKNOWN, Aggregate, Block, GpuIdle, longest_aggregate_ns
+from loadeval.runlog.model import UNKNOWN, GpuIdle, longest_aggregate_ns
 from loadeval.runlog.writer import metrics_of
 from loadeval.runtime.loop import CHUNK
-from loadeval.runtime.thinning import Thinning, gpu_idle_of
+from loadeval.runtime.thinning import gpu_idle_of
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -74,7 +74,6 @@ def test_quantiles_are_in_the_bin_of_the_right_ones() -> None:
 
 
 def test_kept_batches_are_those_of_the_whole_run(tmp_path: Path) -> None:
-    """Every N-th of each epoch has the times that it has where all are kept."""
     whole = trained(1, leave=250).steps
     thinned = trained(EVERY, tmp_path / "run.jsonl", leave=250).steps
     rows = whole.batch % EVERY == 0
@@ -108,7 +107,6 @@ def test_aggregates_have_every_batch_once() -> None:
 
 
 def test_a_run_that_goes_on_is_whole_so_far(tmp_path: Path) -> None:
-    """In the middle of an epoch nothing is missing, and asking changes nothing."""
     clock = FakeClock()
     loader = ScriptedLoader([0] * 10, [3] * 10, clock)
     path = tmp_path / "run.jsonl"
@@ -136,7 +134,6 @@ def test_closing_in_the_middle_of_an_epoch_keeps_all(tmp_path: Path) -> None:
 
 
 def test_two_epochs_at_once_have_their_own_totals(tmp_path: Path) -> None:
-    """As when validation runs inside training."""
     path = tmp_path / "run.jsonl"
     with LoaderEvaluator(range(5), every=2, log_file=path) as evaluator:
         for _ in evaluator:
@@ -148,7 +145,6 @@ def test_two_epochs_at_once_have_their_own_totals(tmp_path: Path) -> None:
 
 
 def test_an_epoch_that_fails_keeps_its_last_step() -> None:
-    """The request that failed ends the step before it."""
     clock = FakeClock()
     loader = ScriptedLoader([0, 1, OSError("no")], [3, 3, 3], clock)
     evaluator = LoaderEvaluator(loader, every=2, clock=clock)
@@ -162,7 +158,6 @@ def test_an_epoch_that_fails_keeps_its_last_step() -> None:
 
 
 def test_an_epoch_without_a_batch_has_no_aggregate() -> None:
-    """Nor anything else but its end."""
     with pytest.warns(match="the loader gave no batch"):
         evaluator = LoaderEvaluator([], every=2)
         list(evaluator)
@@ -174,7 +169,6 @@ def test_an_epoch_without_a_batch_has_no_aggregate() -> None:
 
 @pytest.mark.slow
 def test_a_million_batches_are_a_small_file(tmp_path: Path) -> None:
-    """With one batch in 1000 the log is under 100 kB, and the figures are of all."""
     path = tmp_path / "run.jsonl"
     with LoaderEvaluator(range(1_000_000), every=1_000, log_file=path, probes=()) as evaluator:
         for _ in evaluator:
@@ -186,14 +180,12 @@ def test_a_million_batches_are_a_small_file(tmp_path: Path) -> None:
 
 
 def test_without_a_log_memory_is_thinned_too() -> None:
-    """What is held is what a log would hold: rows of one batch in 1000, and aggregates."""
     evaluator = LoaderEvaluator(range(20 * CHUNK), every=1_000, probes=())
     for _ in evaluator:
         pass
-    kept = evaluator._measurement.recorder._kept
-    rows = [len(line) for line in kept if isinstance(line, Block)]
-    assert sum(rows) == math.ceil(20 * CHUNK / 1_000)
-    assert sum(isinstance(line, Aggregate) for line in kept) < 20
+    run = evaluator.recorded()
+    assert len(run.steps) == math.ceil(20 * CHUNK / 1_000)
+    assert len(run.aggregates) < 20
 
 
 def test_a_log_without_thinning_is_as_ever(tmp_path: Path) -> None:
@@ -206,14 +198,6 @@ def test_a_log_without_thinning_is_as_ever(tmp_path: Path) -> None:
         assert word not in text
 
 
-def test_a_copy_is_thinned_as_well() -> None:
-    """What an evaluator was asked for goes with it."""
-    kind, arguments = LoaderEvaluator([1, 2, 3], every=2).__reduce__()
-    copy = kind(*arguments)
-    list(copy)
-    assert copy.recorded().steps.batch.tolist() == [0, 2]
-
-
 def test_aggregates_grow_with_the_run() -> None:
     """From 1 s over 1 min to a thousandth of the run: a few thousand in three months."""
     seconds = (0, 20, 600, 59_000, 10**6)
@@ -224,30 +208,6 @@ def test_aggregates_grow_with_the_run() -> None:
         now_ns += longest_aggregate_ns(now_ns)
         count += 1
     assert 5_000 < count < 7_000
-
-
-def test_takes_may_come_at_any_time() -> None:
-    """Rows come out the same whether blocks are taken one by one or together."""
-
-    def block(first: int, count: int) -> Block:
-        requests = 10 * np.arange(first, first + count)
-        unknown = np.full(count, UNKNOWN)
-        waits, sizes = np.full(count, 4), np.arange(first, first + count)
-        return Block(0, "real", requests, waits, unknown, sizes, unknown)
-
-    whole, parts = Thinning(0, 3, 2), Thinning(0, 3, 2)
-    together = [*whole.take(block(0, 20)), *whole.rest(200)]
-    apart = [line for first in range(20) for line in parts.take(block(first, 1))]
-    apart += parts.rest(200)
-    for lines in (together, apart):
-        excerpts = [line for line in lines if isinstance(line, Block)]
-        assert [batch for one in excerpts for batch in one.samples.tolist()] == [*range(0, 20, 3)]
-        assert all((one.step_ns == 6).all() for one in excerpts)
-        aggregates = [line for line in lines if isinstance(line, Aggregate)]
-        assert [(one.first, one.batches, one.samples) for one in aggregates] == [
-            (0, 2, 1),
-            (2, 18, 189),
-        ]
 
 
 @pytest.mark.parametrize(
@@ -263,6 +223,5 @@ def test_takes_may_come_at_any_time() -> None:
 def test_gpu_idle_time_is_kept_of_the_same_batches(
     first: int, gpu_idle_ns: list[int], expected: tuple[int, list[int]] | None
 ) -> None:
-    """Of one batch in 3, from the first of them on."""
     found = gpu_idle_of(GpuIdle(0, first, np.array(gpu_idle_ns)), 3)
     assert (None if found is None else (found.first, found.gpu_idle_ns.tolist())) == expected

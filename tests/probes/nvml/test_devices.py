@@ -82,7 +82,6 @@ def test_cuda_visible_devices_is_understood_as_cuda_does(
 def test_no_visible_gpu_is_said(
     three: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, told: str
 ) -> None:
-    """The message shows the variable, and the driver is let go of."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
     with pytest.raises(ProbeError) as caught:
         probe.open()
@@ -91,7 +90,6 @@ def test_no_visible_gpu_is_said(
 
 
 def test_only_gpus_on_which_the_process_computes_are_read(three: Driver, probe: GPUProbe) -> None:
-    """Of three that it may use, it is the one where the driver knows the process."""
     three.devices[0].pid = os.getpid() + 1
     three.devices[1].pid = os.getpid()
     assert read_numbers(probe) == [1]
@@ -100,14 +98,12 @@ def test_only_gpus_on_which_the_process_computes_are_read(three: Driver, probe: 
 def test_the_drivers_word_counts_more_than_numbers(
     three: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where CUDA numbers GPUs otherwise than NVML, the one with the process is read."""
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
     three.devices[2].pid = os.getpid()
     assert read_numbers(probe) == [2]
 
 
 def test_processes_that_are_not_told_are_no_error(three: Driver, probe: GPUProbe) -> None:
-    """Where the driver does not tell the processes, all visible GPUs are read."""
     three.devices[2].pid = os.getpid()
     three.fail("nvmlDeviceGetComputeRunningProcesses_v3", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     assert read_numbers(probe) == [0, 1, 2]
@@ -155,7 +151,6 @@ def test_the_instances_of_a_divided_gpu_are_devices(
 def test_an_instance_has_its_own_readings_and_not_its_gpus(
     divided: Driver, probe: GPUProbe, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the driver knows of the whole GPU alone is not known of a part of it."""
     sm = pynvml.NVML_GPM_METRIC_SM_UTIL
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "MIG-9")
     for function in ("UtilizationRates", "PowerUsage", "ClockInfo", "Temperature", "TemperatureV"):
@@ -178,7 +173,6 @@ def test_an_instance_has_its_own_readings_and_not_its_gpus(
 def test_an_instance_where_the_process_computes_is_the_one_that_is_read(
     divided: Driver, probe: GPUProbe
 ) -> None:
-    """The driver tells the processes of each instance."""
     divided.devices[3].pid = os.getpid()
     probe.open()
     assert list(probe.read()) == ["GPU 1 MIG 2 (NVIDIA H100 MIG 1g.10gb)"]

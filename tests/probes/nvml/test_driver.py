@@ -23,7 +23,6 @@ def two(driver: Driver) -> Driver:
 
 
 def test_a_driver(two: Driver) -> None:
-    """Its version, the CUDA that it runs, and each GPU; it is let go of."""
     names = ("NVIDIA H100", "NVIDIA H100")
     assert gpu.driver() == gpu.Driver("550.54.15", (12, 4), names, (True, True))
     assert two.get("starts") == 0
@@ -60,6 +59,5 @@ def test_a_driver_that_fails(two: Driver, function: str, code: int, expected: gp
 
 
 def test_this_machine() -> None:
-    """There is a driver, or there is a reason why not."""
     found = gpu.driver()
     assert (found.version is None) is (found.missing is not None)

@@ -46,7 +46,6 @@ def counted(found: Any) -> dict[str, float]:
 def test_the_mean_between_two_readings_is_told(
     driver: Driver, probe: GPUProbe, clock: FakeClock
 ) -> None:
-    """Each reading has what was counted since the one before, MiB per second as bytes."""
     device = hopper(driver)
     probe.open()
     found = []
@@ -113,7 +112,6 @@ def test_a_metric_that_is_not_supported_is_not_known(
 def test_a_driver_without_the_counters_is_asked_in_the_old_way(
     driver: Driver, probe: GPUProbe, function: str
 ) -> None:
-    """Where counters cannot be had from the start, all else is read, PCIe too."""
     hopper(driver, receive_kb=8)
     driver.fail(function, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     probe.open()
@@ -125,7 +123,6 @@ def test_a_driver_without_the_counters_is_asked_in_the_old_way(
 def test_counters_that_are_refused_later_are_not_asked_again(
     driver: Driver, probe: GPUProbe, clock: FakeClock, function: str
 ) -> None:
-    """They are given back, and the rest is read."""
     hopper(driver, power_mw=1000)
     probe.open()
     driver.fail(function, pynvml.NVML_ERROR_NO_PERMISSION)
@@ -160,7 +157,6 @@ def test_counters_that_fail_for_a_moment_go_on_where_they_were(
 def test_a_gpu_that_is_lost_while_it_is_sampled_is_lost(
     driver: Driver, probe: GPUProbe, clock: FakeClock
 ) -> None:
-    """The reason stands in the place of its quantities."""
     hopper(driver)
     driver.add()
     probe.open()

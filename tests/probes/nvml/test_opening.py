@@ -31,7 +31,6 @@ def refused(probe: GPUProbe) -> str:
 
 
 def test_without_a_driver_that_is_said(probe: GPUProbe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no library of NVIDIA's, there is no driver."""
 
     def missing(name: str) -> None:
         raise OSError(f"{name}: cannot open shared object file")
@@ -53,7 +52,6 @@ def test_without_a_driver_that_is_said(probe: GPUProbe, monkeypatch: pytest.Monk
 def test_why_nothing_can_be_read_is_said(
     driver: Driver, probe: GPUProbe, function: str, code: int, reason: str
 ) -> None:
-    """In the driver's words; it is let go of."""
     if function.startswith("nvmlDeviceGetHandle"):
         driver.add()
     driver.fail(function, code)
@@ -62,7 +60,6 @@ def test_why_nothing_can_be_read_is_said(
 
 
 def test_a_gpu_of_somebody_else_is_left_out(driver: Driver, probe: GPUProbe) -> None:
-    """A GPU that may not be asked does not keep the others from being read."""
     driver.add()
     driver.add()
     driver.fail("*", pynvml.NVML_ERROR_NO_PERMISSION, device=0)
@@ -71,7 +68,6 @@ def test_a_gpu_of_somebody_else_is_left_out(driver: Driver, probe: GPUProbe) -> 
 
 
 def test_one_lost_gpu_does_not_end_the_others(driver: Driver, probe: GPUProbe) -> None:
-    """The reason stands in its place once, and the others go on."""
     driver.add()
     driver.add(power_mw=5000)
     probe.open()
@@ -85,7 +81,6 @@ def test_one_lost_gpu_does_not_end_the_others(driver: Driver, probe: GPUProbe) -
     "code", [LOST, pynvml.NVML_ERROR_UNINITIALIZED, pynvml.NVML_ERROR_RESET_REQUIRED]
 )
 def test_once_all_are_gone_the_probe_ends(driver: Driver, probe: GPUProbe, code: int) -> None:
-    """When the last GPUs are lost, or their driver is unloaded, the reasons are raised."""
     driver.add()
     driver.add()
     probe.open()
@@ -111,7 +106,6 @@ def test_a_gpu_that_is_lost_while_pcie_is_watched_is_found_at_the_next_reading(
 
 
 def test_pcie_of_a_lost_gpu_is_not_asked(driver: Driver, probe: GPUProbe) -> None:
-    """Its turn is passed over."""
     driver.add()
     driver.add()
     probe.open()
@@ -121,7 +115,6 @@ def test_pcie_of_a_lost_gpu_is_not_asked(driver: Driver, probe: GPUProbe) -> Non
 
 
 def test_closing_lets_go_of_everything(driver: Driver, probe: GPUProbe) -> None:
-    """After close() the driver holds nothing for the probe, and it can be opened again."""
     for _ in range(2):
         driver.add(gpm=1)
         probe.open()
@@ -132,7 +125,6 @@ def test_closing_lets_go_of_everything(driver: Driver, probe: GPUProbe) -> None:
 
 
 def test_closing_without_a_driver_is_no_error(driver: Driver, probe: GPUProbe) -> None:
-    """A driver that was unloaded needs no letting go of."""
     driver.add(gpm=1)
     probe.open()
     driver.fail("*", pynvml.NVML_ERROR_UNINITIALIZED)
@@ -169,7 +161,6 @@ def test_a_run_reads_the_gpus_of_the_drivers_library(stub_library: Path, tmp_pat
 
 
 def test_a_run_says_why_there_are_no_readings(tmp_path: Path) -> None:
-    """A library that is none stands for no driver."""
     library = tmp_path / "libnvidia-ml.so.1"
     library.write_text("not a library")
     found = readings_with(library, tmp_path)

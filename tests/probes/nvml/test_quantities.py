@@ -52,7 +52,6 @@ def test_every_quantity_is_in_the_unit_of_its_name(driver: Driver, probe: GPUPro
 
 
 def test_each_gpu_is_a_subject_with_its_own_readings(driver: Driver, probe: GPUProbe) -> None:
-    """Two GPUs of one kind are told apart by their number."""
     driver.add(power_mw=100_000)
     driver.add(power_mw=200_000)
     probe.open()
@@ -100,7 +99,6 @@ def test_what_holds_the_clock_down_is_told(
 def test_what_a_gpu_does_not_support_is_asked_once(
     driver: Driver, probe: GPUProbe, clock: FakeClock, function: str, name: str, code: int
 ) -> None:
-    """A quantity that the one GPU refuses is not known of it; the other has it all the same."""
     driver.add(**FIELDS)
     driver.add(**FIELDS)
     driver.fail(function, code, device=0)
@@ -117,7 +115,6 @@ def test_what_a_gpu_does_not_support_is_asked_once(
 
 
 def test_what_is_not_known_for_a_moment_is_asked_again(driver: Driver, probe: GPUProbe) -> None:
-    """After a time-out the quantity is missing once, and no error."""
     driver.add(**FIELDS)
     probe.open()
     driver.fail("nvmlDeviceGetPowerUsage", pynvml.NVML_ERROR_TIMEOUT)
@@ -149,7 +146,6 @@ def test_a_function_that_the_driver_lacks_has_a_stand_in(
 def test_a_function_that_nvidia_ml_py_lacks_is_a_quantity_that_is_not_known(
     driver: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An older nvidia-ml-py ends no reading."""
     driver.add(**FIELDS)
     driver.fail("nvmlDeviceGetTemperature", pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     monkeypatch.delattr(pynvml, "nvmlDeviceGetTemperatureV", raising=False)
@@ -195,7 +191,6 @@ def test_both_directions_of_pcie_come_in_turn(
 
 
 def test_every_quantity_is_described() -> None:
-    """docs/run-log.md has a row for each."""
     page = (Path(__file__).parents[3] / "docs" / "run-log.md").read_text()
     pcie = {"pcie_receive_bytes_per_s", "pcie_transmit_bytes_per_s"}
     for name in {*QUANTITIES, *METRICS, *pcie}:
