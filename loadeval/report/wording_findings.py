@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.rules.finding import Advice, Caveat, Finding, Problem, Rule, Unknown
 from loadeval.report.formatting import cpus, filled
+from loadeval.report.wording import GROWTH, UNMEASURED
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -294,20 +296,7 @@ ADVICE: dict[Enum, str] = {
         "Look at what happens before the first batch: listing files, building an index, filling a "
         "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
     ),
-    Advice.DROP_KEPT_TENSORS: (
-        "Look for losses or outputs that are kept as tensors with their autograd graph (keep "
-        "loss.item() instead), and for lists and caches without a bound."
-    ),
-    Advice.AVOID_COPY_ON_WRITE: (
-        "The usual cause is copy-on-write: reading a Python object writes its reference count, so "
-        "forked workers copy the dataset's lists and dictionaries bit by bit. Keep them in NumPy "
-        "arrays, tensors or a memory-mapped file, or use fewer workers. Otherwise look for caches "
-        "without a bound in the dataset."
-    ),
-    Advice.BOUND_WORKER_CACHES: (
-        "Each worker has its own dataset: look for caches without a bound in it, and for files "
-        "that it never closes. Or use fewer workers, or restart them every epoch."
-    ),
+    **{code: GROWTH[code] for code in GrowthAdvice},
     Advice.PIN_MEMORY: (
         "Pass {setting}={proposed} and copy with .to(device, non_blocking=True): the copy then "
         "overlaps the step."
@@ -348,9 +337,9 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.TRY_PERSISTENT_WORKERS: "try {setting}={proposed}",
     Advice.FIND_EPOCH_START: "longer epochs, or a cheaper start",
     Advice.FASTER_START: "save file lists and indexes to disk",
-    Advice.DROP_KEPT_TENSORS: "find what keeps losses or batches",
-    Advice.AVOID_COPY_ON_WRITE: "keep dataset lists in arrays",
-    Advice.BOUND_WORKER_CACHES: "find what the dataset keeps",
+    GrowthAdvice.DROP_KEPT_TENSORS: "find what keeps losses or batches",
+    GrowthAdvice.AVOID_COPY_ON_WRITE: "keep dataset lists in arrays",
+    GrowthAdvice.BOUND_WORKER_CACHES: "find what the dataset keeps",
     Advice.PIN_MEMORY: "set {setting}={proposed}",
     Advice.KEEP_LOADER: "nothing: hidden by GPU work",
     Advice.PROFILE_STEP: "profile the step, not the loader",
@@ -361,7 +350,7 @@ UNKNOWNS: dict[Enum, str] = {
     Unknown.NOT_REPLAYED: "no batches were replayed",
     Unknown.LOADED_NOTHING: "this run replayed kept batches and loaded nothing",
     Unknown.LOADER_ALONE_NOT_TIMED: "the loader alone was not timed, as mode='alternate' may do",
-    Unknown.LOSS_UNKNOWN: "the time lost to data loading was not measured: see the verdict",
+    **UNMEASURED,
     Unknown.NO_STEADY_BATCH: "no steady-state batches",
     Unknown.TOO_FEW_BATCHES: "{batches:,} steady-state batches, of {needed:,} needed",
     Unknown.BATCHES_LEFT_OUT: "the log keeps one batch in {every:,}",
@@ -372,7 +361,7 @@ UNKNOWNS: dict[Enum, str] = {
     Unknown.NO_EPOCH_START: "no epoch shows what its first batch costs",
     Unknown.ONE_EPOCH: "there was no second epoch",
     Unknown.EPOCH_LENGTH_UNKNOWN: "the length of an epoch, or its iteration time, is not known",
-    Unknown.MEMORY_TREND_UNKNOWN: "no trend of memory was measured: see the system metrics",
+    **{code: GROWTH[code] for code in GrowthReason},
     Unknown.NO_CUDA: "no CUDA device was in use",
     Unknown.PINNING_UNKNOWN: "whether the loader pins its batches is not known",
     Unknown.GPU_NOT_READ: "no GPU was read during ideal loading",

@@ -12,12 +12,12 @@ from loadeval import (
     Backend,
     read_run,
 )
+from loadeval.errors import in_words
 from loadeval.runlog.model import ARMS, UNKNOWN
 from loadeval.runtime.backends import (
     BackendRun,
     BackendRunner,
     Source,
-    in_words,
     split_into_blocks,
 )
 from loadeval.runtime.settings import Settings
