@@ -147,7 +147,7 @@ def headroom(run: Run, times: RunTimes | None = None) -> Headroom:
             "compared by plot_comparison(real_log, ideal_log), and by: loadeval compare REAL IDEAL"
         )
     found, pairs = times.comparison, times.pairs
-    cpu_share, too_busy = worker_cpu_share(run, pairs)
+    cpu_share, too_busy = _worker_cpu_share(run, pairs)
     cautions = [Remark(Caution.WORKERS_BUSY, {"cpu_share": cpu_share})] if too_busy else []
     return _headroom(
         times.counted,
@@ -183,7 +183,7 @@ def headroom_of_two(
         unmeasured=tuple(
             _why_unmeasured(run, times.count) for run, times, mean in sides if mean is None
         ),
-        cautions=about_two_runs(real, ideal, unknown),
+        cautions=_about_two_runs(real, ideal, unknown),
     )
 
 
@@ -239,7 +239,7 @@ def _headroom(  # noqa: PLR0913 - what one run and two runs tell differently
             missed_ns=missed_ns,
         )
         verdict = judge(evidence)
-        advice = (*advise(evidence, verdict), *long_epoch_starts(gain, epochs))
+        advice = (*advise(evidence, verdict), *_long_epoch_starts(gain, epochs))
     if waited is not None and waited.hidden:
         values = {"wait_ns": waited.wait_ns, "gpu_idle_ns": waited.gpu_idle_ns}
         cautions = [*cautions, Remark(Caution.HIDDEN_WAITS, values)]
@@ -303,11 +303,8 @@ def _missing(
     return [Remark(code) for code in codes]
 
 
-def worker_cpu_share(run: Run, pairs: tuple[int, ...]) -> tuple[float | None, bool]:
-    """How busy the workers were in the ideal blocks of `pairs`, and whether that is too much.
-
-    1.0 is one CPU, and None: not known.
-    """
+def _worker_cpu_share(run: Run, pairs: tuple[int, ...]) -> tuple[float | None, bool]:
+    """How many CPUs the workers kept busy in the ideal blocks, and whether that is too much."""
     windows = [one for one in run.windows if one.arm == "ideal" and one.pair in set(pairs)]
     elapsed_ns = sum(window.elapsed_ns for window in windows)
     used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
@@ -333,11 +330,8 @@ def drift_ns(iterations: MeanTime) -> float:
     return change_ns if half_width is not None and change_ns > half_width else 0.0
 
 
-def long_epoch_starts(gain: Gain, epochs: Epochs) -> list[Remark]:
-    """Advice where more is lost at the starts of epochs than in the steady part.
-
-    It is where it lies beyond the interval of the steady part, and by as much as matters.
-    """
+def _long_epoch_starts(gain: Gain, epochs: Epochs) -> list[Remark]:
+    """Advice where more is lost at the starts of epochs, beyond the interval of the steady part."""
     whole = epochs.speedup(gain.real_ns, gain.ideal_ns)
     if whole is None:
         return []
@@ -354,7 +348,7 @@ def same_unit(real: Run, ideal: Run) -> bool:
     return real.header.unit == ideal.header.unit
 
 
-def about_two_runs(real: Run, ideal: Run, samples_unknown: bool) -> list[Remark]:
+def _about_two_runs(real: Run, ideal: Run, samples_unknown: bool) -> list[Remark]:
     """What makes two runs less comparable, the weightiest first."""
     loaders = asdict(real.header.loader), asdict(ideal.header.loader)
     environments = real.header.environment, ideal.header.environment

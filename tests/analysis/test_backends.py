@@ -216,41 +216,26 @@ def results(*runs: Run, together: bool = True, **more: Any) -> list[BackendResul
     return [BackendResult("abc"[i], real=RATE, run=run, **more) for i, run in enumerate(in_turns)]
 
 
-def test_two_backends_in_turns_need_no_caution(make_run: Callable[..., Run]) -> None:
-    """Nor do none at all."""
-    assert cautions_of(results(make_run([1]), make_run([1])), "images") == []
-    assert cautions_of([], BATCHES) == []
-
-
-def test_unequal_work_is_said_first(make_run: Callable[..., Run]) -> None:
-    """With all its differences."""
-    told = cautions_of(results(make_run([1]), make_run([1])), BATCHES, ["b: other", "c: too"])
-    assert codes(told) == [BackendCaution.UNEQUAL_WORK, BackendCaution.BY_BATCH]
-    assert told[0].values == {"differences": "b: other; c: too"}
-
-
-def test_separate_runs_are_cautioned(make_run: Callable[..., Run]) -> None:
-    """Drift between them is in no interval; one alone has nothing beside it."""
-    runs = make_run([1]), make_run([1])
-    apart = [Remark(BackendCaution.SEPARATE_RUNS)]
-    assert cautions_of(results(*runs, together=False), "images") == apart
-    assert cautions_of(results(runs[0], together=False), "images") == []
-
-
-def test_different_machines_are_named(make_run: Callable[..., Run]) -> None:
-    """Where both runs tell theirs."""
+def test_what_makes_backends_less_comparable(make_run: Callable[..., Run]) -> None:
+    """Unequal work first; drift between separate runs is in no interval; machines where known."""
     hosts: list[dict[str, Any]] = [{"host": "b", "cpus_usable": 2}, {"host": "a"}, {}]
-    runs = [make_run([1], environment=one) for one in hosts]
-    told = cautions_of(results(*runs), "images")[0]
-    values = {"fact": "host", "values": "a, b"}
-    assert told == Remark(BackendCaution.DIFFERENT_MACHINES, values)
-    assert cautions_of(results(runs[0], runs[0]), "images") == []
-
-
-def test_many_differences_are_cautioned(make_run: Callable[..., Run]) -> None:
-    """Three backends have three differences."""
-    (told,) = cautions_of(results(*[make_run([1])] * 3), "images")
-    assert told == Remark(BackendCaution.MANY_DIFFERENCES, {"count": 3})
+    run, *on_hosts = make_run([1]), *(make_run([1], environment=one) for one in hosts)
+    separate, both = Remark(BackendCaution.SEPARATE_RUNS), {"fact": "host", "values": "a, b"}
+    machines = Remark(BackendCaution.DIFFERENT_MACHINES, both)
+    for found, told in (
+        ([], []),
+        (results(run, run), []),
+        (results(run, run, together=False), [separate]),
+        (results(run, together=False), []),
+        (results(*on_hosts[:2]), [machines]),
+        (results(on_hosts[0], on_hosts[2]), []),
+        (results(*[run] * 3), [Remark(BackendCaution.MANY_DIFFERENCES, {"count": 3})]),
+    ):
+        assert cautions_of(found, "images") == told
+    unequal = cautions_of(results(run, run), BATCHES, ["b: other", "c: too"])
+    assert codes(unequal) == [BackendCaution.UNEQUAL_WORK, BackendCaution.BY_BATCH]
+    assert unequal[0].values == {"differences": "b: other; c: too"}
+    assert cautions_of([], BATCHES) == []
 
 
 def test_epochs_count_from_the_end_of_another_one(make_run: Callable[..., Run]) -> None:

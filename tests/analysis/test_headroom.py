@@ -45,11 +45,18 @@ FEW = 19
 ENOUGH = 20
 
 
+def compared(make_run: MakeRun, real: tuple[int, int], ideal: tuple[int, int]) -> Headroom:
+    """Of two runs of just enough batches, each of one wait and one step."""
+    runs = (
+        make_run([wait] * ENOUGH, step, mode=mode)
+        for (wait, step), mode in ((real, "log"), (ideal, "replay"))
+    )
+    return headroom_of_two(*runs)
+
+
 def test_speedup_is_the_ratio_of_the_iterations(make_run: MakeRun) -> None:
     """An iteration of 100 against one of 40 is 2.5 times the pace; 60 of 100 is lost."""
-    headroom = headroom_of_two(
-        make_run([30] * ENOUGH, 70), make_run([0] * ENOUGH, 40, mode="replay")
-    )
+    headroom = compared(make_run, (30, 70), (0, 40))
     assert value(headroom.speedup) == pytest.approx(2.5)
     assert (headroom.real_ns, headroom.ideal_ns) == (100.0, 40.0)
     assert value(headroom.lost_ns) == 60.0
@@ -58,9 +65,7 @@ def test_speedup_is_the_ratio_of_the_iterations(make_run: MakeRun) -> None:
 
 def test_what_is_lost_is_waited_or_in_slower_steps(make_run: MakeRun) -> None:
     """Waiting is the difference of the waits, contention that of the steps: together, all."""
-    headroom = headroom_of_two(
-        make_run([30] * ENOUGH, 70), make_run([1] * ENOUGH, 40, mode="replay")
-    )
+    headroom = compared(make_run, (30, 70), (1, 40))
     assert parts(headroom) == pytest.approx((29.0, 30.0))
     assert value(headroom.lost_ns) == pytest.approx(59.0)
 
@@ -81,9 +86,7 @@ def test_the_parts_add_up_exactly(make_run: MakeRun) -> None:
 
 def test_a_step_may_be_shorter_in_the_real_run(make_run: MakeRun) -> None:
     """A device that works on during the wait shortens the step: the parts still add up."""
-    headroom = headroom_of_two(
-        make_run([60] * ENOUGH, 40), make_run([0] * ENOUGH, 80, mode="replay")
-    )
+    headroom = compared(make_run, (60, 40), (0, 80))
     assert (*parts(headroom), value(headroom.lost_ns)) == (60.0, -40.0, 20.0)
     assert str(headroom.verdict) == "highly input-bound"
 
@@ -141,26 +144,40 @@ def test_thresholds_are_exact(make_run: MakeRun, lost: int, verdict: str) -> Non
 
 def test_no_step_at_all_is_all_lost(make_run: MakeRun) -> None:
     """Where the training does next to nothing, nearly all the time is lost."""
-    headroom = headroom_of_two(
-        make_run([999] * ENOUGH, 1), make_run([0] * ENOUGH, 1, mode="replay")
-    )
+    headroom = compared(make_run, (999, 1), (0, 1))
     assert value(headroom.speedup) == pytest.approx(1_000)
     assert bounds(headroom.lost_share) == pytest.approx((0.999, 0.999))
 
 
-def test_advice_goes_where_the_time_went(make_run: MakeRun) -> None:
-    """Waiting asks for a faster loader, slower steps for one that takes less."""
-    waiting = headroom_of_two(
-        make_run([50] * ENOUGH, 60), make_run([0] * ENOUGH, 50, mode="replay")
-    )
-    assert codes(waiting.advice) == [VerdictAdvice.SEE_FINDINGS]
-    slower = headroom_of_two(
-        make_run([10] * ENOUGH, 100), make_run([0] * ENOUGH, 50, mode="replay")
-    )
-    assert codes(slower.advice) == [
-        VerdictAdvice.LESS_CONTENTION,
-        VerdictAdvice.MEASURE_EVERY_BATCH,
-    ]
+@pytest.mark.parametrize(
+    ("real", "ideal", "verdict", "advice"),
+    [
+        ((50, 60), (0, 50), "highly input-bound", [VerdictAdvice.SEE_FINDINGS]),
+        (
+            (10, 100),
+            (0, 50),
+            "highly input-bound",
+            [VerdictAdvice.LESS_CONTENTION, VerdictAdvice.MEASURE_EVERY_BATCH],
+        ),
+        ((2, 98), (0, 98), "not input-bound", [VerdictAdvice.LOOK_AT_STEP]),
+        # Within what two runs differ by: nothing negative is lost.
+        ((0, 98), (0, 100), "not input-bound", [VerdictAdvice.LOOK_AT_STEP]),
+        # Loading cannot be free and cost time: something else differed between the runs.
+        ((0, 100), (0, 130), "inconclusive", [VerdictAdvice.STOP_OTHER_WORK]),
+    ],
+)
+def test_advice_goes_where_the_time_went(
+    make_run: MakeRun,
+    real: tuple[int, int],
+    ideal: tuple[int, int],
+    verdict: str,
+    advice: list[VerdictAdvice],
+) -> None:
+    """Waiting asks for a faster loader, slower steps for a lighter one, no loss for the step."""
+    found = compared(make_run, real, ideal)
+    assert (str(found.verdict), codes(found.advice)) == (verdict, advice)
+    slower = verdict == "inconclusive"
+    assert found.verdict.objection is (Objection.IDEAL_SLOWER if slower else None)
 
 
 def test_advice_compares_the_parts_by_sample(make_run: MakeRun) -> None:
@@ -170,33 +187,6 @@ def test_advice_compares_the_parts_by_sample(make_run: MakeRun) -> None:
     headroom = headroom_of_two(real, replay)
     assert parts(headroom) == (10.0, 25.0)
     assert VerdictAdvice.LESS_CONTENTION in codes(headroom.advice)
-
-
-def test_little_lost_points_to_the_step(make_run: MakeRun) -> None:
-    """Where loading keeps up, the training step is what to look at."""
-    headroom = headroom_of_two(
-        make_run([2] * ENOUGH, 98), make_run([0] * ENOUGH, 98, mode="replay")
-    )
-    assert codes(headroom.advice) == [VerdictAdvice.LOOK_AT_STEP]
-
-
-def test_replay_a_little_slower_is_not_input_bound(make_run: MakeRun) -> None:
-    """A speed-up just under 1 is within what two runs differ by: nothing negative is lost."""
-    headroom = headroom_of_two(
-        make_run([0] * ENOUGH, 98), make_run([0] * ENOUGH, 100, mode="replay")
-    )
-    assert value(headroom.speedup) == pytest.approx(0.98)
-    assert str(headroom.verdict) == "not input-bound"
-    assert codes(headroom.advice) == [VerdictAdvice.LOOK_AT_STEP]
-
-
-def test_replay_much_slower_asks_for_the_runs_again(make_run: MakeRun) -> None:
-    """Loading cannot be free and cost time: something else differed between the runs."""
-    headroom = headroom_of_two(
-        make_run([0] * ENOUGH, 100), make_run([0] * ENOUGH, 130, mode="replay")
-    )
-    assert headroom.verdict.objection is Objection.IDEAL_SLOWER
-    assert codes(headroom.advice) == [VerdictAdvice.STOP_OTHER_WORK]
 
 
 @pytest.mark.parametrize(("real", "ideal"), [(FEW, ENOUGH), (ENOUGH, FEW), (3, 4)])
@@ -233,9 +223,7 @@ def test_both_sides_unmeasured_are_both_told(make_run: MakeRun) -> None:
 @pytest.mark.parametrize(("real", "ideal"), [(0, 50), (50, 0), (0, 0)])
 def test_a_pace_of_no_time_is_unmeasured(make_run: MakeRun, real: int, ideal: int) -> None:
     """Batches that took no time by their clock give no ratio, and no division by zero."""
-    headroom = headroom_of_two(
-        make_run([0] * ENOUGH, real), make_run([0] * ENOUGH, ideal, mode="replay")
-    )
+    headroom = compared(make_run, (0, real), (0, ideal))
     assert headroom.speedup is None
     assert headroom.real_ns == (real or None)
     assert set(codes(headroom.verdict.unmeasured)) == {Unmeasured.NO_TIME}
@@ -320,12 +308,16 @@ def test_a_drift_too_small_to_matter_does_no_harm(make_run: MakeRun) -> None:
 
 def test_drift_is_the_difference_of_the_halves() -> None:
     """Beyond noise; and 0.0 where a half has too few batches, or no sample."""
-    assert drift_ns(MeanTime(np.array([1.0] * 9 + [3.0] * 9), np.ones(18))) == 2.0
-    assert drift_ns(MeanTime(np.array([1.0, 3.0] * 9), np.ones(18))) == 0.0
-    assert drift_ns(MeanTime(np.array([1.0, 1.0, 3.0, 3.0]), np.ones(4))) == 0.0
-    assert drift_ns(MeanTime(np.array([1.0] * 3 + [3.0] * 3), np.ones(6))) == 0.0
-    assert drift_ns(MeanTime(np.ones(18), np.array([0.0] * 9 + [1.0] * 9))) == 0.0
-    assert drift_ns(MeanTime(np.ones(18), np.array([1.0] * 9 + [0.0] * 9))) == 0.0
+    ones = [1.0] * 18
+    for times, amounts, drift in (
+        ([1.0] * 9 + [3.0] * 9, ones, 2.0),
+        ([1.0, 3.0] * 9, ones, 0.0),
+        ([1.0, 1.0, 3.0, 3.0], ones[:4], 0.0),
+        ([1.0] * 3 + [3.0] * 3, ones[:6], 0.0),
+        (ones, [0.0] * 9 + [1.0] * 9, 0.0),
+        (ones, [1.0] * 9 + [0.0] * 9, 0.0),
+    ):
+        assert drift_ns(MeanTime(np.array(times), np.array(amounts))) == drift
 
 
 def test_steps_that_grow_over_the_epoch_are_told(make_run: MakeRun) -> None:

@@ -178,10 +178,12 @@ def falling_throughput(case: Case) -> Answer:
     if unknown:
         return unknown
     medians = np.array([np.median(part) for part in np.array_split(case.iteration_ns, PARTS)])
-    found, middle_ns = _trend(medians), float(np.median(medians))
-    if found is None or not _goes_on(medians):
+    found = _trend(medians)
+    # Both halves must become slower: one step, wherever it is, cannot do that.
+    halves = [_trend(half) for half in np.array_split(medians, 2)]
+    if found is None or not all(half and half.low and half.low > 0 for half in halves):
         return None
-    rise = found.value * (PARTS - 1) / middle_ns
+    rise = found.value * (PARTS - 1) / float(np.median(medians))
     if rise < 2 * MODERATE_SHARE:
         return None
     grows_in_waits = waits_grow(case)
@@ -309,12 +311,6 @@ def _against_boundaries(case: Case, first_ns: float) -> tuple[tuple[Remark, ...]
     if workers and persistent is False:
         return (KEEP_WORKERS,), "possible"
     return (Remark(Advice.FIND_EPOCH_START),), "possible"
-
-
-def _goes_on(medians: Series) -> bool:
-    """Whether both halves of the run become slower: one step, wherever it is, cannot do that."""
-    halves = (_trend(half) for half in np.array_split(medians, 2))
-    return all(half is not None and half.low is not None and half.low > 0 for half in halves)
 
 
 def _trend(medians: Series) -> Estimate | None:
