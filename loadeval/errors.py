@@ -23,3 +23,9 @@ class ProbeError(LoadevalError, RuntimeError):
 
 class LoadevalWarning(UserWarning):
     """Something that users should know about a measurement that continues."""
+
+
+def in_words(error: BaseException) -> str:
+    """The error's class and message, in one line."""
+    text = " ".join(str(error).split())
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -23,7 +23,7 @@ from loadeval import (
     UsageError,
     read_run,
 )
-from loadeval.analysis.headroom import compare
+from loadeval.analysis.headroom import headroom_of_two
 from loadeval.analysis.summary import summarise
 from loadeval.runtime.loop import CHUNK
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -180,7 +180,7 @@ def test_real_batches_before_a_replay_are_no_ideal_ones() -> None:
                 clock.advance(50)
         runs.append(evaluator.recorded())
     assert summarise(runs[1]).wait_ns == 0
-    found = compare(*runs).speedup
+    found = headroom_of_two(*runs).speedup
     assert found is not None
     assert found.value == 2.0
 

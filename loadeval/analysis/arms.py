@@ -20,10 +20,12 @@ from loadeval.analysis.summary import steady, steady_aggregates
 from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import numpy.typing as npt
 
     from loadeval.analysis.stats import HalfWidth, Series
-    from loadeval.runlog.model import Run, Steps
+    from loadeval.runlog.model import Column, Run, Steps
 
     Rows = npt.NDArray[np.bool_]
 
@@ -55,20 +57,19 @@ class ArmTimes:
         """How many batches."""
         return int(self.batches.sum())
 
-    def waits(self, by_sample: bool) -> MeanTime:
-        """The mean wait."""
-        return MeanTime(self.wait_ns, self._amount(by_sample))
-
-    def steps(self, by_sample: bool) -> MeanTime:
-        """The mean step."""
-        return MeanTime(self.step_ns, self._amount(by_sample))
+    def mean(self, total_ns: Series, by_sample: bool) -> MeanTime:
+        """The mean of `total_ns`, an entry each, by sample where these are known, or by batch."""
+        amount = self.samples if by_sample and self.samples is not None else self.batches
+        return MeanTime(total_ns, amount)
 
     def iterations(self, by_sample: bool) -> MeanTime:
         """The mean iteration."""
-        return MeanTime(self.wait_ns + self.step_ns, self._amount(by_sample))
+        return self.mean(self.wait_ns + self.step_ns, by_sample)
 
-    def _amount(self, by_sample: bool) -> Series:
-        return self.samples if by_sample and self.samples is not None else self.batches
+    def each(self, change: Callable[[Series], Series]) -> ArmTimes:
+        """These, with another series in the place of each."""
+        samples = None if self.samples is None else change(self.samples)
+        return ArmTimes(change(self.wait_ns), change(self.step_ns), change(self.batches), samples)
 
 
 @final
@@ -105,11 +106,13 @@ class RunTimes:
     """What one run measured.
 
     An alternating run has both arms, with an entry for each of `pairs`; the others have `real`
-    alone, with an entry for each batch. `missed_ns` is by how much a stall beside the real blocks
-    exceeds the longest within them.
+    alone, with an entry for each batch. `counted` is the run, in which no batch counts of a pair
+    that was not measured whole. `missed_ns` is by how much a stall beside the real blocks exceeds
+    the longest within them; the intervals in `comparison` allow for such stalls.
     """
 
     real: ArmTimes
+    counted: Run
     ideal: ArmTimes | None = None
     pairs: tuple[int, ...] | None = None
     comparison: ArmComparison | None = None
@@ -135,19 +138,22 @@ class RunTimes:
     def real_in(self, pairs: set[int]) -> ArmTimes:
         """The real arm in these pairs alone."""
         rows = np.isin(self.pairs or (), list(pairs))
-        real = self.real
-        samples = None if real.samples is None else real.samples[rows]
-        return ArmTimes(real.wait_ns[rows], real.step_ns[rows], real.batches[rows], samples)
+        return self.real.each(lambda series: series[rows])
 
 
 def run_times(run: Run) -> RunTimes:
     """The times of a run that alternated, or has one arm."""
     if run.header.mode != "alternate":
-        return RunTimes(arm_times(run))
+        return RunTimes(arm_times(run), run)
     pairs, real, ideal = paired(run)
     comparison = compare_arms(real, ideal, over_pairs)
     missed_ns = missed_stall_ns(run, comparison)
-    return RunTimes(real, ideal, tuple(pairs), comparison, missed_ns)
+    if comparison.gain is not None:
+        gain = allowing_for_missed(comparison.gain, missed_ns, comparison.real_batches)
+        comparison = replace(comparison, gain=gain)
+    pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
+    counted = replace(run, steps=replace(run.steps, pair=pair))
+    return RunTimes(real, counted, ideal, tuple(pairs), comparison, missed_ns)
 
 
 def arm_times(run: Run) -> ArmTimes:
@@ -197,22 +203,15 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
     whole = (found >= max(USUAL_PART * usual, 1.0)).all(axis=0)
     pairs = numbers[whole]
     kept = counted & np.isin(steps.pair, pairs)
-    real, ideal = (
-        _by_pair(times_of(steps, rows), np.searchsorted(pairs, steps.pair[rows]), len(pairs))
-        for rows in (kept & (steps.arm == code) for code in range(len(ARMS)))
-    )
+    arms = (kept & (steps.arm == code) for code in range(len(ARMS)))
+    real, ideal = (_by_pair(steps, rows, pairs) for rows in arms)
     return pairs.tolist(), real, ideal
 
 
-def _by_pair(times: ArmTimes, index: npt.NDArray[np.int64], pairs: int) -> ArmTimes:
-    def summed(series: Series) -> Series:
-        return np.bincount(index, series, pairs).astype(np.float64)
-
-    return ArmTimes(
-        wait_ns=summed(times.wait_ns),
-        step_ns=summed(times.step_ns),
-        batches=summed(times.batches),
-        samples=None if times.samples is None else summed(times.samples),
+def _by_pair(steps: Steps, rows: Rows, pairs: Column) -> ArmTimes:
+    index = np.searchsorted(pairs, steps.pair[rows])
+    return times_of(steps, rows).each(
+        lambda series: np.bincount(index, series, len(pairs)).astype(np.float64)
     )
 
 
@@ -222,32 +221,26 @@ def compare_arms(
     """The arms, compared by sample where both know theirs in the same unit."""
     known = real.samples is not None and ideal.samples is not None and same_unit
     size = float(real.samples.sum()) / real.count if known and real.samples is not None else None
+    scale = size or 1.0
+    iterations = real.iterations(known), ideal.iterations(known)
     real_ns, ideal_ns = (
-        times.iterations(known).mean_ns * (size or 1.0) or None if times.count else None
-        for times in (real, ideal)
+        mean.mean_ns * scale or None if times.count else None
+        for times, mean in zip((real, ideal), iterations, strict=True)
     )
     gain = None
     if real_ns is not None and ideal_ns is not None:
-        gain = _gain(real, ideal, half_width, size)
-    return ArmComparison(real_ns, ideal_ns, real.count, ideal.count, size, gain)
-
-
-def _gain(real: ArmTimes, ideal: ArmTimes, half_width: HalfWidth, size: float | None) -> Gain:
-    known, scale = size is not None, size or 1.0
-    speedup = ratio(real.iterations(known), ideal.iterations(known), half_width)
-    waiting_ns = difference(real.waits(known), ideal.waits(known), half_width, scale)
-    contention_ns = difference(real.steps(known), ideal.steps(known), half_width, scale)
-    lost_ns = difference(real.iterations(known), ideal.iterations(known), half_width, scale)
-    return Gain(
-        real_ns=real.iterations(known).mean_ns * scale,
-        ideal_ns=ideal.iterations(known).mean_ns * scale,
-        speedup=speedup,
-        lost_share=lost_share(speedup),
+        waits = real.mean(real.wait_ns, known), ideal.mean(ideal.wait_ns, known)
+        steps = real.mean(real.step_ns, known), ideal.mean(ideal.step_ns, known)
+        speedup = ratio(*iterations, half_width)
+        waiting_ns, contention_ns, lost_ns = (
+            difference(*means, half_width, scale) for means in (waits, steps, iterations)
+        )
         # So that the parts add up to the last bit.
-        lost_ns=replace(lost_ns, value=waiting_ns.value + contention_ns.value),
-        waiting_ns=waiting_ns,
-        contention_ns=contention_ns,
-    )
+        lost_ns = replace(lost_ns, value=waiting_ns.value + contention_ns.value)
+        gain = Gain(
+            real_ns, ideal_ns, speedup, lost_share(speedup), lost_ns, waiting_ns, contention_ns
+        )
+    return ArmComparison(real_ns, ideal_ns, real.count, ideal.count, size, gain)
 
 
 def lost_share(speedup: Estimate) -> Estimate:

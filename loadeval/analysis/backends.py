@@ -9,25 +9,25 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from itertools import combinations
 from typing import TYPE_CHECKING, final
 
 from loadeval.analysis.arms import run_times, throughput_ratio, throughputs
 from loadeval.analysis.headroom import MACHINE_FACTS, headroom
-from loadeval.analysis.metrics import metrics_of
+from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.summary import epoch_lengths, summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.model import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from typing_extensions import Self
 
     from loadeval.analysis.arms import RunTimes
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.metrics import Metrics
     from loadeval.analysis.stats import Estimate
     from loadeval.analysis.verdict import Verdict
     from loadeval.runlog.model import Run
@@ -65,19 +65,26 @@ class MissingOfBackend(Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class MeasuredRun:
-    """A run with its times, and its headroom where it alternated: computed once."""
+    """A run with what several reports need of it: computed once."""
 
     run: Run
-    times: RunTimes
-    headroom: Headroom | None
 
-    @classmethod
-    def of(cls, run: Run) -> Self:
-        """Compute them."""
-        times = run_times(run)
-        return cls(run, times, headroom(run, times) if run.header.mode == "alternate" else None)
+    @cached_property
+    def times(self) -> RunTimes:
+        """Its times."""
+        return run_times(self.run)
+
+    @cached_property
+    def headroom(self) -> Headroom | None:
+        """Its headroom, where it alternated."""
+        return headroom(self.run, self.times) if self.run.header.mode == "alternate" else None
+
+    @cached_property
+    def metrics(self) -> Metrics:
+        """Its system metrics, while batches that count were served."""
+        return Metrics.of(self.times.counted)
 
 
 @final
@@ -214,23 +221,6 @@ def failed(name: str, error: str, run: Run | None = None) -> BackendResult:
     return BackendResult(name, error=error, run=run)
 
 
-def differences(
-    results: Sequence[BackendResult], times: Mapping[str, RunTimes], unit: str
-) -> tuple[Difference, ...]:
-    """Between every two backends that were measured, the fastest ones first."""
-    measured = [(one.name, one.run) for one in ranked(results) if one.real and one.run]
-    return tuple(
-        Difference(
-            one,
-            other,
-            throughput_ratio(
-                times[one], times[other], unit != BATCHES, of_one_comparison([run, beside])
-            ),
-        )
-        for (one, run), (other, beside) in combinations(measured, 2)
-    )
-
-
 def ranked(results: Sequence[BackendResult]) -> list[BackendResult]:
     """The fastest first, at the end what was not measured, and what failed."""
 
@@ -281,19 +271,26 @@ class BackendReport:
         results = []
         for name, found, error in measured:
             if error is not None:
-                results.append(failed(name, error, None if found is None else found.run))
+                result = failed(name, error, found and found.run)
             elif found is not None:
-                results.append(result_of(name, found, unit))
+                result = result_of(name, found, unit)
+            else:
+                continue
+            results.append(replace(result, metrics=found and found.metrics))
         times = {name: found.times for name, found, _ in measured if found is not None}
-        return cls(
-            backends=tuple(
-                one if one.run is None else replace(one, metrics=metrics_of(one.run))
-                for one in results
-            ),
-            differences=differences(results, times, unit),
-            unit=unit,
-            cautions=tuple(cautions(results, unit, unlike)),
+        fastest_first = [(one.name, one.run) for one in ranked(results) if one.real and one.run]
+        by_sample = unit != BATCHES
+        differences = tuple(
+            Difference(
+                one,
+                other,
+                throughput_ratio(
+                    times[one], times[other], by_sample, of_one_comparison([run, beside])
+                ),
+            )
+            for (one, run), (other, beside) in combinations(fastest_first, 2)
         )
+        return cls(tuple(results), differences, unit, tuple(cautions_of(results, unit, unlike)))
 
     @classmethod
     def of_runs(cls, runs: Sequence[Run]) -> Self:
@@ -301,7 +298,7 @@ class BackendReport:
 
         Raises UsageError when one of them replayed.
         """
-        named = zip(names_of(runs), map(MeasuredRun.of, runs), strict=True)
+        named = zip(names_of(runs), map(MeasuredRun, runs), strict=True)
         return cls.of_backends([(name, found, None) for name, found in named])
 
     def __getitem__(self, name: str) -> BackendResult:
@@ -321,7 +318,7 @@ def names_of(runs: Sequence[Run]) -> list[str]:
     return [f"{run.header.name} ({number})" for number, run in enumerate(runs, start=1)]
 
 
-def cautions(
+def cautions_of(
     results: Sequence[BackendResult], unit: str, unlike: Sequence[str] = ()
 ) -> list[Remark]:
     """What makes backends less comparable, the weightiest first.

@@ -9,28 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.analysis.arms import (
-    allowing_for_missed,
-    compare_arms,
-    loader_only_ns,
-    run_times,
-)
+from loadeval.analysis.arms import compare_arms, loader_only_ns, run_times
 from loadeval.analysis.metrics import quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.stats import FEWEST_PAIRS, over_runs, spearman
-from loadeval.analysis.summary import epochs_of, gpu_idle_ns, steady
+from loadeval.analysis.summary import epochs_of, gpu_wait, steady
 from loadeval.analysis.verdict import (
     MODERATE_SHARE,
-    Advice,
     Evidence,
     Objection,
     Unmeasured,
     Verdict,
+    VerdictAdvice,
     advise,
     judge,
 )
 from loadeval.errors import UsageError
-from loadeval.runlog.model import ARMS, NOT_RECORDED, UNKNOWN
+from loadeval.runlog.model import ARMS, NOT_RECORDED, SECOND_NS, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,7 +33,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.arms import ArmComparison, Gain, RunTimes
     from loadeval.analysis.stats import Estimate, MeanTime
     from loadeval.analysis.summary import Epochs
-    from loadeval.runlog.model import Arm, Column, LoaderInfo, Run
+    from loadeval.runlog.model import Arm, Column, Run
 
 BUSIEST_SHARE = 0.05
 """CPU time of the workers in ideal blocks, as a share of these, from which they are not free."""
@@ -47,10 +42,6 @@ TICK_NS = 10_000_000
 STRONG = 0.5
 SIGNIFICANT = 3.3
 """Standard errors: once in a thousand by chance."""
-HIDDEN_SHARE = 0.5
-"""Of the waits: when the GPU was idle for less of them, they tell little of what was lost."""
-WORTH_SAYING = 0.01
-"""Of the iterations: less waiting needs no explanation."""
 MANY_FAULTS = 1000
 """More in a batch, under which they take less than a millisecond."""
 FAR_MORE = 3
@@ -156,39 +147,24 @@ def headroom(run: Run, times: RunTimes | None = None) -> Headroom:
             "compared by plot_comparison(real_log, ideal_log), and by: loadeval compare REAL IDEAL"
         )
     found, pairs = times.comparison, times.pairs
-    alone_ns = loader_only_ns(run, found.samples_per_batch)
-    cpu_share, too_busy = worker_cpu_share(run, pairs)
-    advice: tuple[Remark, ...] = (Remark(Advice.MORE_PAIRS),)
-    if found.gain is None:
-        verdict = _no_pair(run, found)
-    else:
-        gain = allowing_for_missed(found.gain, times.missed_ns, found.real_batches)
-        found = replace(found, gain=gain)
-        evidence = Evidence(
-            gain,
-            min(found.real_batches, found.ideal_batches),
-            alternating=True,
-            required=_required(run, alone_ns, found),
-            loads_ahead=loads_ahead(run.header.loader),
-            workers_busy=cpu_share if too_busy else None,
-            missed_ns=times.missed_ns,
-        )
-        verdict = judge(evidence)
-        advice = advise(evidence, verdict)
+    cpu_share, too_busy = _worker_cpu_share(run, pairs)
     cautions = [Remark(Caution.WORKERS_BUSY, {"cpu_share": cpu_share})] if too_busy else []
     return _headroom(
-        run,
+        times.counted,
         found,
-        verdict,
-        advice,
-        cautions=[*cautions, *more_faults(run, found)],
-        loader_alone_ns=alone_ns,
         pairs=len(pairs),
+        loader_only_ns=loader_only_ns(run, found.samples_per_batch),
+        workers_busy=cpu_share if too_busy else None,
+        missed_ns=times.missed_ns,
+        unmeasured=(_why_unmeasured(run, found.real_batches),),
+        cautions=[*cautions, *more_faults(times.counted, found)],
         not_measured=_missing(run, found, pairs, cpu_share),
     )
 
 
-def compare(real: Run, ideal: Run, *, times: tuple[RunTimes, RunTimes] | None = None) -> Headroom:
+def headroom_of_two(
+    real: Run, ideal: Run, *, times: tuple[RunTimes, RunTimes] | None = None
+) -> Headroom:
     """The headroom between a run that loaded and one that replayed; `times` as in headroom.
 
     Raises UsageError when a run is not of the arm that its place asks for.
@@ -197,25 +173,18 @@ def compare(real: Run, ideal: Run, *, times: tuple[RunTimes, RunTimes] | None = 
     _check_arm(ideal, "ideal")
     one, other = (found.real for found in times or (run_times(real), run_times(ideal)))
     found = compare_arms(one, other, over_runs, same_unit(real, ideal))
-    advice: tuple[Remark, ...] = (Remark(Advice.LONGER_EPOCHS),)
-    if found.gain is None:
-        sides = ((real, one.count, found.real_ns), (ideal, other.count, found.ideal_ns))
-        causes = tuple(_no_time(run, steady) for run, steady, mean in sides if mean is None)
-        verdict = Verdict(objection=Objection.NOT_MEASURED, unmeasured=causes)
-    else:
-        known, scale = found.samples_per_batch is not None, found.samples_per_batch or 1.0
-        drifts = [drift_ns(times.iterations(known)) * scale for times in (one, other)]
-        evidence = Evidence(
-            found.gain,
-            min(found.real_batches, found.ideal_batches),
-            alternating=False,
-            drift_ns=max(drifts),
-        )
-        verdict = judge(evidence)
-        advice = advise(evidence, verdict)
+    sides = ((real, one, found.real_ns), (ideal, other, found.ideal_ns))
+    known, scale = found.samples_per_batch is not None, found.samples_per_batch or 1.0
     unknown = any(times.count and times.samples is None for times in (one, other))
-    cautions = about_two_runs(real, ideal, unknown)
-    return _headroom(real, found, verdict, advice, cautions=cautions)
+    return _headroom(
+        real,
+        found,
+        drift_ns=max(drift_ns(times.iterations(known)) * scale for times in (one, other)),
+        unmeasured=tuple(
+            _why_unmeasured(run, times.count) for run, times, mean in sides if mean is None
+        ),
+        cautions=_about_two_runs(real, ideal, unknown),
+    )
 
 
 def _check_arm(run: Run, arm: Arm) -> None:
@@ -236,27 +205,56 @@ def _check_arm(run: Run, arm: Arm) -> None:
 def _headroom(  # noqa: PLR0913 - what one run and two runs tell differently
     run: Run,
     found: ArmComparison,
-    verdict: Verdict,
-    advice: tuple[Remark, ...],
     *,
+    unmeasured: tuple[Remark, ...],
     cautions: Sequence[Remark],
-    loader_alone_ns: float | None = None,
     pairs: int | None = None,
+    loader_only_ns: float | None = None,
+    workers_busy: float | None = None,
+    drift_ns: float = 0.0,
+    missed_ns: float = 0.0,
     not_measured: Sequence[Remark] = (),
 ) -> Headroom:
-    gain, epochs = found.gain, epochs_of(run)
+    gain, epochs, waited = found.gain, epochs_of(run), gpu_wait(run, "real")
+    loads_ahead, required = (
+        0 not in (run.header.loader.workers, run.header.loader.prefetch_depth),
+        None,
+    )
+    if loads_ahead and loader_only_ns is not None and found.ideal_ns:
+        required = loader_only_ns / found.ideal_ns
+    advice: tuple[Remark, ...]
+    if gain is None:
+        verdict = Verdict(objection=Objection.NOT_MEASURED, unmeasured=unmeasured)
+        more = VerdictAdvice.LONGER_EPOCHS if pairs is None else VerdictAdvice.MORE_PAIRS
+        advice = (Remark(more),)
+    else:
+        evidence = Evidence(
+            gain,
+            min(found.real_batches, found.ideal_batches),
+            alternating=pairs is not None,
+            required=required,
+            loads_ahead=pairs is None or loads_ahead,
+            workers_busy=workers_busy,
+            drift_ns=drift_ns,
+            missed_ns=missed_ns,
+        )
+        verdict = judge(evidence)
+        advice = (*advise(evidence, verdict), *_long_epoch_starts(gain, epochs))
+    if waited is not None and waited.hidden:
+        values = {"wait_ns": waited.wait_ns, "gpu_idle_ns": waited.gpu_idle_ns}
+        cautions = [*cautions, Remark(Caution.HIDDEN_WAITS, values)]
     return Headroom(
         speedup=gain and gain.speedup,
         lost_share=gain and gain.lost_share,
         real_ns=found.real_ns,
         ideal_ns=found.ideal_ns,
-        loader_only_ns=loader_alone_ns,
+        loader_only_ns=loader_only_ns,
         lost_ns=gain and gain.lost_ns,
         waiting_ns=gain and gain.waiting_ns,
         contention_ns=gain and gain.contention_ns,
-        required=_required(run, loader_alone_ns, found),
+        required=required,
         epoch_start_ns=epochs.epoch_start_ns,
-        gpu_idle_ns=gpu_idle_ns(run, "real"),
+        gpu_idle_ns=None if waited is None else waited.gpu_idle_ns,
         epoch_speedup=gain and epochs.speedup(gain.real_ns, gain.ideal_ns),
         samples_per_batch=found.samples_per_batch,
         unit=run.header.unit,
@@ -264,37 +262,27 @@ def _headroom(  # noqa: PLR0913 - what one run and two runs tell differently
         real_batches=found.real_batches,
         ideal_batches=found.ideal_batches,
         verdict=verdict,
-        advice=(*advice, *long_epoch_starts(gain, epochs)),
-        cautions=(*cautions, *hidden_waits(run)),
+        advice=advice,
+        cautions=tuple(cautions),
         not_measured=tuple(not_measured),
     )
-
-
-def _required(run: Run, alone_ns: float | None, found: ArmComparison) -> float | None:
-    if not loads_ahead(run.header.loader):
-        return None  # its time is added to the step's, however short it is
-    return alone_ns / found.ideal_ns if alone_ns is not None and found.ideal_ns else None
 
 
 def _name(run: Run) -> str:
     return str(run.path or run.header.name)
 
 
-def _no_pair(run: Run, found: ArmComparison) -> Verdict:
-    cause = Remark(Unmeasured.NO_PAIR, {"run": _name(run), "batches": len(run.steps)})
-    if found.real_batches:
-        cause = Remark(Unmeasured.NO_TIME, {"run": _name(run)})
-    return Verdict(objection=Objection.NOT_MEASURED, unmeasured=(cause,))
-
-
-def _no_time(run: Run, steady_batches: int) -> Remark:
-    """Why a run of one arm has no mean iteration."""
-    if steady_batches:
-        return Remark(Unmeasured.NO_TIME, {"run": _name(run)})
+def _why_unmeasured(run: Run, batches: int) -> Remark:
+    """Why a run in which so many `batches` count has no mean iteration."""
+    name = {"run": _name(run)}
+    if batches:
+        return Remark(Unmeasured.NO_TIME, name)
+    if run.header.mode == "alternate":
+        return Remark(Unmeasured.NO_PAIR, {**name, "batches": len(run.steps)})
     if len(run.steps) and (run.steps.step_ns == UNKNOWN).all():
-        return Remark(Unmeasured.NO_STEP, {"run": _name(run)})
+        return Remark(Unmeasured.NO_STEP, name)
     counts = {"batches": run.batches, "warmup": run.header.warmup}
-    return Remark(Unmeasured.NO_STEADY_BATCH, {"run": _name(run), **counts})
+    return Remark(Unmeasured.NO_STEADY_BATCH, {**name, **counts})
 
 
 def _missing(
@@ -315,11 +303,8 @@ def _missing(
     return [Remark(code) for code in codes]
 
 
-def worker_cpu_share(run: Run, pairs: tuple[int, ...]) -> tuple[float | None, bool]:
-    """How busy the workers were in the ideal blocks of `pairs`, and whether that is too much.
-
-    1.0 is one CPU, and None: not known.
-    """
+def _worker_cpu_share(run: Run, pairs: tuple[int, ...]) -> tuple[float | None, bool]:
+    """How many CPUs the workers kept busy in the ideal blocks, and whether that is too much."""
     windows = [one for one in run.windows if one.arm == "ideal" and one.pair in set(pairs)]
     elapsed_ns = sum(window.elapsed_ns for window in windows)
     used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
@@ -329,11 +314,6 @@ def worker_cpu_share(run: Run, pairs: tuple[int, ...]) -> tuple[float | None, bo
     # Each window is wrong by up to a tick, up or down, independently of the others.
     allowed = BUSIEST_SHARE + TICK_NS * math.sqrt(len(windows)) / elapsed_ns
     return share, share > allowed
-
-
-def loads_ahead(loader: LoaderInfo) -> bool:
-    """False where a loader is known to have no workers, or to keep no batch ready."""
-    return 0 not in (loader.workers, loader.prefetch_depth)
 
 
 def drift_ns(iterations: MeanTime) -> float:
@@ -350,21 +330,17 @@ def drift_ns(iterations: MeanTime) -> float:
     return change_ns if half_width is not None and change_ns > half_width else 0.0
 
 
-def long_epoch_starts(gain: Gain | None, epochs: Epochs) -> list[Remark]:
-    """Advice where more is lost at the starts of epochs than in the steady part.
-
-    It is where it lies beyond the interval of the steady part, and by as much as matters.
-    """
-    whole = gain and epochs.speedup(gain.real_ns, gain.ideal_ns)
-    if gain is None or whole is None:
+def _long_epoch_starts(gain: Gain, epochs: Epochs) -> list[Remark]:
+    """Advice where more is lost at the starts of epochs, beyond the interval of the steady part."""
+    whole = epochs.speedup(gain.real_ns, gain.ideal_ns)
+    if whole is None:
         return []
-    steady_share = gain.lost_share
-    share = 1 - 1 / whole
-    beyond = steady_share.high is None or share > steady_share.high
-    least = max(MODERATE_SHARE, steady_share.value)
-    if not beyond or share - max(steady_share.value, 0.0) < least:
+    share, of_steady = 1 - 1 / whole, gain.lost_share
+    within = of_steady.high is not None and share <= of_steady.high
+    if within or share - max(of_steady.value, 0.0) < max(MODERATE_SHARE, of_steady.value):
         return []
-    return [Remark(Advice.SHORTER_EPOCH_START, {"batches": epochs.batches, "speedup": whole})]
+    values = {"batches": epochs.batches, "speedup": whole}
+    return [Remark(VerdictAdvice.SHORTER_EPOCH_START, values)]
 
 
 def same_unit(real: Run, ideal: Run) -> bool:
@@ -372,7 +348,7 @@ def same_unit(real: Run, ideal: Run) -> bool:
     return real.header.unit == ideal.header.unit
 
 
-def about_two_runs(real: Run, ideal: Run, samples_unknown: bool) -> list[Remark]:
+def _about_two_runs(real: Run, ideal: Run, samples_unknown: bool) -> list[Remark]:
     """What makes two runs less comparable, the weightiest first."""
     loaders = asdict(real.header.loader), asdict(ideal.header.loader)
     environments = real.header.environment, ideal.header.environment
@@ -425,25 +401,12 @@ def more_faults(run: Run, found: ArmComparison) -> list[Remark]:
     It may: the C library gives memory back to the system and fetches it again, or does not, by
     what else was allocated meanwhile. A fault takes about a microsecond.
     """
-    if found.real_ns is None or found.ideal_ns is None:
-        return []
     process = tuple(one for one in run.readings if one.subject == "process")
     for read in quantities(replace(run, readings=process)):
         if read.name != "minor_faults_per_s" or read.real is None or read.ideal is None:
             continue
-        real = read.real.mean * found.real_ns / 1e9
-        ideal = read.ideal.mean * found.ideal_ns / 1e9
+        real = read.real.mean * (found.real_ns or 0.0) / SECOND_NS
+        ideal = read.ideal.mean * (found.ideal_ns or 0.0) / SECOND_NS
         if ideal - real >= MANY_FAULTS and ideal >= FAR_MORE * real:
             return [Remark(Caution.PAGE_FAULTS, {"real": real, "ideal": ideal})]
     return []
-
-
-def hidden_waits(run: Run) -> list[Remark]:
-    """Where most of the real waits cost nothing, for the device had work."""
-    rows = steady(run, "real") & (run.steps.gpu_idle_ns != UNKNOWN)
-    wait_ns, step_ns = run.steps.wait_ns[rows].sum(), run.steps.step_ns[rows].sum()
-    idle_ns = run.steps.gpu_idle_ns[rows].sum()
-    if wait_ns <= WORTH_SAYING * (wait_ns + step_ns) or idle_ns >= HIDDEN_SHARE * wait_ns:
-        return []
-    means = {"wait_ns": float(wait_ns / rows.sum()), "gpu_idle_ns": float(idle_ns / rows.sum())}
-    return [Remark(Caution.HIDDEN_WAITS, means)]

@@ -317,9 +317,9 @@ class LiveOutliers:
         """Note which of `rows`, the batches of these numbers, are outliers."""
         if self.median_ns is None:
             return
-        long = rows.wait_ns + rows.step_ns > OUTLIER_TIMES_MEDIAN * self.median_ns
-        self.count += int(long.sum())
-        for row in np.flatnonzero(long)[-OUTLIERS_KEPT:]:
+        long = np.flatnonzero(rows.wait_ns + rows.step_ns > OUTLIER_TIMES_MEDIAN * self.median_ns)
+        self.count += len(long)
+        for row in long[-OUTLIERS_KEPT:]:
             times = (batch[row], rows.request_ns[row], rows.wait_ns[row], rows.step_ns[row])
             self.last.append(Outlier(rows.epoch, *map(int, times)))
 
@@ -344,15 +344,15 @@ class BatchSums:
 
 def total(parts: Iterable[BatchSums]) -> BatchSums:
     """All `parts` together; samples are not known where those of one are not."""
-    end_ns = batches = wait_ns = step_ns = 0
-    samples: int | None = 0
-    for one in parts:
-        end_ns = max(end_ns, one.end_ns)
-        batches += one.batches
-        wait_ns += one.wait_ns
-        step_ns += one.step_ns
-        samples = None if samples is None or one.samples is None else samples + one.samples
-    return BatchSums(end_ns, batches, wait_ns, step_ns, samples)
+    found = list(parts)
+    samples = [one.samples for one in found]
+    return BatchSums(
+        max((one.end_ns for one in found), default=0),
+        sum(one.batches for one in found),
+        sum(one.wait_ns for one in found),
+        sum(one.step_ns for one in found),
+        None if None in samples else sum(count or 0 for count in samples),
+    )
 
 
 def rates(parts: Iterable[BatchSums]) -> Rates | None:

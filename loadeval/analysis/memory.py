@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.stats import Estimate, Series, TimeSeries
     from loadeval.runlog.model import Readings, Run
 
-SUBJECTS = ("process", "workers")
+MEMORY_SUBJECTS = ("process", "workers")
 LEAST_SHARE = 0.01
 """Of the memory there is: growth by less in an hour does not matter."""
 MOST_POINTS = 200
@@ -54,9 +54,9 @@ class GrowthReason(Enum):
 class GrowthAdvice(Enum):
     """What to look for where memory grows."""
 
-    PROCESS = "what steps keep"
-    FORKED_WORKERS = "copy-on-write"
-    WORKERS = "caches in the dataset"
+    DROP_KEPT_TENSORS = "drop_kept_tensors"
+    AVOID_COPY_ON_WRITE = "avoid_copy_on_write"
+    BOUND_WORKER_CACHES = "bound_worker_caches"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,17 +81,12 @@ class Growth:
         return self.reason.code is GrowthReason.GROWS
 
 
-def growths(run: Run) -> tuple[Growth, ...]:
-    """What `run` tells of the process, and of its workers."""
-    return tuple(growth(run, subject) for subject in SUBJECTS)
-
-
-def growth(run: Run, subject: str) -> Growth:
+def growth_of(run: Run, subject: str) -> Growth:
     """What `run` tells of the memory of `subject`."""
     readings = _readings(run, subject)
     limit_bytes = _limit_bytes(run)
     if readings is None:
-        return _not_measured(subject, _why_no_readings(run))
+        return _not_measured(subject, _why_no_readings(run, subject))
     if limit_bytes is None:
         return _not_measured(subject, Remark(GrowthReason.NO_LIMIT))
     quantity, used = _memory(readings)
@@ -101,14 +96,22 @@ def growth(run: Run, subject: str) -> Growth:
         count = sum(len(times) for times, _ in parts)
         return _not_measured(subject, Remark(GrowthReason.FEW_READINGS, {"count": count}))
     share = second.value / limit_bytes
+    # How long it may go on growing, an hour at most: workers that are started anew begin again.
+    hours = 1.0 if len(parts) == 1 else min(1.0, max(float(np.ptp(times)) for times, _ in parts))
+    advice = None
     if first.low <= 0 or second.low <= 0:
         code = GrowthReason.BY_CHANCE
-    elif share * _hours(parts) >= LEAST_SHARE:
+    elif share * hours >= LEAST_SHARE:
         code = GrowthReason.GROWS
+        advice = GrowthAdvice.DROP_KEPT_TENSORS
+        if subject == "workers":
+            forked = run.header.loader.start_method in (None, "fork")
+            advice = (
+                GrowthAdvice.AVOID_COPY_ON_WRITE if forked else GrowthAdvice.BOUND_WORKER_CACHES
+            )
     else:
         code = GrowthReason.STARTED_ANEW if share >= LEAST_SHARE else GrowthReason.LITTLE
     values = {"bytes_per_hour": second.value, "share": share, "limit_bytes": limit_bytes}
-    advice = _advice(run, subject) if code is GrowthReason.GROWS else None
     return Growth(subject, second, quantity, limit_bytes, Remark(code, values), advice)
 
 
@@ -121,11 +124,11 @@ def _readings(run: Run, subject: str) -> Readings | None:
     return next(found, None)
 
 
-def _why_no_readings(run: Run) -> Remark:
-    for one in run.readings:
-        if one.probe == "host" and one.missing:
-            return Remark(GrowthReason.PROBE_FAILED, {"reason": one.missing})
-    return Remark(GrowthReason.NO_READINGS)
+def _why_no_readings(run: Run, subject: str) -> Remark:
+    missing = [one.missing for one in run.readings if one.probe == "host" and one.missing]
+    if missing:
+        return Remark(GrowthReason.PROBE_FAILED, {"reason": missing[0]})
+    return Remark(GrowthReason.NO_READINGS, {"subject": subject})
 
 
 def _limit_bytes(run: Run) -> int | None:
@@ -174,17 +177,3 @@ def _thinned(part: TimeSeries) -> TimeSeries:
     groups = np.array_split(np.arange(count), MOST_POINTS)
     times, values = (np.array([np.median(one[group]) for group in groups]) for one in part)
     return times, values
-
-
-def _hours(parts: list[TimeSeries]) -> float:
-    """How long it may go on growing, an hour at most."""
-    if len(parts) == 1:
-        return 1.0
-    return min(1.0, max(float(np.ptp(times)) for times, _ in parts))
-
-
-def _advice(run: Run, subject: str) -> GrowthAdvice:
-    if subject == "process":
-        return GrowthAdvice.PROCESS
-    forked = run.header.loader.start_method in (None, "fork")
-    return GrowthAdvice.FORKED_WORKERS if forked else GrowthAdvice.WORKERS

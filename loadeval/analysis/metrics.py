@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.memory import growths
-from loadeval.analysis.summary import gpu_idle_ns, steady, steady_aggregates
+from loadeval.analysis.memory import MEMORY_SUBJECTS, growth_of
+from loadeval.analysis.summary import gpu_wait, steady, steady_aggregates
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from loadeval.analysis.memory import Growth
     from loadeval.runlog.model import Arm, Column, Readings, Run, Values
@@ -65,21 +66,31 @@ class Metrics:
     gpu_idle_ns: Mapping[Arm, float | None]
     growths: tuple[Growth, ...]
 
+    @classmethod
+    def of(cls, run: Run) -> Metrics:
+        """Those of one run."""
+        waits = {arm: gpu_wait(run, arm) for arm in ARMS}
+        return cls(
+            quantities(run),
+            tuple((found.probe, found.missing) for found in run.readings if found.missing),
+            {arm: None if found is None else found.gpu_idle_ns for arm, found in waits.items()},
+            tuple(growth_of(run, subject) for subject in MEMORY_SUBJECTS),
+        )
 
-def metrics_of(run: Run) -> Metrics:
-    """Those of one run."""
-    idle_ns: dict[Arm, float | None] = {arm: gpu_idle_ns(run, arm) for arm in ARMS}
-    return Metrics(quantities(run), missing(run), idle_ns, growths(run))
-
-
-def metrics_of_two(real: Metrics, ideal: Metrics) -> Metrics:
-    """The real arm's from one run, the ideal one's from another."""
-    return Metrics(
-        of_two_runs(real.quantities, ideal.quantities),
-        tuple(dict.fromkeys([*real.missing, *ideal.missing])),
-        {"real": real.gpu_idle_ns["real"], "ideal": ideal.gpu_idle_ns["ideal"]},
-        (*real.growths, *ideal.growths),
-    )
+    @classmethod
+    def of_two(cls, real: Metrics, ideal: Metrics) -> Metrics:
+        """The real arm's from one run, the ideal one's from another."""
+        levels = {
+            arm: {(one.probe, one.subject, one.name): getattr(one, arm) for one in side.quantities}
+            for arm, side in zip(ARMS, (real, ideal), strict=True)
+        }
+        keys = dict.fromkeys(chain(*levels.values()))
+        return cls(
+            tuple(Quantity(*key, *(levels[arm].get(key) for arm in ARMS)) for key in keys),
+            tuple(dict.fromkeys([*real.missing, *ideal.missing])),
+            {"real": real.gpu_idle_ns["real"], "ideal": ideal.gpu_idle_ns["ideal"]},
+            (*real.growths, *ideal.growths),
+        )
 
 
 def quantities(run: Run) -> tuple[Quantity, ...]:
@@ -95,30 +106,6 @@ def quantities(run: Run) -> tuple[Quantity, ...]:
         for name, values in found.values.items()
         if any(levels := [_level(found, values, stretches[arm]) for arm in ARMS])
     )
-
-
-def of_two_runs(real: Sequence[Quantity], ideal: Sequence[Quantity]) -> tuple[Quantity, ...]:
-    """The real arm's levels from the quantities of one run, the ideal one's from another's."""
-    found = {_key(one): one for one in real}
-    others = {_key(one): one for one in ideal}
-    keys = dict.fromkeys([*found, *others])
-    return tuple(
-        Quantity(
-            *key,
-            found[key].real if key in found else None,
-            others[key].ideal if key in others else None,
-        )
-        for key in keys
-    )
-
-
-def _key(found: Quantity) -> tuple[str, str, str]:
-    return found.probe, found.subject, found.name
-
-
-def missing(run: Run) -> tuple[tuple[str, str], ...]:
-    """The probes that read nothing, or no more from some time on, each with the reason."""
-    return tuple((found.probe, found.missing) for found in run.readings if found.missing)
 
 
 def _stretches(run: Run, arm: Arm) -> tuple[Column, Column]:

@@ -5,23 +5,20 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from loadeval.analysis.arms import run_times, throughputs
+from loadeval.analysis.arms import throughputs
 from loadeval.analysis.backends import BATCHES, BackendReport, MeasuredRun, names_of, unit_of
-from loadeval.analysis.headroom import compare, same_unit
-from loadeval.analysis.metrics import metrics_of, metrics_of_two
+from loadeval.analysis.headroom import headroom_of_two, same_unit
+from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.errors import UsageError
-from loadeval.runlog.model import ARMS, UNKNOWN, Run, Steps
+from loadeval.runlog.model import ARMS, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.headroom import Headroom
-    from loadeval.analysis.metrics import Metrics
     from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.analysis.stats import Estimate
     from loadeval.runlog.model import Arm
@@ -111,12 +108,12 @@ class Report:
         Raises UsageError where two runs cannot be compared, or one of several replayed.
         """
         if not compared and are_backends(runs):
-            named = list(zip(names_of(runs), map(MeasuredRun.of, runs), strict=True))
+            named = list(zip(names_of(runs), map(MeasuredRun, runs), strict=True))
             backends = BackendReport.of_backends([(name, one, None) for name, one in named])
             each = [_one_run(name, at, one) for at, (name, one) in enumerate(named)]
             return cls(tuple(each), None, backends)
         if len(runs) == 1 and not compared:
-            one = _one_run("", 0, MeasuredRun.of(runs[0]))
+            one = _one_run("", 0, MeasuredRun(runs[0]))
             return cls((one,), one.comparison, None)
         two, comparison = _compared(runs)
         return cls(two, comparison, None)
@@ -149,75 +146,69 @@ def are_backends(runs: Sequence[Run]) -> bool:
     return len(runs) > PAIR
 
 
-def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
-    """A run by itself, and where it alternated the comparison of its arms."""
-    run, gain = found.run, found.headroom
-    report = _run_report(name, number, found)
-    if gain is None:
-        logged = run.header.mode == "log"
-        return replace(report, diagnosis=diagnosis_of(Case(run, None, None)) if logged else None)
-    pair = np.where(np.isin(run.steps.pair, found.times.pairs or ()), run.steps.pair, UNKNOWN)
-    counted = replace(run, steps=replace(run.steps, pair=pair))
-    sides = (_arm(counted, "real"), _arm(counted, "ideal"))
-    unit = gain.unit if gain.samples_per_batch is not None else BATCHES
-    comparison = Comparison(
-        run,
-        None,
-        counted,
-        gain,
-        unit,
-        throughputs(run, found.times, unit != BATCHES),
-        sides,
-        report.metrics,
-        diagnosis_of(Case(run, None, gain)),
-    )
-    return replace(
-        report,
-        counted=counted,
-        sides=sides,
-        diagnosis=comparison.diagnosis,
-        comparison=comparison,
-    )
-
-
 def _run_report(name: str, number: int, found: MeasuredRun) -> RunReport:
     run, unit = found.run, unit_of([found])
     arm: Arm = "ideal" if run.header.mode == "replay" else "real"
     side = Side(run.header.mode, arm, run, summarise(run))
     rate, *_ = throughputs(run, found.times, unit != BATCHES)
-    return RunReport(name, number, run, run, unit, rate, (side,), metrics_of(run), None)
+    counted = found.times.counted
+    return RunReport(name, number, run, counted, unit, rate, (side,), found.metrics, None)
 
 
-def _two_runs(real: RunReport, ideal: RunReport) -> Comparison:
-    times = run_times(real.run), run_times(ideal.run)
-    found = compare(real.run, ideal.run, times=times)
-    sides = replace(real.sides[0], name="real"), replace(ideal.sides[0], name="ideal")
-    unit = _unit_of_two(sides)
-    one, other = (
-        throughputs(side.run, found, unit != BATCHES)[0]
-        for side, found in zip(sides, times, strict=True)
+def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
+    """A run by itself, and where it alternated the comparison of its arms."""
+    report, gain = _run_report(name, number, found), found.headroom
+    run, counted = report.run, report.counted
+    if run.header.mode == "replay":
+        return report
+    report = replace(report, diagnosis=diagnosis_of(Case(counted, None, gain)))
+    if gain is None or report.diagnosis is None:
+        return report
+    sides = (_arm(counted, "real"), _arm(counted, "ideal"))
+    comparison = Comparison(
+        run,
+        None,
+        counted,
+        gain,
+        report.unit,
+        throughputs(run, found.times, report.unit != BATCHES),
+        sides,
+        report.metrics,
+        report.diagnosis,
     )
-    return Comparison(
+    return replace(report, sides=sides, comparison=comparison)
+
+
+def _two_runs(real: MeasuredRun, ideal: MeasuredRun) -> tuple[tuple[RunReport, ...], Comparison]:
+    one, other = _run_report("real", 0, real), _run_report("ideal", 1, ideal)
+    found = headroom_of_two(real.run, ideal.run, times=(real.times, ideal.times))
+    sides = replace(one.sides[0], name="real"), replace(other.sides[0], name="ideal")
+    unit = _unit_of_two(sides)
+    rate, ideal_rate = (
+        throughputs(side.run, side.times, unit != BATCHES)[0] for side in (real, ideal)
+    )
+    comparison = Comparison(
         real.run,
         ideal.run,
         real.run,
         found,
         unit,
-        (one, other, None),
+        (rate, ideal_rate, None),
         sides,
-        metrics_of_two(real.metrics, ideal.metrics),
+        Metrics.of_two(real.metrics, ideal.metrics),
         diagnosis_of(Case(real.run, ideal.run, found)),
     )
+    return (one, other), comparison
 
 
 def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:
     """One run that alternated, or a real and an ideal one."""
     if len(runs) == 1:
-        one = _one_run("", 0, MeasuredRun.of(runs[0]))
+        one = _one_run("", 0, MeasuredRun(runs[0]))
         if one.comparison is None:
             raise UsageError(_why_not_compared(runs[0]))
         return (one,), one.comparison
-    ideal = runs[-1]
+    real, ideal = runs
     first = ideal.header.settings.get("replay_after")
     if ideal.header.mode == "replay" and first and len(ideal.steps) and not ideal.steps.arm.any():
         raise UsageError(
@@ -225,11 +216,7 @@ def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:
             f"replay_after={first} serves first, so nothing was replayed; expected a run that goes "
             "on after them"
         )
-    one, other = (
-        _run_report(arm, at, MeasuredRun.of(run))
-        for at, (arm, run) in enumerate(zip(ARMS, runs, strict=True))
-    )
-    return (one, other), _two_runs(one, other)
+    return _two_runs(MeasuredRun(real), MeasuredRun(ideal))
 
 
 def _why_not_compared(run: Run) -> str:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 QUANTILES = (0.5, 0.95, 0.99)
 OUTLIER_TIMES_MEDIAN = 2
 """An iteration (wait + step) that counts is an outlier over so many times its arm's median."""
+HIDDEN_SHARE = 0.5
+"""Of the waits: when the GPU was idle for less of them, they tell little of what was lost."""
+LEAST_WAIT_SHARE = 0.01
+"""Of the iterations: less waiting needs no explanation."""
 FEWEST_FOR_OUTLIERS = 20
 """Iterations before which that median is not trusted."""
 
@@ -94,7 +98,7 @@ def steady_aggregates(run: Run) -> list[Aggregate]:
     return [aggregate for aggregate in settled if aggregate.step_ns is not None]
 
 
-def epoch_starts(run: Run) -> Column:
+def epoch_start_waits(run: Run) -> Column:
     """The first wait of each epoch that began with the loader itself, not with kept batches.
 
     A replayed run has nothing but kept batches, and its first waits are told as they are. An
@@ -118,7 +122,7 @@ def summarise(run: Run, arm: Arm | None = None) -> Summary:
     return Summary(
         batches=run.batches,
         epochs=len(np.unique(run.steps.epoch)),
-        epoch_start_ns=tuple(epoch_starts(run).tolist()),
+        epoch_start_ns=tuple(epoch_start_waits(run).tolist()),
         steady_batches=count,
         iteration_ns=_ratio(total_ns, count),
         wait_ns=_ratio(found.wait_ns, count),
@@ -132,13 +136,29 @@ def summarise(run: Run, arm: Arm | None = None) -> Summary:
     )
 
 
-def gpu_idle_ns(run: Run, arm: Arm) -> float | None:
-    """How long the device had nothing to do, on average, in the wait for a batch that counts.
+@dataclass(frozen=True, slots=True)
+class GpuWait:
+    """The mean wait for a batch that counts, and how long the device had no work in it.
 
-    None where no device's clock told that.
+    `hidden` tells whether most of the waits cost nothing, for the device had work.
     """
-    found = run.steps.gpu_idle_ns[steady(run, arm) & (run.steps.gpu_idle_ns != UNKNOWN)]
-    return float(found.mean()) if len(found) else None
+
+    wait_ns: float
+    gpu_idle_ns: float
+    hidden: bool
+
+
+def gpu_wait(run: Run, arm: Arm) -> GpuWait | None:
+    """The waits of one arm as its device saw them; None where no device's clock told."""
+    steps = run.steps
+    rows = steady(run, arm) & (steps.gpu_idle_ns != UNKNOWN)
+    if not rows.any():
+        return None
+    wait_ns, step_ns, idle_ns = (
+        float(column[rows].mean()) for column in (steps.wait_ns, steps.step_ns, steps.gpu_idle_ns)
+    )
+    matters = wait_ns > LEAST_WAIT_SHARE * (wait_ns + step_ns)
+    return GpuWait(wait_ns, idle_ns, matters and idle_ns < HIDDEN_SHARE * wait_ns)
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,7 +192,7 @@ def epochs_of(run: Run) -> Epochs:
     length = run.header.loader.length
     return Epochs(
         batches=_mean(found) or (float(length) if length else None),
-        epoch_start_ns=_mean(epoch_starts(run).tolist()),
+        epoch_start_ns=_mean(epoch_start_waits(run).tolist()),
         end_ns=_mean(waits),
     )
 

@@ -59,7 +59,7 @@ class Unmeasured(Enum):
     NO_STEADY_BATCH = "no steady batch"
 
 
-class Advice(Enum):
+class VerdictAdvice(Enum):
     """What to do about a verdict."""
 
     FASTER_LOADER = "make the loader faster"
@@ -137,7 +137,7 @@ class Evidence:
 
 def judge(found: Evidence) -> Verdict:
     """The verdict on what was found: the first objection there is, or the levels."""
-    for objection, holds in OBJECTIONS.items():
+    for objection, holds in CRITERIA.items():
         if holds(found):
             return Verdict(
                 objection=objection,
@@ -171,7 +171,7 @@ def _wide(found: Evidence) -> bool:
     return (high - low) / 2 > WIDEST_SHARE + ROUNDING and level(low) != level(high)
 
 
-OBJECTIONS: dict[Objection, Callable[[Evidence], bool]] = {
+CRITERIA: dict[Objection, Callable[[Evidence], bool]] = {
     Objection.TOO_FEW_BATCHES: lambda found: found.fewest_batches < FEWEST_BATCHES,
     Objection.WORKERS_BUSY: _workers_were_busy,
     Objection.DRIFT: _drifted,
@@ -183,24 +183,24 @@ OBJECTIONS: dict[Objection, Callable[[Evidence], bool]] = {
 """In the order in which they are raised."""
 
 REMEDIES = {
-    Objection.WORKERS_BUSY: Advice.RESTING_WORKERS,
-    Objection.DRIFT: Advice.ALTERNATE,
-    Objection.IDEAL_SLOWER: Advice.STOP_OTHER_WORK,
+    Objection.WORKERS_BUSY: VerdictAdvice.RESTING_WORKERS,
+    Objection.DRIFT: VerdictAdvice.ALTERNATE,
+    Objection.IDEAL_SLOWER: VerdictAdvice.STOP_OTHER_WORK,
 }
 """What settles an objection that more batches do not settle."""
 
 
 def advise(found: Evidence, verdict: Verdict) -> tuple[Remark, ...]:
     """What to do about `verdict`."""
-    more = Remark(Advice.MORE_PAIRS if found.alternating else Advice.MORE_BATCHES)
+    more = Remark(VerdictAdvice.MORE_PAIRS if found.alternating else VerdictAdvice.MORE_BATCHES)
     if verdict.objection in REMEDIES:
         return (Remark(REMEDIES[verdict.objection]),)
     if verdict.objection is Objection.TOO_FEW_BATCHES and not found.alternating:
-        return (Remark(Advice.LONGER_EPOCHS),)
+        return (Remark(VerdictAdvice.LONGER_EPOCHS),)
     if verdict.objection is not None:
         return (more,)
     if verdict.highest is InputBound.NOT:
-        return (Remark(Advice.LOOK_AT_STEP),)
+        return (Remark(VerdictAdvice.LOOK_AT_STEP),)
     if found.share.value <= 0:
         return (more,)
     where = _where_to_look(found)
@@ -211,17 +211,44 @@ def _where_to_look(found: Evidence) -> tuple[Remark, ...]:
     """By whether most is lost in waiting, and by whether the loader alone is fast enough."""
     waits = mostly_waiting(found.gain.waiting_ns, found.gain.contention_ns)
     if waits and not found.loads_ahead:
-        return (Remark(Advice.LOAD_IN_BACKGROUND),)
-    contention = () if waits else (Remark(Advice.LESS_CONTENTION),)
+        return (Remark(VerdictAdvice.LOAD_IN_BACKGROUND),)
+    contention = () if waits else (Remark(VerdictAdvice.LESS_CONTENTION),)
     if found.required is None:
-        return (*contention, Remark(Advice.SEE_FINDINGS if waits else Advice.MEASURE_EVERY_BATCH))
+        return (
+            *contention,
+            Remark(VerdictAdvice.SEE_FINDINGS if waits else VerdictAdvice.MEASURE_EVERY_BATCH),
+        )
     capacity = {"required": found.required}
     if found.required > 1:
-        return (Remark(Advice.FASTER_LOADER, capacity), *contention)
-    rest = contention or (Remark(Advice.SMOOTHER_LOADING),)
-    return (Remark(Advice.FAST_ENOUGH, capacity), *rest)
+        return (Remark(VerdictAdvice.FASTER_LOADER, capacity), *contention)
+    rest = contention or (Remark(VerdictAdvice.SMOOTHER_LOADING),)
+    return (Remark(VerdictAdvice.FAST_ENOUGH, capacity), *rest)
 
 
 def mostly_waiting(waiting_ns: Estimate, contention_ns: Estimate) -> bool:
     """Whether more is lost in waiting than in contention."""
     return waiting_ns.value >= contention_ns.value
+
+
+class GateOutcome(Enum):
+    """Where the 95% interval of the lost share lies."""
+
+    ABOVE = "above"
+    NOT_ABOVE = "not above"
+    SPANS = "spans the bound"
+    INCONCLUSIVE = "inconclusive"
+
+
+def gate(verdict: Verdict, share: Estimate | None, bound: float) -> GateOutcome:
+    """Whether more than `bound`, between 0 and 1, is lost, where the lost `share` had `verdict`.
+
+    ABOVE where the whole interval is, NOT_ABOVE where it ends at the bound or under it.
+    INCONCLUSIVE without an interval, and where the verdict is inconclusive for another reason than
+    the width of the interval.
+    """
+    trusted = verdict.objection in (None, Objection.MISSED_STALL, Objection.WIDE_INTERVAL)
+    if share is None or share.low is None or share.high is None or not trusted:
+        return GateOutcome.INCONCLUSIVE
+    if share.low > bound + ROUNDING:
+        return GateOutcome.ABOVE
+    return GateOutcome.NOT_ABOVE if share.high <= bound + ROUNDING else GateOutcome.SPANS

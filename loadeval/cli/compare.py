@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadeval.analysis.gate import Outcome, gate
 from loadeval.analysis.report import Report
+from loadeval.analysis.verdict import GateOutcome, gate
 from loadeval.cli.console import (
     CANNOT_TELL,
     LOST_TOO_MUCH,
@@ -57,10 +57,10 @@ NO_GATE = (
 ALL = 100
 """Percent."""
 CODES = {
-    Outcome.ABOVE: LOST_TOO_MUCH,
-    Outcome.NOT_ABOVE: 0,
-    Outcome.SPANS: CANNOT_TELL,
-    Outcome.INCONCLUSIVE: CANNOT_TELL,
+    GateOutcome.ABOVE: LOST_TOO_MUCH,
+    GateOutcome.NOT_ABOVE: 0,
+    GateOutcome.SPANS: CANNOT_TELL,
+    GateOutcome.INCONCLUSIVE: CANNOT_TELL,
 }
 
 
@@ -103,9 +103,10 @@ def compare(
     if figure is not None and not as_json:
         typer.echo(f"\nFigure written to {printable(figure)}")
     if fail_above is not None and report.comparison is not None:
-        result = gate(report.comparison.headroom, fail_above / ALL)
-        typer.echo(printable(gate_sentence(result)), err=True)
-        raise typer.Exit(CODES[result.outcome])
+        found, bound = report.comparison.headroom, fail_above / ALL
+        outcome = gate(found.verdict, found.lost_share, bound)
+        typer.echo(printable(gate_sentence(outcome, found, bound)), err=True)
+        raise typer.Exit(CODES[outcome])
 
 
 def _drawn(report: Report) -> Figure:

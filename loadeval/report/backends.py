@@ -6,17 +6,17 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, final
 
 from loadeval.analysis.backends import BackendReport, MeasuredRun
+from loadeval.errors import in_words
 from loadeval.report.figure import backends_figure, figure_path, save_figure
 from loadeval.report.json import backends_as_dict
 from loadeval.report.text import backends_text
-from loadeval.runtime.backends import in_words
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
     from pathlib import Path
 
-    from loadeval.runtime.backends import Measured
+    from loadeval.runlog.model import Run
 
 
 @final
@@ -26,14 +26,16 @@ class BackendComparison(BackendReport):
 
     @classmethod
     def of_measured(
-        cls, measured: Sequence[Measured], unlike: Sequence[str] = ()
+        cls,
+        measured: Sequence[tuple[str, Run | None, Exception | None]],
+        unlike: Sequence[str] = (),
     ) -> BackendComparison:
         """Of backends that took turns; `unlike` tells in what their work differs."""
         return cls.of_backends(
             [
                 (
                     name,
-                    None if run is None else MeasuredRun.of(run),
+                    None if run is None else MeasuredRun(run),
                     None if error is None else in_words(error),
                 )
                 for name, run, error in measured

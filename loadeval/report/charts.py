@@ -11,7 +11,7 @@ import numpy as np
 from loadeval.analysis.backends import ranked
 from loadeval.analysis.summary import (
     OUTLIER_TIMES_MEDIAN,
-    epoch_starts,
+    epoch_start_waits,
     iterations_of,
     numbers_in_run,
     steady,
@@ -476,7 +476,7 @@ def epoch_starts_of(run: Run) -> tuple[Column, Column]:
     """The epochs that began with the loader itself, and the first wait of each in nanoseconds."""
     steps = run.steps
     first = steps.batch == 0
-    waits = epoch_starts(run)
+    waits = epoch_start_waits(run)
     if run.header.mode == "alternate":
         first &= steps.arm == ARMS.index("real")
     epochs: Column = steps.epoch[first]

@@ -12,7 +12,7 @@ from itertools import groupby
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loadeval.errors import LoadevalWarning, UsageError
+from loadeval.errors import LoadevalWarning, UsageError, in_words
 from loadeval.runlog.environment import describe_environment
 from loadeval.runlog.model import UNKNOWN, Header
 from loadeval.runlog.writer import RunLog
@@ -347,12 +347,6 @@ def split_into_blocks(batches: float, smallest: int) -> tuple[int, int]:
     """How many blocks of which size to serve for about `batches`, none smaller than `smallest`."""
     blocks = max(1, int(batches // smallest))
     return blocks, max(smallest, round(batches / blocks))
-
-
-def in_words(error: BaseException) -> str:
-    """The error's class and message, in one line."""
-    text = " ".join(str(error).split())
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 
 def _check_something_counted(empty_epochs: int, block: PlannedBlock) -> None:

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.analysis.headroom import Caution, Missing, compare, headroom
+from loadeval.analysis.headroom import Caution, Missing, headroom, headroom_of_two
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.summary import summarise
-from loadeval.analysis.verdict import Advice, InputBound, Objection, Unmeasured, Verdict
+from loadeval.analysis.verdict import InputBound, Objection, Unmeasured, Verdict, VerdictAdvice
 from loadeval.errors import UsageError
 from loadeval.runlog.model import (
     UNKNOWN,
@@ -211,7 +211,7 @@ def test_busy_workers_leave_it_open() -> None:
     some = pairs(wait=5, real=50)
     found = headroom(alternating(some, QUEUED, windows=windows(80)))
     assert found.verdict == Verdict(objection=Objection.WORKERS_BUSY, workers_busy=0.2)
-    assert codes(found.advice) == [Advice.RESTING_WORKERS]
+    assert codes(found.advice) == [VerdictAdvice.RESTING_WORKERS]
     high = headroom(alternating(pairs(), QUEUED, windows=windows(80)))
     assert high.verdict == HIGHLY
     assert high.cautions == (Remark(Caution.WORKERS_BUSY, {"cpu_share": 0.2}),)
@@ -231,7 +231,7 @@ def test_few_batches_are_inconclusive() -> None:
     """Under 20 in an arm; and under three pairs there is no interval to go by."""
     found = headroom(alternating(pairs(2)))
     assert found.verdict.objection is Objection.TOO_FEW_BATCHES
-    assert codes(found.advice) == [Advice.MORE_PAIRS]
+    assert codes(found.advice) == [VerdictAdvice.MORE_PAIRS]
     blocks = [served(arm, pair, 12, 1, 9) for pair in (0, 1) for arm in ("real", "ideal")]
     two = headroom(alternating(blocks, prefetches=prefetches(1)))
     assert two.verdict.objection is Objection.NO_INTERVAL
@@ -249,7 +249,7 @@ def test_a_wide_interval_is_inconclusive() -> None:
     """Wider than ten points of the share lost either way."""
     found = headroom(alternating(pairs(wait=0, real=60, noise=20)))
     assert found.verdict.objection is Objection.WIDE_INTERVAL
-    assert codes(found.advice) == [Advice.MORE_PAIRS]
+    assert codes(found.advice) == [VerdictAdvice.MORE_PAIRS]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ def test_an_interval_may_span_a_threshold(wait: float, noise: float, verdict: st
     """Then both are said, and that more pairs would settle it."""
     found = headroom(alternating(pairs(wait=wait, real=50, noise=noise)))
     assert str(found.verdict) == verdict
-    assert (Advice.MORE_PAIRS in codes(found.advice)) is (" to " in verdict)
+    assert (VerdictAdvice.MORE_PAIRS in codes(found.advice)) is (" to " in verdict)
 
 
 def test_no_loss_has_no_place() -> None:
@@ -275,22 +275,22 @@ def test_no_loss_has_no_place() -> None:
     found = headroom(alternating(pairs(wait=0, real=49.8, noise=3.5)))
     assert found.verdict == Verdict(InputBound.NOT, InputBound.MODERATELY)
     assert value(found.lost_share) < 0
-    assert codes(found.advice) == [Advice.MORE_PAIRS]
+    assert codes(found.advice) == [VerdictAdvice.MORE_PAIRS]
 
 
 @pytest.mark.parametrize(
     ("loader", "alone", "wait", "real", "advice"),
     [
-        (QUEUED, 100, 50, 50, [Advice.FASTER_LOADER]),
-        (QUEUED, 100, 10, 90, [Advice.FASTER_LOADER, Advice.LESS_CONTENTION]),
-        (QUEUED, 25, 50, 50, [Advice.FAST_ENOUGH, Advice.SMOOTHER_LOADING]),
-        (QUEUED, 25, 10, 90, [Advice.FAST_ENOUGH, Advice.LESS_CONTENTION]),
-        (IN_PROCESS, 25, 50, 50, [Advice.LOAD_IN_BACKGROUND]),
-        (IN_PROCESS, 100, 50, 50, [Advice.LOAD_IN_BACKGROUND]),
+        (QUEUED, 100, 50, 50, [VerdictAdvice.FASTER_LOADER]),
+        (QUEUED, 100, 10, 90, [VerdictAdvice.FASTER_LOADER, VerdictAdvice.LESS_CONTENTION]),
+        (QUEUED, 25, 50, 50, [VerdictAdvice.FAST_ENOUGH, VerdictAdvice.SMOOTHER_LOADING]),
+        (QUEUED, 25, 10, 90, [VerdictAdvice.FAST_ENOUGH, VerdictAdvice.LESS_CONTENTION]),
+        (IN_PROCESS, 25, 50, 50, [VerdictAdvice.LOAD_IN_BACKGROUND]),
+        (IN_PROCESS, 100, 50, 50, [VerdictAdvice.LOAD_IN_BACKGROUND]),
     ],
 )
 def test_advice_goes_by_capacity(
-    loader: LoaderInfo, alone: float, wait: float, real: float, advice: list[Advice]
+    loader: LoaderInfo, alone: float, wait: float, real: float, advice: list[VerdictAdvice]
 ) -> None:
     """A loader too slow on its own, or fast enough and late all the same, or in the way."""
     found = headroom(alternating(pairs(wait=wait, real=real), loader, prefetches=prefetches(alone)))
@@ -325,12 +325,14 @@ def test_start_up_that_costs_more_is_told() -> None:
     some = alternating(pairs(wait=1, real=50), replace(IN_PROCESS, length=20))
     found = headroom(some)
     assert str(found.verdict) == "not input-bound"
-    assert codes(found.advice) == [Advice.LOOK_AT_STEP, Advice.SHORTER_EPOCH_START]
+    assert codes(found.advice) == [VerdictAdvice.LOOK_AT_STEP, VerdictAdvice.SHORTER_EPOCH_START]
     assert found.advice[1].values == {"batches": 20, "speedup": pytest.approx(1.52)}
     long = replace(IN_PROCESS, length=2_000)
-    assert Advice.SHORTER_EPOCH_START not in codes(headroom(alternating(pairs(), long)).advice)
+    assert VerdictAdvice.SHORTER_EPOCH_START not in codes(
+        headroom(alternating(pairs(), long)).advice
+    )
     unsure = alternating(pairs(2, wait=1, real=50), replace(IN_PROCESS, length=20))
-    assert Advice.SHORTER_EPOCH_START in codes(headroom(unsure).advice)
+    assert VerdictAdvice.SHORTER_EPOCH_START in codes(headroom(unsure).advice)
 
 
 def test_without_a_pair_nothing_is_known() -> None:
@@ -351,7 +353,7 @@ def test_other_runs_are_no_alternating_ones() -> None:
     with pytest.raises(UsageError, match="mode='log'; expected a run with mode='alternate'"):
         headroom(logged)
     with pytest.raises(UsageError, match="mode='alternate'; expected a run with mode='log'"):
-        compare(run, run)
+        headroom_of_two(run, run)
 
 
 def test_the_summary_is_of_one_arm() -> None:
@@ -392,7 +394,7 @@ def test_stalls_too_rare_to_count_are_inconclusive() -> None:
     """By how much the stall was longer is told, and the advice asks for more."""
     found = stalled(1005)
     assert found.verdict == MISSED
-    assert codes(found.advice) == [Advice.MORE_PAIRS]
+    assert codes(found.advice) == [VerdictAdvice.MORE_PAIRS]
 
 
 def test_a_stall_that_could_not_matter_is_let_pass() -> None:

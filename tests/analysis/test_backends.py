@@ -17,7 +17,7 @@ from loadeval.analysis.backends import (
     Difference,
     MeasuredRun,
     MissingOfBackend,
-    cautions,
+    cautions_of,
     comparison_of,
     failed,
     of_one_comparison,
@@ -77,7 +77,7 @@ def turns(
 
 
 def result_of(name: str, run: Run, unit: str) -> BackendResult:
-    return result_of_measured(name, MeasuredRun.of(run), unit)
+    return result_of_measured(name, MeasuredRun(run), unit)
 
 
 def test_a_run_in_turns_tells_all_paces() -> None:
@@ -162,10 +162,10 @@ def test_a_run_that_notes_a_failure_has_failed() -> None:
 
 def test_samples_are_the_unit_where_all_know_theirs() -> None:
     """Under one name; else batches are. Runs in which nothing counts have no say."""
-    known, empty = MeasuredRun.of(turns()), MeasuredRun.of(turns(rounds=0))
+    known, empty = MeasuredRun(turns()), MeasuredRun(turns(rounds=0))
     assert unit_of([known, empty]) == "images"
-    assert unit_of([known, MeasuredRun.of(turns(samples=UNKNOWN))]) == BATCHES
-    assert unit_of([known, MeasuredRun.of(turns(unit="videos"))]) == BATCHES
+    assert unit_of([known, MeasuredRun(turns(samples=UNKNOWN))]) == BATCHES
+    assert unit_of([known, MeasuredRun(turns(unit="videos"))]) == BATCHES
     assert unit_of([empty]) == unit_of([]) == BATCHES
 
 
@@ -179,9 +179,9 @@ def test_the_fastest_is_first() -> None:
 def test_differences_are_between_every_two() -> None:
     """The fastest first; what was not measured, or failed, is in none."""
     paces = {"slow": 40.0, "fast": 20.0, "middle": 30.0}
-    measured = [(name, MeasuredRun.of(turns(ms)), None) for name, ms in paces.items()]
+    measured = [(name, MeasuredRun(turns(ms)), None) for name, ms in paces.items()]
     report = BackendReport.of_backends(
-        [*measured, ("none", MeasuredRun.of(turns(rounds=0)), None), ("broken", None, "OSError")]
+        [*measured, ("none", MeasuredRun(turns(rounds=0)), None), ("broken", None, "OSError")]
     )
     assert [one.name for one in report.backends] == [*paces, "none", "broken"]
     found = report.differences
@@ -216,41 +216,26 @@ def results(*runs: Run, together: bool = True, **more: Any) -> list[BackendResul
     return [BackendResult("abc"[i], real=RATE, run=run, **more) for i, run in enumerate(in_turns)]
 
 
-def test_two_backends_in_turns_need_no_caution(make_run: Callable[..., Run]) -> None:
-    """Nor do none at all."""
-    assert cautions(results(make_run([1]), make_run([1])), "images") == []
-    assert cautions([], BATCHES) == []
-
-
-def test_unequal_work_is_said_first(make_run: Callable[..., Run]) -> None:
-    """With all its differences."""
-    told = cautions(results(make_run([1]), make_run([1])), BATCHES, ["b: other", "c: too"])
-    assert codes(told) == [BackendCaution.UNEQUAL_WORK, BackendCaution.BY_BATCH]
-    assert told[0].values == {"differences": "b: other; c: too"}
-
-
-def test_separate_runs_are_cautioned(make_run: Callable[..., Run]) -> None:
-    """Drift between them is in no interval; one alone has nothing beside it."""
-    runs = make_run([1]), make_run([1])
-    apart = [Remark(BackendCaution.SEPARATE_RUNS)]
-    assert cautions(results(*runs, together=False), "images") == apart
-    assert cautions(results(runs[0], together=False), "images") == []
-
-
-def test_different_machines_are_named(make_run: Callable[..., Run]) -> None:
-    """Where both runs tell theirs."""
+def test_what_makes_backends_less_comparable(make_run: Callable[..., Run]) -> None:
+    """Unequal work first; drift between separate runs is in no interval; machines where known."""
     hosts: list[dict[str, Any]] = [{"host": "b", "cpus_usable": 2}, {"host": "a"}, {}]
-    runs = [make_run([1], environment=one) for one in hosts]
-    told = cautions(results(*runs), "images")[0]
-    values = {"fact": "host", "values": "a, b"}
-    assert told == Remark(BackendCaution.DIFFERENT_MACHINES, values)
-    assert cautions(results(runs[0], runs[0]), "images") == []
-
-
-def test_many_differences_are_cautioned(make_run: Callable[..., Run]) -> None:
-    """Three backends have three differences."""
-    (told,) = cautions(results(*[make_run([1])] * 3), "images")
-    assert told == Remark(BackendCaution.MANY_DIFFERENCES, {"count": 3})
+    run, *on_hosts = make_run([1]), *(make_run([1], environment=one) for one in hosts)
+    separate, both = Remark(BackendCaution.SEPARATE_RUNS), {"fact": "host", "values": "a, b"}
+    machines = Remark(BackendCaution.DIFFERENT_MACHINES, both)
+    for found, told in (
+        ([], []),
+        (results(run, run), []),
+        (results(run, run, together=False), [separate]),
+        (results(run, together=False), []),
+        (results(*on_hosts[:2]), [machines]),
+        (results(on_hosts[0], on_hosts[2]), []),
+        (results(*[run] * 3), [Remark(BackendCaution.MANY_DIFFERENCES, {"count": 3})]),
+    ):
+        assert cautions_of(found, "images") == told
+    unequal = cautions_of(results(run, run), BATCHES, ["b: other", "c: too"])
+    assert codes(unequal) == [BackendCaution.UNEQUAL_WORK, BackendCaution.BY_BATCH]
+    assert unequal[0].values == {"differences": "b: other; c: too"}
+    assert cautions_of([], BATCHES) == []
 
 
 def test_epochs_count_from_the_end_of_another_one(make_run: Callable[..., Run]) -> None:
@@ -285,7 +270,7 @@ def test_unequal_epochs_are_told(
     both = results(make_run([1]), make_run([1]))
     found = [replace(one, epoch_sizes=size) for one, size in zip(both, sizes, strict=True)]
     expected = [Remark(BackendCaution.UNEQUAL_EPOCHS, {"unit": "images"})]
-    assert cautions(found, "images") == (expected if told else [])
+    assert cautions_of(found, "images") == (expected if told else [])
 
 
 def test_a_backend_tells_the_sizes_of_its_epochs(make_run: Callable[..., Run]) -> None:

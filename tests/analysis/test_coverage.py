@@ -14,7 +14,7 @@ from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
 from loadeval.analysis.arms import ArmTimes, compare_arms
 from loadeval.analysis.headroom import headroom
 from loadeval.analysis.stats import over_runs, speedup_of_pairs
-from loadeval.analysis.verdict import Advice
+from loadeval.analysis.verdict import VerdictAdvice
 from loadeval.runtime import registry
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.analysis.numbers import bounds, codes
@@ -192,7 +192,7 @@ def test_the_evaluator_finds_the_truth(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.loader_only_ns is not None
     assert found.ideal_ns is not None
     assert found.loader_only_ns / found.ideal_ns == pytest.approx(0.8, rel=0.1)
-    assert codes(found.advice) == [Advice.LOAD_IN_BACKGROUND]
+    assert codes(found.advice) == [VerdictAdvice.LOAD_IN_BACKGROUND]
     assert found.samples_per_batch == 4.0
     assert found.not_measured == ()
     assert found.pairs == 11

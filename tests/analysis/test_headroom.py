@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.arms import ArmComparison
-from loadeval.analysis.headroom import Caution, compare, drift_ns, more_faults
+from loadeval.analysis.headroom import Caution, drift_ns, headroom_of_two, more_faults
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.stats import MeanTime
-from loadeval.analysis.verdict import Advice, Objection, Unmeasured
+from loadeval.analysis.verdict import Objection, Unmeasured, VerdictAdvice
 from loadeval.errors import UsageError
 from loadeval.runlog.model import (
     NOT_RECORDED,
@@ -45,9 +45,18 @@ FEW = 19
 ENOUGH = 20
 
 
+def compared(make_run: MakeRun, real: tuple[int, int], ideal: tuple[int, int]) -> Headroom:
+    """Of two runs of just enough batches, each of one wait and one step."""
+    runs = (
+        make_run([wait] * ENOUGH, step, mode=mode)
+        for (wait, step), mode in ((real, "log"), (ideal, "replay"))
+    )
+    return headroom_of_two(*runs)
+
+
 def test_speedup_is_the_ratio_of_the_iterations(make_run: MakeRun) -> None:
     """An iteration of 100 against one of 40 is 2.5 times the pace; 60 of 100 is lost."""
-    headroom = compare(make_run([30] * ENOUGH, 70), make_run([0] * ENOUGH, 40, mode="replay"))
+    headroom = compared(make_run, (30, 70), (0, 40))
     assert value(headroom.speedup) == pytest.approx(2.5)
     assert (headroom.real_ns, headroom.ideal_ns) == (100.0, 40.0)
     assert value(headroom.lost_ns) == 60.0
@@ -56,7 +65,7 @@ def test_speedup_is_the_ratio_of_the_iterations(make_run: MakeRun) -> None:
 
 def test_what_is_lost_is_waited_or_in_slower_steps(make_run: MakeRun) -> None:
     """Waiting is the difference of the waits, contention that of the steps: together, all."""
-    headroom = compare(make_run([30] * ENOUGH, 70), make_run([1] * ENOUGH, 40, mode="replay"))
+    headroom = compared(make_run, (30, 70), (1, 40))
     assert parts(headroom) == pytest.approx((29.0, 30.0))
     assert value(headroom.lost_ns) == pytest.approx(59.0)
 
@@ -68,7 +77,7 @@ def test_the_parts_add_up_exactly(make_run: MakeRun) -> None:
         waits, steps = rng.integers(0, 10**9, (2, 23)).tolist()
         others, samples = rng.integers(1, 10**7, (2, 31)).tolist()
         replay = make_run(others, others[::-1], mode="replay", samples=samples)
-        headroom = compare(make_run(waits, steps), replay)
+        headroom = headroom_of_two(make_run(waits, steps), replay)
         assert headroom.ideal_ns is not None
         assert headroom.real_ns is not None
         assert value(headroom.lost_ns) == sum(parts(headroom))
@@ -77,7 +86,7 @@ def test_the_parts_add_up_exactly(make_run: MakeRun) -> None:
 
 def test_a_step_may_be_shorter_in_the_real_run(make_run: MakeRun) -> None:
     """A device that works on during the wait shortens the step: the parts still add up."""
-    headroom = compare(make_run([60] * ENOUGH, 40), make_run([0] * ENOUGH, 80, mode="replay"))
+    headroom = compared(make_run, (60, 40), (0, 80))
     assert (*parts(headroom), value(headroom.lost_ns)) == (60.0, -40.0, 20.0)
     assert str(headroom.verdict) == "highly input-bound"
 
@@ -85,7 +94,7 @@ def test_a_step_may_be_shorter_in_the_real_run(make_run: MakeRun) -> None:
 def test_batches_of_other_sizes_are_compared_by_sample(make_run: MakeRun) -> None:
     """Replayed batches twice as large have twice the time: the pace of the samples counts."""
     real = make_run([20] * ENOUGH, 80, samples=4)
-    headroom = compare(real, make_run([10] * ENOUGH, 150, mode="replay", samples=8))
+    headroom = headroom_of_two(real, make_run([10] * ENOUGH, 150, mode="replay", samples=8))
     assert (headroom.real_ns, headroom.ideal_ns) == (100.0, 80.0)
     assert parts(headroom) == (15.0, 5.0)
     assert value(headroom.speedup) == pytest.approx(1.25)
@@ -94,7 +103,7 @@ def test_batches_of_other_sizes_are_compared_by_sample(make_run: MakeRun) -> Non
 def test_a_short_last_batch_does_not_tilt_the_comparison(make_run: MakeRun) -> None:
     """The real epoch ends in half a batch, the replayed one in a whole one: no difference."""
     real = make_run([0] * 40, [100] * 39 + [50], samples=[8] * 39 + [4])
-    headroom = compare(real, make_run([0] * 40, 100, mode="replay", samples=8))
+    headroom = headroom_of_two(real, make_run([0] * 40, 100, mode="replay", samples=8))
     assert value(headroom.speedup) == pytest.approx(1.0)
     assert value(headroom.lost_share) == pytest.approx(0.0)
 
@@ -103,13 +112,13 @@ def test_a_short_last_batch_does_not_tilt_the_comparison(make_run: MakeRun) -> N
 def test_unknown_samples_are_compared_by_batch(make_run: MakeRun, real: int, ideal: int) -> None:
     """Where a side's samples are unknown, or none, batches count as equal."""
     replay = make_run([0] * ENOUGH, 80, mode="replay", samples=ideal)
-    assert compare(make_run([20] * ENOUGH, 80, samples=real), replay).ideal_ns == 80.0
+    assert headroom_of_two(make_run([20] * ENOUGH, 80, samples=real), replay).ideal_ns == 80.0
 
 
 def test_samples_of_different_kinds_are_compared_by_batch(make_run: MakeRun) -> None:
     """Images are not scaled to videos: that would be a ratio of nothing."""
     replay = make_run([0] * ENOUGH, 80, mode="replay", samples=8, unit="videos")
-    headroom = compare(make_run([20] * ENOUGH, 80, samples=4), replay)
+    headroom = headroom_of_two(make_run([20] * ENOUGH, 80, samples=4), replay)
     assert headroom.ideal_ns == 80.0
     (caution, _) = headroom.cautions
     assert caution == Remark(Caution.DIFFERENT_UNITS, {"real": "images", "ideal": "videos"})
@@ -129,67 +138,71 @@ def test_samples_of_different_kinds_are_compared_by_batch(make_run: MakeRun) -> 
 def test_thresholds_are_exact(make_run: MakeRun, lost: int, verdict: str) -> None:
     """From 5% of the time on moderately, from 20% on highly input-bound: lost of 10,000."""
     real = make_run([lost] * ENOUGH, 10_000 - lost)
-    found = compare(real, make_run([0] * ENOUGH, 10_000 - lost, mode="replay"))
+    found = headroom_of_two(real, make_run([0] * ENOUGH, 10_000 - lost, mode="replay"))
     assert str(found.verdict) == verdict
 
 
 def test_no_step_at_all_is_all_lost(make_run: MakeRun) -> None:
     """Where the training does next to nothing, nearly all the time is lost."""
-    headroom = compare(make_run([999] * ENOUGH, 1), make_run([0] * ENOUGH, 1, mode="replay"))
+    headroom = compared(make_run, (999, 1), (0, 1))
     assert value(headroom.speedup) == pytest.approx(1_000)
     assert bounds(headroom.lost_share) == pytest.approx((0.999, 0.999))
 
 
-def test_advice_goes_where_the_time_went(make_run: MakeRun) -> None:
-    """Waiting asks for a faster loader, slower steps for one that takes less."""
-    waiting = compare(make_run([50] * ENOUGH, 60), make_run([0] * ENOUGH, 50, mode="replay"))
-    assert codes(waiting.advice) == [Advice.SEE_FINDINGS]
-    slower = compare(make_run([10] * ENOUGH, 100), make_run([0] * ENOUGH, 50, mode="replay"))
-    assert codes(slower.advice) == [Advice.LESS_CONTENTION, Advice.MEASURE_EVERY_BATCH]
+@pytest.mark.parametrize(
+    ("real", "ideal", "verdict", "advice"),
+    [
+        ((50, 60), (0, 50), "highly input-bound", [VerdictAdvice.SEE_FINDINGS]),
+        (
+            (10, 100),
+            (0, 50),
+            "highly input-bound",
+            [VerdictAdvice.LESS_CONTENTION, VerdictAdvice.MEASURE_EVERY_BATCH],
+        ),
+        ((2, 98), (0, 98), "not input-bound", [VerdictAdvice.LOOK_AT_STEP]),
+        # Within what two runs differ by: nothing negative is lost.
+        ((0, 98), (0, 100), "not input-bound", [VerdictAdvice.LOOK_AT_STEP]),
+        # Loading cannot be free and cost time: something else differed between the runs.
+        ((0, 100), (0, 130), "inconclusive", [VerdictAdvice.STOP_OTHER_WORK]),
+    ],
+)
+def test_advice_goes_where_the_time_went(
+    make_run: MakeRun,
+    real: tuple[int, int],
+    ideal: tuple[int, int],
+    verdict: str,
+    advice: list[VerdictAdvice],
+) -> None:
+    """Waiting asks for a faster loader, slower steps for a lighter one, no loss for the step."""
+    found = compared(make_run, real, ideal)
+    assert (str(found.verdict), codes(found.advice)) == (verdict, advice)
+    slower = verdict == "inconclusive"
+    assert found.verdict.objection is (Objection.IDEAL_SLOWER if slower else None)
 
 
 def test_advice_compares_the_parts_by_sample(make_run: MakeRun) -> None:
     """Larger replayed batches have longer steps, which is no gain of the real run."""
     real = make_run([10] * ENOUGH, 100, samples=4)
     replay = make_run([0] * ENOUGH, 150, mode="replay", samples=8)
-    headroom = compare(real, replay)
+    headroom = headroom_of_two(real, replay)
     assert parts(headroom) == (10.0, 25.0)
-    assert Advice.LESS_CONTENTION in codes(headroom.advice)
-
-
-def test_little_lost_points_to_the_step(make_run: MakeRun) -> None:
-    """Where loading keeps up, the training step is what to look at."""
-    headroom = compare(make_run([2] * ENOUGH, 98), make_run([0] * ENOUGH, 98, mode="replay"))
-    assert codes(headroom.advice) == [Advice.LOOK_AT_STEP]
-
-
-def test_replay_a_little_slower_is_not_input_bound(make_run: MakeRun) -> None:
-    """A speed-up just under 1 is within what two runs differ by: nothing negative is lost."""
-    headroom = compare(make_run([0] * ENOUGH, 98), make_run([0] * ENOUGH, 100, mode="replay"))
-    assert value(headroom.speedup) == pytest.approx(0.98)
-    assert str(headroom.verdict) == "not input-bound"
-    assert codes(headroom.advice) == [Advice.LOOK_AT_STEP]
-
-
-def test_replay_much_slower_asks_for_the_runs_again(make_run: MakeRun) -> None:
-    """Loading cannot be free and cost time: something else differed between the runs."""
-    headroom = compare(make_run([0] * ENOUGH, 100), make_run([0] * ENOUGH, 130, mode="replay"))
-    assert headroom.verdict.objection is Objection.IDEAL_SLOWER
-    assert codes(headroom.advice) == [Advice.STOP_OTHER_WORK]
+    assert VerdictAdvice.LESS_CONTENTION in codes(headroom.advice)
 
 
 @pytest.mark.parametrize(("real", "ideal"), [(FEW, ENOUGH), (ENOUGH, FEW), (3, 4)])
 def test_few_batches_are_inconclusive(make_run: MakeRun, real: int, ideal: int) -> None:
     """Under 20 steady batches on a side there are figures, and no verdict but this."""
-    headroom = compare(make_run([50] * real, 50), make_run([0] * ideal, 50, mode="replay"))
+    headroom = headroom_of_two(make_run([50] * real, 50), make_run([0] * ideal, 50, mode="replay"))
     assert headroom.verdict.objection is Objection.TOO_FEW_BATCHES
     assert value(headroom.speedup) == pytest.approx(2.0)
-    assert codes(headroom.advice) == [Advice.LONGER_EPOCHS]
+    assert codes(headroom.advice) == [VerdictAdvice.LONGER_EPOCHS]
 
 
 def test_no_steady_batch_is_unmeasured(make_run: MakeRun) -> None:
     """Where all of a side is warm-up there are no figures, but the other side's pace."""
-    headroom = compare(make_run([50] * 3, 50, warmup=3), make_run([0] * 30, 50, mode="replay"))
+    headroom = headroom_of_two(
+        make_run([50] * 3, 50, warmup=3), make_run([0] * 30, 50, mode="replay")
+    )
     assert headroom.verdict.objection is Objection.NOT_MEASURED
     assert (headroom.speedup, headroom.lost_share, headroom.lost_ns) == (None, None, None)
     assert (headroom.waiting_ns, headroom.contention_ns) == (None, None)
@@ -201,7 +214,7 @@ def test_no_steady_batch_is_unmeasured(make_run: MakeRun) -> None:
 
 def test_both_sides_unmeasured_are_both_told(make_run: MakeRun) -> None:
     """A run without a batch, and one whose steps nobody knows, are told each with its cause."""
-    headroom = compare(make_run([]), make_run([1, 1], -1, mode="replay"))
+    headroom = headroom_of_two(make_run([]), make_run([1, 1], -1, mode="replay"))
     assert (headroom.real_ns, headroom.ideal_ns) == (None, None)
     causes = codes(headroom.verdict.unmeasured)
     assert causes == [Unmeasured.NO_STEADY_BATCH, Unmeasured.NO_STEP]
@@ -210,7 +223,7 @@ def test_both_sides_unmeasured_are_both_told(make_run: MakeRun) -> None:
 @pytest.mark.parametrize(("real", "ideal"), [(0, 50), (50, 0), (0, 0)])
 def test_a_pace_of_no_time_is_unmeasured(make_run: MakeRun, real: int, ideal: int) -> None:
     """Batches that took no time by their clock give no ratio, and no division by zero."""
-    headroom = compare(make_run([0] * ENOUGH, real), make_run([0] * ENOUGH, ideal, mode="replay"))
+    headroom = compared(make_run, (0, real), (0, ideal))
     assert headroom.speedup is None
     assert headroom.real_ns == (real or None)
     assert set(codes(headroom.verdict.unmeasured)) == {Unmeasured.NO_TIME}
@@ -224,9 +237,9 @@ def test_runs_the_wrong_way_round_are_an_error(make_run: MakeRun) -> None:
         match=r"ideal run was recorded with mode='replay'; expected .*"
         r"mode='log' as the real one. Are the two the other way round, or the same one\?",
     ):
-        compare(ideal, real)
+        headroom_of_two(ideal, real)
     with pytest.raises(UsageError, match="mode='replay' as the ideal one"):
-        compare(real, real)
+        headroom_of_two(real, real)
 
 
 def test_a_run_with_both_arms_is_no_real_run(make_run: MakeRun) -> None:
@@ -234,21 +247,21 @@ def test_a_run_with_both_arms_is_no_real_run(make_run: MakeRun) -> None:
     run = make_run([1, 1])
     both = replace(run.steps, arm=np.array([0, 1]))
     with pytest.raises(UsageError, match="as the real one"):
-        compare(replace(run, steps=both), run)
+        headroom_of_two(replace(run, steps=both), run)
 
 
 def test_a_run_read_from_a_file_is_named_by_it(make_run: MakeRun, tmp_path: Path) -> None:
     """Errors and reasons name the file where there is one."""
     replay = replace(make_run([1], mode="replay"), path=tmp_path / "replay.jsonl")
     with pytest.raises(UsageError, match=r"replay\.jsonl was recorded"):
-        compare(replay, replay)
+        headroom_of_two(replay, replay)
 
 
 def test_the_first_wait_counts_as_start_up_only(make_run: MakeRun) -> None:
     """Workers that take long to start do not make a loader slow."""
     real = make_run([10**9] + [0] * ENOUGH, 100, warmup=1)
     assert value(
-        compare(real, make_run([0] * ENOUGH, 100, mode="replay")).speedup
+        headroom_of_two(real, make_run([0] * ENOUGH, 100, mode="replay")).speedup
     ) == pytest.approx(1.0)
 
 
@@ -262,7 +275,7 @@ def noisy(mean: float, count: int = 100) -> list[int]:
 def test_two_runs_have_an_interval(make_run: MakeRun) -> None:
     """Around the value, and the drift between the runs is said not to be in it."""
     real = make_run(noisy(10_000), noisy(10_000))
-    found = compare(real, make_run([0] * 100, noisy(10_000), mode="replay"))
+    found = headroom_of_two(real, make_run([0] * 100, noisy(10_000), mode="replay"))
     low, high = bounds(found.speedup)
     assert 1.7 < low < value(found.speedup) < high < 2.3
     assert found.pairs is None
@@ -272,41 +285,45 @@ def test_two_runs_have_an_interval(make_run: MakeRun) -> None:
 def test_a_wide_interval_asks_for_one_alternating_run(make_run: MakeRun) -> None:
     """Bursts in few batches leave the share open."""
     bursts = [0] * 24 + [3_000] * 2 + [0] * 4
-    found = compare(make_run(bursts, 100), make_run([0] * 30, 100, mode="replay"))
+    found = headroom_of_two(make_run(bursts, 100), make_run([0] * 30, 100, mode="replay"))
     assert found.verdict.objection is Objection.WIDE_INTERVAL
-    assert codes(found.advice) == [Advice.MORE_BATCHES]
+    assert codes(found.advice) == [VerdictAdvice.MORE_BATCHES]
 
 
 def test_a_drift_within_a_run_leaves_it_open(make_run: MakeRun) -> None:
     """A pace that changes more within a run than between the runs says nothing of loading."""
     drifting = [90] * 50 + [120] * 50
-    found = compare(make_run([5] * 100, drifting), make_run([0] * 100, 100, mode="replay"))
+    found = headroom_of_two(make_run([5] * 100, drifting), make_run([0] * 100, 100, mode="replay"))
     assert found.verdict.objection is Objection.DRIFT
     assert found.verdict.drift_ns == 30.0
-    assert codes(found.advice) == [Advice.ALTERNATE]
+    assert codes(found.advice) == [VerdictAdvice.ALTERNATE]
 
 
 def test_a_drift_too_small_to_matter_does_no_harm(make_run: MakeRun) -> None:
     """It could not change the verdict."""
     drifting = [990] * 50 + [1010] * 50
-    found = compare(make_run([1] * 100, drifting), make_run([0] * 100, 1000, mode="replay"))
+    found = headroom_of_two(make_run([1] * 100, drifting), make_run([0] * 100, 1000, mode="replay"))
     assert str(found.verdict) == "not input-bound"
 
 
 def test_drift_is_the_difference_of_the_halves() -> None:
     """Beyond noise; and 0.0 where a half has too few batches, or no sample."""
-    assert drift_ns(MeanTime(np.array([1.0] * 9 + [3.0] * 9), np.ones(18))) == 2.0
-    assert drift_ns(MeanTime(np.array([1.0, 3.0] * 9), np.ones(18))) == 0.0
-    assert drift_ns(MeanTime(np.array([1.0, 1.0, 3.0, 3.0]), np.ones(4))) == 0.0
-    assert drift_ns(MeanTime(np.array([1.0] * 3 + [3.0] * 3), np.ones(6))) == 0.0
-    assert drift_ns(MeanTime(np.ones(18), np.array([0.0] * 9 + [1.0] * 9))) == 0.0
-    assert drift_ns(MeanTime(np.ones(18), np.array([1.0] * 9 + [0.0] * 9))) == 0.0
+    ones = [1.0] * 18
+    for times, amounts, drift in (
+        ([1.0] * 9 + [3.0] * 9, ones, 2.0),
+        ([1.0, 3.0] * 9, ones, 0.0),
+        ([1.0, 1.0, 3.0, 3.0], ones[:4], 0.0),
+        ([1.0] * 3 + [3.0] * 3, ones[:6], 0.0),
+        (ones, [0.0] * 9 + [1.0] * 9, 0.0),
+        (ones, [1.0] * 9 + [0.0] * 9, 0.0),
+    ):
+        assert drift_ns(MeanTime(np.array(times), np.array(amounts))) == drift
 
 
 def test_steps_that_grow_over_the_epoch_are_told(make_run: MakeRun) -> None:
     """The first batches do not stand for those to come."""
     real = make_run([0] * 80, list(range(5_000, 15_000, 250)) * 2, epochs=[40, 40])
-    found = compare(real, make_run([0] * 80, 10_000, mode="replay"))
+    found = headroom_of_two(real, make_run([0] * 80, 10_000, mode="replay"))
     (caution, _) = found.cautions
     assert caution.code is Caution.STEP_VARIES
     assert caution.values == {"with": "its place in the epoch", "rank_correlation": 1.0}
@@ -321,24 +338,24 @@ def test_steps_that_go_by_size_are_told(make_run: MakeRun, side: str) -> None:
     mode = "log" if side == "real" else "replay"
     run = make_run([0] * 60, steps, mode=mode)
     runs[side] = replace(run, steps=replace(run.steps, nbytes=sizes))
-    (caution, _) = compare(runs["real"], runs["ideal"]).cautions
+    (caution, _) = headroom_of_two(runs["real"], runs["ideal"]).cautions
     assert caution.values["with"] == "its size in bytes"
     runs[side] = replace(run, steps=replace(run.steps, nbytes=np.full(60, UNKNOWN)))
-    assert codes(compare(runs["real"], runs["ideal"]).cautions) == [Caution.TWO_RUNS]
+    assert codes(headroom_of_two(runs["real"], runs["ideal"]).cautions) == [Caution.TWO_RUNS]
 
 
 def test_whole_epochs_of_two_runs(make_run: MakeRun) -> None:
     """The real run's epoch start and end, and the steady iterations of both."""
     run = make_run([500] + [30] * 30, 70, warmup=1)
     real = replace(run, ends=(EpochEnd(0, "exhausted", 0, 50),))
-    found = compare(real, make_run([0] * 30, 50, mode="replay"))
+    found = headroom_of_two(real, make_run([0] * 30, 50, mode="replay"))
     assert found.epoch_start_ns == 500.0
     assert found.epoch_speedup == pytest.approx((500 + 31 * 100 + 50) / (31 * 50))
 
 
 def cautions(make_run: MakeRun, real: dict[str, Any], ideal: dict[str, Any]) -> list[Remark]:
     """Those about two runs with these headers, without the one that there always is."""
-    found = compare(make_run([1] * 20, **real), make_run([1] * 20, mode="replay", **ideal))
+    found = headroom_of_two(make_run([1] * 20, **real), make_run([1] * 20, mode="replay", **ideal))
     *others, last = found.cautions
     assert last == Remark(Caution.TWO_RUNS)
     return others

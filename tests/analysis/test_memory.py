@@ -12,8 +12,7 @@ from loadeval.analysis.memory import (
     Growth,
     GrowthAdvice,
     GrowthReason,
-    growth,
-    growths,
+    growth_of,
 )
 from loadeval.analysis.remark import Remark
 from loadeval.runlog.model import Header, LoaderInfo, Readings, Run, Steps
@@ -46,7 +45,7 @@ def run_of(*found: Readings, limit: float | None = LIMIT, **loader: Any) -> Run:
 
 
 def workers(pss: Sequence[float] | Values, **values: Sequence[float] | Values) -> Growth:
-    return growth(run_of(readings("workers", pss_bytes=pss, **values)), "workers")
+    return growth_of(run_of(readings("workers", pss_bytes=pss, **values)), "workers")
 
 
 def line(count: int, bytes_per_hour: float, start: float = 8 * GB) -> Values:
@@ -66,7 +65,7 @@ def test_growth_under_noise() -> None:
     low, high = bounds(found.bytes_per_hour)
     assert 0 < low < 6 * GB < high
     assert found.reason.values["share"] == pytest.approx(0.06, rel=0.1)
-    assert found.advice is GrowthAdvice.FORKED_WORKERS
+    assert found.advice is GrowthAdvice.AVOID_COPY_ON_WRITE
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -166,7 +165,7 @@ def test_readings_without_memory_are_left_out() -> None:
 
 def test_rss_where_there_is_no_pss() -> None:
     """The quantity is told."""
-    found = growth(run_of(readings("workers", rss_bytes=line(60, 6 * GB))), "workers")
+    found = growth_of(run_of(readings("workers", rss_bytes=line(60, 6 * GB))), "workers")
     assert found.quantity == "rss_bytes"
     assert found.grows
 
@@ -189,13 +188,13 @@ def test_too_few_readings() -> None:
 @pytest.mark.parametrize("values", [{"cpu_cores": [1.0, 2.0]}, {"rss_bytes": [np.nan] * 9}])
 def test_no_reading_of_memory(values: dict[str, list[float]]) -> None:
     """Other readings do not tell."""
-    found = growth(run_of(readings("workers", **values)), "workers")
+    found = growth_of(run_of(readings("workers", **values)), "workers")
     assert found.reason == Remark(GrowthReason.FEW_READINGS, {"count": 0})
 
 
 def test_no_readings() -> None:
     """Of a loader without workers, say."""
-    found = growth(run_of(), "workers")
+    found = growth_of(run_of(), "workers")
     assert found.reason.code is GrowthReason.NO_READINGS
 
 
@@ -203,7 +202,7 @@ def test_a_probe_that_had_nothing_to_read() -> None:
     """Its reason is told."""
     nothing = Readings("host", "", np.empty(0, np.int64), {}, "no /proc here")
     other = Readings("gpu", "", np.empty(0, np.int64), {}, "no driver")
-    assert growth(run_of(other, nothing), "process").reason == Remark(
+    assert growth_of(run_of(other, nothing), "process").reason == Remark(
         GrowthReason.PROBE_FAILED, {"reason": "no /proc here"}
     )
 
@@ -212,25 +211,25 @@ def test_the_machine_of_the_header() -> None:
     """Its memory is the limit where the probe told none; without one nothing is concluded."""
     found = readings("workers", pss_bytes=line(120, 6 * GB))
     run = run_of(found, limit=None)
-    assert growth(run, "workers").reason.code is GrowthReason.NO_LIMIT
+    assert growth_of(run, "workers").reason.code is GrowthReason.NO_LIMIT
     run.header.environment["memory_bytes"] = int(LIMIT)  # type: ignore[index]  # a dictionary
-    assert growth(run, "workers").limit_bytes == LIMIT
+    assert growth_of(run, "workers").limit_bytes == LIMIT
 
 
 def test_the_process_too() -> None:
     """Its memory grows for another reason."""
     run = run_of(readings("process", pss_bytes=line(120, 6 * GB)), start_method="fork")
-    process, of_workers = growths(run)
+    process, of_workers = (growth_of(run, one) for one in ("process", "workers"))
     assert (process.subject, of_workers.subject) == ("process", "workers")
     assert process.grows
-    assert process.advice is GrowthAdvice.PROCESS
+    assert process.advice is GrowthAdvice.DROP_KEPT_TENSORS
     assert of_workers.bytes_per_hour is None
 
 
 def test_what_the_process_no_longer_shares_is_no_growth() -> None:
     """Its PSS rises while its workers copy what they shared with it."""
     values = {"pss_bytes": line(60, 6 * GB), "anonymous_bytes": np.full(60, 8 * GB)}
-    found = growth(run_of(readings("process", **values)), "process")
+    found = growth_of(run_of(readings("process", **values)), "process")
     assert not found.grows
     assert found.quantity == "anonymous_bytes"
 
@@ -238,4 +237,4 @@ def test_what_the_process_no_longer_shares_is_no_growth() -> None:
 def test_workers_that_were_not_forked() -> None:
     """They share nothing that could be copied."""
     run = run_of(readings("workers", pss_bytes=line(120, 6 * GB)), start_method="spawn")
-    assert growth(run, "workers").advice is GrowthAdvice.WORKERS
+    assert growth_of(run, "workers").advice is GrowthAdvice.BOUND_WORKER_CACHES

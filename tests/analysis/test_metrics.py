@@ -6,10 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.analysis.headroom import Caution, hidden_waits
-from loadeval.analysis.metrics import Level, missing, quantities
-from loadeval.analysis.remark import Remark
-from loadeval.analysis.summary import gpu_idle_ns
+from loadeval.analysis.metrics import Level, Metrics, quantities
+from loadeval.analysis.summary import GpuWait, gpu_wait
 from loadeval.runlog.model import Arm, Block, GpuIdle, Header, LoaderInfo, Readings, Run, Steps
 
 if TYPE_CHECKING:
@@ -34,7 +32,7 @@ def run_of(
     idle_ns: Sequence[int] = (),
 ) -> Run:
     column: Any = np.array(values, dtype=np.float64)
-    readings = Readings("gpu", "GPU 0", np.array(times), {"kernel_busy_percent": column})
+    readings = Readings("gpu", "GPU 0", np.array(times, np.int64), {"kernel_busy_percent": column})
     stopped = Readings("host", "", np.empty(0, np.int64), {}, "no such file")
     gpu_idle = [GpuIdle(0, 0, np.array(idle_ns))] if idle_ns else []
     return Run(
@@ -92,21 +90,22 @@ def test_a_logged_run_has_real_levels() -> None:
 
 def test_why_a_probe_read_nothing_is_told() -> None:
     """The probe, and its reason."""
-    assert missing(run_of([], [], [])) == (("host", "no such file"),)
+    assert Metrics.of(run_of([], [], [])).missing == (("host", "no such file"),)
 
 
 def test_gpu_idle_is_a_mean_over_the_measured_batches() -> None:
     """Those of which the device has told it; None where it told none."""
     blocks = [block("real", 1000, None, 1), block("real", 1100), block("ideal", 3000)]
     run = run_of(blocks, [], [], idle_ns=[5000, 10, 20, 30])
-    assert gpu_idle_ns(run, "real") == 20.0
-    assert gpu_idle_ns(run, "ideal") is None
+    assert Metrics.of(run).gpu_idle_ns == {"real": 20.0, "ideal": None}
 
 
 def test_waits_that_are_hidden_by_gpu_work() -> None:
     """Where the device had work for most of the time that was waited, they cost nothing."""
     blocks = [block("real", 1000, None, 4)]
-    (hidden,) = hidden_waits(run_of(blocks, [], [], "log", [2, 2, 2, 2]))
-    assert hidden == Remark(Caution.HIDDEN_WAITS, {"wait_ns": 20.0, "gpu_idle_ns": 2.0})
-    assert hidden_waits(run_of(blocks, [], [], "log", [20, 19, 18, 20])) == []
-    assert hidden_waits(run_of(blocks, [], [], "log")) == []
+    for idle_ns, expected in (
+        ([2, 2, 2, 2], GpuWait(20.0, 2.0, hidden=True)),
+        ([20, 19, 18, 20], GpuWait(20.0, 19.25, hidden=False)),
+        ([], None),
+    ):
+        assert gpu_wait(run_of(blocks, [], [], "log", idle_ns), "real") == expected

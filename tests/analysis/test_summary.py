@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from loadeval.analysis.summary import Summary, epoch_starts, steady, summarise
+from loadeval.analysis.summary import Summary, epoch_start_waits, steady, summarise
 from loadeval.runlog.model import Block, Header, LoaderInfo, Run, Steps, rank_in_epoch
 
 if TYPE_CHECKING:
@@ -145,4 +145,4 @@ def test_a_batch_that_was_ready_has_no_epoch_start() -> None:
     for ready, expected in ((0, [5, 10]), (1, [10])):
         loader = LoaderInfo("a.Loader", ready_batches=ready)
         header = Header("id", "log", "log", "2026-11-21", "samples", 0, loader)
-        assert epoch_starts(Run(header, steps)).tolist() == expected
+        assert epoch_start_waits(Run(header, steps)).tolist() == expected

@@ -10,9 +10,9 @@ import pytest
 
 from loadeval.analysis.arms import arm_times, run_times
 from loadeval.analysis.backends import whole_epochs
-from loadeval.analysis.headroom import compare
+from loadeval.analysis.headroom import headroom_of_two
 from loadeval.analysis.metrics import quantities
-from loadeval.analysis.summary import epochs_of, gpu_idle_ns, numbers_in_run, steady, summarise
+from loadeval.analysis.summary import epochs_of, gpu_wait, numbers_in_run, steady, summarise
 from loadeval.analysis.verdict import Objection
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.runlog.model import Readings
@@ -42,7 +42,7 @@ def trained(every: int = 1, mode: str = "log", epochs: int = 3, **options: Any) 
 def test_a_comparison_goes_by_all_batches() -> None:
     """Stalls that fall between the kept batches are in the speed-up, to the last digit."""
     ideal = trained(mode="replay")
-    whole, thinned = compare(trained(), ideal), compare(trained(every=20), ideal)
+    whole, thinned = headroom_of_two(trained(), ideal), headroom_of_two(trained(every=20), ideal)
     assert value(thinned.speedup) == pytest.approx(value(whole.speedup), rel=1e-12)
     assert thinned.real_batches == whole.real_batches
     assert thinned.epoch_speedup == pytest.approx(whole.epoch_speedup, rel=1e-12)
@@ -51,7 +51,7 @@ def test_a_comparison_goes_by_all_batches() -> None:
 
 def test_an_interval_is_over_aggregates() -> None:
     """It is there where there are aggregates enough, and contains the speed-up."""
-    found = compare(trained(every=20, epochs=5), trained(mode="replay")).speedup
+    found = headroom_of_two(trained(every=20, epochs=5), trained(mode="replay")).speedup
     low, high = bounds(found)
     assert low < value(found) < high
 
@@ -63,7 +63,7 @@ def test_too_few_aggregates_give_no_interval() -> None:
     with LoaderEvaluator(loader, every=20, clock=clock) as evaluator:
         for _ in evaluator:
             clock.advance(MS // 10)
-    found = compare(evaluator.recorded(), trained(mode="replay", epochs=1))
+    found = headroom_of_two(evaluator.recorded(), trained(mode="replay", epochs=1))
     assert found.verdict.objection is Objection.NO_INTERVAL
 
 
@@ -121,7 +121,9 @@ def test_starving_is_told_of_kept_batches(make_run: Callable[..., Run]) -> None:
     """The mean is over those of which it is known."""
     run = make_run([10, 10])
     steps = replace(run.steps, gpu_idle_ns=np.array([4, 8]), batch=np.array([0, 20]))
-    assert gpu_idle_ns(replace(run, steps=steps), "real") == 6.0
+    found = gpu_wait(replace(run, steps=steps), "real")
+    assert found is not None
+    assert found.gpu_idle_ns == 6.0
 
 
 def test_readings_count_between_kept_batches() -> None:

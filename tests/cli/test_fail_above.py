@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.gate import Outcome, gate
-from loadeval.analysis.headroom import Headroom, compare, headroom
+from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.stats import Estimate
-from loadeval.analysis.verdict import Objection, Verdict
+from loadeval.analysis.verdict import GateOutcome, Objection, Verdict, gate
 from loadeval.report.wording.verdict import gate_sentence
 from loadeval.runlog.reader import read_run
 from tests.cli.commands import record, runner
@@ -33,6 +32,10 @@ def found(low: float | None, high: float | None, run: Path, **changes: Any) -> H
     value = 0.3 if low is None or high is None else (low + high) / 2
     share = Estimate(value, low, high)
     return replace(headroom(read_run(run)), lost_share=share, **changes)
+
+
+def decided(headroom: Headroom, bound: float = 0.2) -> GateOutcome:
+    return gate(headroom.verdict, headroom.lost_share, bound)
 
 
 def test_an_interval_above_the_bound_exits_with_3(alternated: Path) -> None:
@@ -79,13 +82,11 @@ def test_an_end_that_the_bound_rounds_to_counts_as_at_it(tmp_path: Path) -> None
     real = record(tmp_path / "log.jsonl", "log", wait_ms=2)
     ideal = record(tmp_path / "replay.jsonl", "replay")
     both = [read_run(path) for path in (real, ideal)]
-    share = compare(*both).lost_share
+    share = headroom_of_two(*both).lost_share
     assert share is not None
     assert round(share.value, 3) == 0.167
-    assert (
-        gate(replace(compare(*both), lost_share=Estimate(0.2, 0.2, 0.2 + 1e-15)), 0.2).outcome
-        is Outcome.NOT_ABOVE
-    )
+    rounded = replace(headroom_of_two(*both), lost_share=Estimate(0.2, 0.2, 0.2 + 1e-15))
+    assert decided(rounded) is GateOutcome.NOT_ABOVE
 
 
 def test_json_is_the_same_with_a_bound(alternated: Path) -> None:
@@ -108,24 +109,24 @@ def test_a_figure_is_written_before_the_exit(alternated: Path, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("low", "high", "outcome"),
     [
-        (0.21, 0.25, Outcome.ABOVE),
-        (0.21, 0.99, Outcome.ABOVE),
-        (0.20, 0.25, Outcome.SPANS),
-        (0.15, 0.25, Outcome.SPANS),
-        (0.15, 0.20, Outcome.NOT_ABOVE),
-        (-0.1, 0.1, Outcome.NOT_ABOVE),
+        (0.21, 0.25, GateOutcome.ABOVE),
+        (0.21, 0.99, GateOutcome.ABOVE),
+        (0.20, 0.25, GateOutcome.SPANS),
+        (0.15, 0.25, GateOutcome.SPANS),
+        (0.15, 0.20, GateOutcome.NOT_ABOVE),
+        (-0.1, 0.1, GateOutcome.NOT_ABOVE),
     ],
 )
 def test_the_whole_interval_decides(
-    alternated: Path, low: float, high: float, outcome: Outcome
+    alternated: Path, low: float, high: float, outcome: GateOutcome
 ) -> None:
     """Above from its lower end on, not above up to its upper end, and else nobody knows."""
-    assert gate(found(low, high, alternated), 0.2).outcome is outcome
+    assert decided(found(low, high, alternated)) is outcome
 
 
 def test_an_interval_that_spans_the_bound_asks_for_more(alternated: Path) -> None:
     """The sentence names the interval and says to measure longer."""
-    said = gate_sentence(gate(found(0.15, 0.25, alternated), 0.2))
+    said = gate_sentence(GateOutcome.SPANS, found(0.15, 0.25, alternated), 0.2)
     assert said == (
         "Undecided whether more than 20% is lost: 20.0% [15.0%, 25.0%] of the training time is "
         "lost to data loading; the 95% CI spans the limit. Measure more batches or epochs for a "
@@ -137,22 +138,22 @@ def test_an_interval_that_spans_the_bound_asks_for_more(alternated: Path) -> Non
 def test_a_wide_interval_may_be_wholly_above(alternated: Path, why: Objection) -> None:
     """A verdict that objects to the width alone leaves it to the interval."""
     wide = found(0.3, 0.7, alternated, verdict=Verdict(objection=why))
-    outcomes = [gate(wide, bound).outcome for bound in (0.2, 0.5, 0.8)]
-    assert outcomes == [Outcome.ABOVE, Outcome.SPANS, Outcome.NOT_ABOVE]
+    outcomes = [decided(wide, bound) for bound in (0.2, 0.5, 0.8)]
+    assert outcomes == [GateOutcome.ABOVE, GateOutcome.SPANS, GateOutcome.NOT_ABOVE]
 
 
 def test_figures_in_doubt_cannot_tell(alternated: Path) -> None:
     """Where the verdict objects to what the interval does not cover, it decides nothing."""
     doubted = found(0.3, 0.4, alternated, verdict=Verdict(objection=Objection.DRIFT))
-    assert gate(doubted, 0.2).outcome is Outcome.INCONCLUSIVE
-    assert "drifted" in gate_sentence(gate(doubted, 0.2))
+    assert decided(doubted) is GateOutcome.INCONCLUSIVE
+    assert "drifted" in gate_sentence(GateOutcome.INCONCLUSIVE, doubted, 0.2)
 
 
 def test_without_an_interval_nobody_knows(alternated: Path) -> None:
     """A share without its interval is no reason to pass or to fail."""
-    assert gate(found(None, None, alternated), 0.2).outcome is Outcome.INCONCLUSIVE
+    assert decided(found(None, None, alternated)) is GateOutcome.INCONCLUSIVE
     unmeasured = replace(found(0.3, 0.4, alternated), lost_share=None)
-    assert gate(unmeasured, 0.2).outcome is Outcome.INCONCLUSIVE
+    assert decided(unmeasured) is GateOutcome.INCONCLUSIVE
 
 
 def test_several_backends_have_no_share(tmp_path: Path) -> None:

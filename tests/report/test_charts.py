@@ -10,7 +10,7 @@ import pytest
 
 from loadeval.analysis.headroom import headroom
 from loadeval.analysis.report import Comparison, Report
-from loadeval.analysis.summary import epoch_starts
+from loadeval.analysis.summary import epoch_start_waits
 from loadeval.report.charts import (
     DOT_BUCKETS,
     LINE_BUCKETS,
@@ -264,7 +264,7 @@ def test_epoch_starts_are_those_of_the_analysis(alternating: Record, ready: int 
     loader = replace(run.header.loader, ready_batches=ready)
     run = replace(run, header=replace(run.header, loader=loader))
     epochs, waits = epoch_starts_of(run)
-    assert waits.tolist() == epoch_starts(run).tolist()
+    assert waits.tolist() == epoch_start_waits(run).tolist()
     assert len(epochs) == len(waits)
     assert epochs[0] == (1 if ready else 0)
 

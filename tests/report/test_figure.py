@@ -21,7 +21,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from loadeval import BackendComparison
-from loadeval.analysis.headroom import compare, headroom
+from loadeval.analysis.headroom import headroom, headroom_of_two
 from loadeval.analysis.report import Comparison
 from loadeval.errors import RunLogError, UsageError
 from loadeval.report.charts import backends_chart, comparison_chart, lost_time_chart
@@ -184,7 +184,7 @@ def test_bars_of_backends_are_those_of_the_chart(alternating: Record) -> None:
 def test_the_finding_and_its_small_print(record: Record) -> None:
     """The headline first; loader, counts, what a verdict means, and cautions are there."""
     real, ideal = record(epochs=2), record("replay")
-    found, said = compare(real, ideal), words(figure_of(real, ideal))
+    found, said = headroom_of_two(real, ideal), words(figure_of(real, ideal))
     assert headline(found) in said
     assert "real (log): ScriptedLoader; 60 batches in 2 epochs, 58 of them steady" in said
     assert "ideal (replay): 2 kept batches replayed; 30 batches in 1 epoch, 29" in said

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from rich.console import Console
 
+from loadeval.analysis.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import (
     Advice,
@@ -23,6 +24,7 @@ from loadeval.analysis.rules.finding import (
     Rule,
     Unknown,
 )
+from loadeval.analysis.verdict import Unmeasured
 from loadeval.report.findings import diagnosis_report
 from loadeval.report.json import diagnosis_as_dict
 from loadeval.report.wording.findings import (
@@ -81,14 +83,14 @@ def printed(diagnosis: Diagnosis, name: str = "") -> str:
 
 def test_every_code_has_its_words() -> None:
     """Sentences for all, and for each rule its question and its source."""
-    tables: list[tuple[dict[Enum, str], type[Enum]]] = [
-        (PROBLEMS, Problem),
-        (ADVICE, Advice),
-        (CAVEATS, Caveat),
-        (UNKNOWNS, Unknown),
+    tables: list[tuple[dict[Enum, str], list[type[Enum]]]] = [
+        (PROBLEMS, [Problem]),
+        (ADVICE, [Advice, GrowthAdvice]),
+        (CAVEATS, [Caveat]),
+        (UNKNOWNS, [Unknown, Unmeasured, GrowthReason]),
     ]
-    for table, codes in tables:
-        assert set(table) == set(codes)
+    for table, enums in tables:
+        assert set(table) == {code for enum in enums for code in enum}
     assert set(QUESTIONS) == set(SOURCES) == set(Rule)
     assert all(question.endswith("?") for question in QUESTIONS.values())
     assert all(one.endswith(".") for one in (*PROBLEMS.values(), *ADVICE.values()))

@@ -11,7 +11,7 @@ import pytest
 from rich.console import Console
 
 from loadeval.analysis.backends import BackendReport
-from loadeval.analysis.metrics import Level, Metrics, Quantity, metrics_of, metrics_of_two
+from loadeval.analysis.metrics import Level, Metrics, Quantity
 from loadeval.report.json import metrics_as_dict
 from loadeval.report.metrics import metrics_report, metrics_rows
 from loadeval.report.wording.metrics import (
@@ -50,7 +50,7 @@ def run_of(*found: Readings, gpu_idle: bool = False) -> Run:
 GPU = readings("GPU 0 (H100)", TIMES, kernel_busy_percent=[0, 41, 50, 93])
 HALF = readings("GPU 1", TIMES[:2], kernel_busy_percent=[0, 41], power_watts=[1, 2])
 NO_GPU = Readings("gpu", "", np.empty(0, np.int64), {}, "no NVIDIA driver found")
-KNOWN, UNKNOWN = metrics_of(run_of(GPU, gpu_idle=True)), metrics_of(run_of(NO_GPU))
+KNOWN, UNKNOWN = Metrics.of(run_of(GPU, gpu_idle=True)), Metrics.of(run_of(NO_GPU))
 
 
 def printed(metrics: Metrics) -> list[str]:
@@ -75,14 +75,14 @@ def test_runs_side_by_side_have_the_same_rows() -> None:
     assert one["GPU 0 (H100) kernel busy"] == "41%"
     assert other["GPU 0 (H100) kernel busy"] == "not measured"
     assert other["gpu"] == "not measured: no NVIDIA driver found"
-    (rows,) = metrics_rows([(metrics_of(run_of()), "real")])
+    (rows,) = metrics_rows([(Metrics.of(run_of()), "real")])
     assert [value[:12] for _, value in rows] == ["not measured", "not measured"]
 
 
 def test_the_gpu_is_told_in_a_sentence() -> None:
     """Real against ideal, or the arm that was read; of a backend behind its name."""
     assert gpus_in_words(KNOWN) == ["GPU 0 (H100): GPU busy 41% real, 93% ideal."]
-    assert gpus_in_words(metrics_of(run_of(HALF))) == ["GPU 1: GPU busy 41% real."]
+    assert gpus_in_words(Metrics.of(run_of(HALF))) == ["GPU 1: GPU busy 41% real."]
     assert gpus_in_words(UNKNOWN) == []
     backends = BackendReport.of_runs([run_of(GPU), run_of(NO_GPU)]).backends
     assert [one[:13] for one in gpus_of_backends(backends)] == ["run (1): GPU "]
@@ -90,7 +90,7 @@ def test_the_gpu_is_told_in_a_sentence() -> None:
 
 def test_json_has_every_level_and_reason() -> None:
     """Quantities of both arms, what is missing, GPU idle time and growth."""
-    found = json.loads(json.dumps(metrics_as_dict(metrics_of(run_of(GPU, NO_GPU, gpu_idle=True)))))
+    found = json.loads(json.dumps(metrics_as_dict(Metrics.of(run_of(GPU, NO_GPU, gpu_idle=True)))))
     assert found["quantities"][0]["real"] == {"count": 1, "mean": 41.0, "p50": 41.0, "p95": 41.0}
     assert found["quantities"][0]["difference"] == 52.0
     assert found["missing"] == [{"probe": "gpu", "reason": "no NVIDIA driver found"}]
@@ -109,18 +109,18 @@ def test_the_table_has_both_arms() -> None:
 def test_the_table_of_two_runs() -> None:
     """The real levels come from one, the ideal ones from the other; one may have read nothing."""
     level, nothing = "41% (41%, 41%)", "gpu: not measured: no NVIDIA driver found"
-    both = printed(metrics_of_two(metrics_of(run_of(HALF)), KNOWN))
+    both = printed(Metrics.of_two(Metrics.of(run_of(HALF)), KNOWN))
     assert both[2:] == [
         f"GPU 1 kernel busy {level} not measured not measured",
         "GPU 1 power 2.00 (2.00, 2.00) W not measured not measured",
         "GPU 0 (H100) kernel busy not measured 93% (93%, 93%) not measured",
     ]
-    assert printed(metrics_of_two(KNOWN, UNKNOWN))[2:] == [
+    assert printed(Metrics.of_two(KNOWN, UNKNOWN))[2:] == [
         f"GPU 0 (H100) kernel busy {level} not measured not measured",
         nothing,
     ]
     assert printed(UNKNOWN)[1:] == [nothing]
-    assert printed(metrics_of(run_of()))[1].startswith("not measured: ")
+    assert printed(Metrics.of(run_of()))[1].startswith("not measured: ")
 
 
 @pytest.mark.parametrize(

@@ -181,7 +181,7 @@ def test_a_few_backends_leave_room_for_cautions(record: Record, alternating: Rec
 
 def test_a_backend_that_failed_is_said(alternating: Record) -> None:
     """With its error."""
-    measured = result_of("torch", MeasuredRun.of(alternating()), "images")
+    measured = result_of("torch", MeasuredRun(alternating()), "images")
     results = (measured, failed("dali", "OSError: gone"))
     found = BackendReport(results, (), "images", ())
     lines = backends_screen(found, MORE, WIDTH)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.headroom import Headroom, compare, headroom
+from loadeval.analysis.arms import run_times
+from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.metrics import Quantity, quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
-from loadeval.analysis.summary import Summary, epochs_of, steady, summarise
+from loadeval.analysis.summary import Summary, epochs_of, iterations_of, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.runlog.model import UNKNOWN
 
@@ -31,7 +32,10 @@ Answer: TypeAlias = "Finding | Remark | None"
 
 @dataclass(frozen=True)
 class Case:
-    """A run that loaded, and the one that replayed or None. `headroom` is None for a log alone."""
+    """A run that loaded, and the one that replayed or None. `headroom` is None for a log alone.
+
+    Of an alternating run only pairs that were measured whole count: `real` is `RunTimes.counted`.
+    """
 
     real: Run
     ideal: Run | None
@@ -41,9 +45,10 @@ class Case:
     def of(cls, real: Run, ideal: Run | None = None) -> Case:
         """Raises UsageError when the two cannot be compared."""
         if ideal is not None:
-            return cls(real, ideal, compare(real, ideal))
+            return cls(real, ideal, headroom_of_two(real, ideal))
+        times = run_times(real)
         alternates = real.header.mode == "alternate"
-        return cls(real, None, headroom(real) if alternates else None)
+        return cls(times.counted, None, headroom(real, times) if alternates else None)
 
     @property
     def loader(self) -> LoaderInfo:
@@ -54,6 +59,12 @@ class Case:
     def rows(self) -> npt.NDArray[np.intp]:
         """The steady-state batches of the real arm, as rows of the run's steps."""
         return np.flatnonzero(steady(self.real, "real"))
+
+    @cached_property
+    def outliers(self) -> npt.NDArray[np.intp]:
+        """Which of these took more than twice the median, as indices of them."""
+        found = (one.outliers for one in iterations_of(self.real) if one.arm == "real")
+        return np.searchsorted(self.rows, next(found, self.rows[:0]))
 
     @cached_property
     def wait_ns(self) -> Column:
@@ -117,7 +128,7 @@ class Case:
         """Why it is not known what is lost to data loading; None where it is."""
         if self.headroom is None:
             return Remark(Unknown.NO_IDEAL)
-        return None if self.headroom.lost_share is not None else Remark(Unknown.LOSS_UNKNOWN)
+        return next(iter(self.headroom.verdict.unmeasured), None)
 
     @property
     def waiting_share(self) -> float:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.headroom import hidden_waits
-from loadeval.analysis.memory import growth
+from loadeval.analysis.memory import growth_of
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
@@ -18,7 +17,7 @@ from loadeval.analysis.rules.workers import (
     worker_cpus,
     workers_to,
 )
-from loadeval.analysis.summary import gpu_idle_ns
+from loadeval.analysis.summary import gpu_wait
 from loadeval.analysis.verdict import MODERATE_SHARE
 from loadeval.runlog.model import ARMS, UNKNOWN
 
@@ -110,22 +109,20 @@ def oversubscription(case: Case) -> Answer:
 
 def process_memory(case: Case) -> Answer:
     """The training process keeps more and more."""
-    return _growing(case, Rule.PROCESS_MEMORY, "process", Advice.DROP_KEPT_TENSORS)
+    return _growing(case, Rule.PROCESS_MEMORY, "process")
 
 
 def worker_memory(case: Case) -> Answer:
     """The loader's workers keep more and more."""
-    forked = case.loader.start_method in (None, "fork")
-    advice = Advice.AVOID_COPY_ON_WRITE if forked else Advice.BOUND_WORKER_CACHES
-    return _growing(case, Rule.WORKER_MEMORY, "workers", advice)
+    return _growing(case, Rule.WORKER_MEMORY, "workers")
 
 
-def _growing(case: Case, rule: Rule, subject: str, advice: Advice) -> Answer:
-    found = growth(case.real, subject)
+def _growing(case: Case, rule: Rule, subject: str) -> Answer:
+    found = growth_of(case.real, subject)
     rate = found.bytes_per_hour
     if rate is None or found.limit_bytes is None:
-        return Remark(Unknown.MEMORY_TREND_UNKNOWN, {"subject": subject})
-    if not found.grows:
+        return found.reason
+    if found.advice is None:
         return None
     fills_in_a_day = rate.value * HOURS_OF_A_DAY >= found.limit_bytes
     growing = {"bytes_per_hour": rate.value, "share_per_hour": rate.value / found.limit_bytes}
@@ -135,7 +132,7 @@ def _growing(case: Case, rule: Rule, subject: str, advice: Advice) -> Answer:
         "high" if fills_in_a_day else "moderate",
         "measured",
         Remark(Problem.MEMORY_GROWS, values),
-        (Remark(advice),),
+        (Remark(found.advice),),
         (
             Fact("growth in an hour", rate.value, "bytes", rate.low, rate.high),
             Fact("memory there is", found.limit_bytes, "bytes"),
@@ -167,12 +164,12 @@ def unpinned_memory(case: Case) -> Answer:
 
 def waits_hidden(case: Case) -> Answer:
     """Training waits, and its GPU has work meanwhile."""
-    idle_ns = gpu_idle_ns(case.real, "real")
-    if idle_ns is None:
+    found = gpu_wait(case.real, "real")
+    if found is None:
         return Remark(Unknown.NO_CUDA)
-    if not hidden_waits(case.real):
+    if not found.hidden:
         return None
-    wait_ns = case.summary.wait_ns or 0.0
+    wait_ns, idle_ns = found.wait_ns, found.gpu_idle_ns
     return Finding(
         Rule.HIDDEN_WAITS,
         "low",

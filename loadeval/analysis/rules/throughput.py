@@ -77,13 +77,13 @@ def zero_workers(case: Case) -> Answer:
     alone_ns = None if case.headroom is None else case.headroom.loader_only_ns
     if case.loader.workers is None and alone_ns is None:
         return Remark(Unknown.WORKERS_UNKNOWN)
+    if case.headroom is not None and case.loss_unknown:
+        return case.loss_unknown
     found = case.summary
     if found.wait_share is None or found.wait_ns is None or found.step_ns is None:
         return Remark(Unknown.NO_STEADY_BATCH)
     lost = found.wait_share
     if case.headroom is not None:
-        if case.loss_unknown:
-            return case.loss_unknown
         lost = 0.0 if case.lost is None else case.lost.value
     if not case.loads_synchronously or lost < MODERATE_SHARE:
         return None

@@ -13,7 +13,7 @@ from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import deeper_prefetch
 from loadeval.analysis.stats import MeanTime, slope
-from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN, epoch_starts
+from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, epoch_start_waits
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 
 if TYPE_CHECKING:
@@ -85,9 +85,8 @@ def outliers(case: Case) -> Answer:
     unknown = case.batches_left_out or case.too_few(FEWEST_FOR_OUTLIERS)
     if unknown:
         return unknown
-    iteration_ns, count = case.iteration_ns, len(case.rows)
+    iteration_ns, found, count = case.iteration_ns, case.outliers, len(case.rows)
     median_ns = float(np.median(iteration_ns))
-    found = np.flatnonzero(iteration_ns > OUTLIER_TIMES_MEDIAN * median_ns)
     cost = sum(outlying_shares(case))
     if cost < WORTH_SAYING or len(found) > MOST_OUTLIERS * count:
         return None
@@ -115,19 +114,17 @@ def outliers(case: Case) -> Answer:
 
 def outlying_shares(case: Case) -> tuple[float, float]:
     """What outliers take beyond the median iteration: shares of all time, in waits and in steps."""
-    iteration_ns = case.iteration_ns
-    median_ns = np.median(iteration_ns)
-    found = iteration_ns > OUTLIER_TIMES_MEDIAN * median_ns
-    excess_ns = float((iteration_ns[found] - median_ns).sum())
+    iteration_ns, found = case.iteration_ns, case.outliers
+    beyond_ns = iteration_ns[found] - np.median(iteration_ns)
     waits_ns = (case.wait_ns[found] - np.median(case.wait_ns)).clip(min=0)
-    waited_ns = float(np.minimum(waits_ns, iteration_ns[found] - median_ns).sum())
+    waited_ns = float(np.minimum(waits_ns, beyond_ns).sum())
     total_ns = max(float(iteration_ns.sum()), 1.0)
-    return waited_ns / total_ns, (excess_ns - waited_ns) / total_ns
+    return waited_ns / total_ns, (float(beyond_ns.sum()) - waited_ns) / total_ns
 
 
 def slow_first_batch(case: Case) -> Answer:
     """The first batch of all is long in coming."""
-    found, rest_ns = epoch_starts(case.real), _rest_of_epoch_ns(case)
+    found, rest_ns = epoch_start_waits(case.real), _rest_of_epoch_ns(case)
     if not len(found) or case.loader.ready_batches:
         return Remark(Unknown.NO_EPOCH_START)
     if rest_ns is None:
@@ -148,7 +145,7 @@ def slow_first_batch(case: Case) -> Answer:
 
 def epoch_boundaries(case: Case) -> Answer:
     """Every epoch begins with a long wait."""
-    found, rest_ns = epoch_starts(case.real), _rest_of_epoch_ns(case)
+    found, rest_ns = epoch_start_waits(case.real), _rest_of_epoch_ns(case)
     later = found if case.loader.ready_batches else found[1:]
     if not len(later):
         return Remark(Unknown.ONE_EPOCH)
@@ -181,10 +178,12 @@ def falling_throughput(case: Case) -> Answer:
     if unknown:
         return unknown
     medians = np.array([np.median(part) for part in np.array_split(case.iteration_ns, PARTS)])
-    found, middle_ns = _trend(medians), float(np.median(medians))
-    if found is None or not _goes_on(medians):
+    found = _trend(medians)
+    # Both halves must become slower: one step, wherever it is, cannot do that.
+    halves = [_trend(half) for half in np.array_split(medians, 2)]
+    if found is None or not all(half and half.low and half.low > 0 for half in halves):
         return None
-    rise = found.value * (PARTS - 1) / middle_ns
+    rise = found.value * (PARTS - 1) / float(np.median(medians))
     if rise < 2 * MODERATE_SHARE:
         return None
     grows_in_waits = waits_grow(case)
@@ -312,12 +311,6 @@ def _against_boundaries(case: Case, first_ns: float) -> tuple[tuple[Remark, ...]
     if workers and persistent is False:
         return (KEEP_WORKERS,), "possible"
     return (Remark(Advice.FIND_EPOCH_START),), "possible"
-
-
-def _goes_on(medians: Series) -> bool:
-    """Whether both halves of the run become slower: one step, wherever it is, cannot do that."""
-    halves = (_trend(half) for half in np.array_split(medians, 2))
-    return all(half is not None and half.low is not None and half.low > 0 for half in halves)
 
 
 def _trend(medians: Series) -> Estimate | None:

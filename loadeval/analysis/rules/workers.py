@@ -53,14 +53,6 @@ class WorkerAdvice(NamedTuple):
     confidence: Confidence
 
 
-class CpuNeed(NamedTuple):
-    """CPUs that workers compute on, that they would to keep up, and that are left for them."""
-
-    now: float
-    to_keep_up: float
-    left: float
-
-
 def own_cpus(case: Case, arm: Arm = "real") -> float | None:
     """CPUs that training and its workers use in one arm; None where it was not read."""
     readings = (case.reading(subject, "cpu_cores") for subject in ("process", "workers"))
@@ -142,8 +134,9 @@ def receiving_ns(case: Case, found: Headroom) -> float | None:
 def more_workers(case: Case, found: Headroom, required: float) -> WorkerAdvice:
     """For a loader that must become `required` times as fast."""
     workers, none_left = case.loader.workers or 0, no_cpu_left(case)
+    wanted = math.ceil(workers * required)
     if none_left:
-        return _on_busy_cpus(case, workers, math.ceil(workers * required), none_left)
+        return _on_busy_cpus(case, workers, wanted, none_left)
     if not workers:
         return WorkerAdvice((Remark(Advice.ADD_WORKERS_OR_THREADS),), "possible")
     spent_ns, alone_ns = receiving_ns(case, found), found.loader_only_ns or 0.0
@@ -153,10 +146,9 @@ def more_workers(case: Case, found: Headroom, required: float) -> WorkerAdvice:
         return WorkerAdvice((Remark(Advice.NO_MORE_WORKERS), remark), "likely")
     computing, left = worker_cpus(case), cpus_left(case)
     if computing is None or left is None:
-        return _on_unknown_cpus(case, workers, math.ceil(workers * required))
+        return _on_unknown_cpus(case, workers, wanted)
     to_keep_up = computing * (found.speedup.value if found.speedup else required)
-    need = CpuNeed(computing, to_keep_up, left)
-    return _as_cpus_allow(case, workers, math.ceil(workers * required), need)
+    return _as_cpus_allow(case, wanted, computing, to_keep_up, left)
 
 
 def first_workers(case: Case, needed: int) -> tuple[Remark, ...]:
@@ -214,21 +206,24 @@ def _on_unknown_cpus(case: Case, workers: int, wanted: int) -> WorkerAdvice:
     return WorkerAdvice((raised, unread, Remark(Advice.CHEAPER_INSTEAD)), "possible")
 
 
-def _as_cpus_allow(case: Case, workers: int, wanted: int, need: CpuNeed) -> WorkerAdvice:
-    each = max(need.now / workers, LEAST_COMPUTING)
-    most = _rounded(need.left / each)
+def _as_cpus_allow(
+    case: Case, wanted: int, computing: float, to_keep_up: float, left: float
+) -> WorkerAdvice:
+    """By the CPUs that workers compute on, those they need to keep up, and those left for them."""
+    workers = case.loader.workers or 0
+    each = max(computing / workers, LEAST_COMPUTING)
+    most = _rounded(left / each)
     if each >= COMPUTING:  # each may want a whole CPU
         most = min(most, case.cpus or most)
-    figures = {"used": need.now, "needed": need.to_keep_up, "left": need.left, "cpus": case.cpus}
+    figures = {"used": computing, "needed": to_keep_up, "left": left, "cpus": case.cpus}
     needed = Remark(Advice.CPUS_NEEDED, figures)
     if most <= workers:
         changes = (Remark(Advice.NO_MORE_WORKERS), needed, Remark(Advice.CHEAPER_OR_CPUS))
         return WorkerAdvice(changes, "measured")
     if each < COMPUTING:
-        return _mostly_waiting(case, min(wanted, 2 * workers, most), need.now)
+        return _mostly_waiting(case, min(wanted, 2 * workers, most), computing)
     raised = workers_to(Advice.RAISE, case.loader, min(wanted, most))
-    enough = need.to_keep_up <= need.left
-    other = Remark(Advice.CHEAPER_INSTEAD if enough else Advice.CHEAPER_ALSO)
+    other = Remark(Advice.CHEAPER_INSTEAD if to_keep_up <= left else Advice.CHEAPER_ALSO)
     return WorkerAdvice((raised, needed, other), "measured")
 
 

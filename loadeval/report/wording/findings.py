@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.memory import GrowthAdvice
+from loadeval.analysis.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.rules.finding import Advice, Caveat, Finding, Problem, Rule, Unknown
 from loadeval.analysis.stats import Estimate
 from loadeval.report.formatting import (
@@ -25,6 +25,7 @@ from loadeval.report.wording.verdict import (
     NO_CUDA_DEVICE,
     NO_STEADY_BATCH,
     TOO_SLOW,
+    UNMEASURED,
 )
 
 if TYPE_CHECKING:
@@ -309,9 +310,7 @@ ADVICE: dict[Enum, str] = {
         "Look at what happens before the first batch: listing files, building an index, filling a "
         "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
     ),
-    Advice.DROP_KEPT_TENSORS: GROWTH[GrowthAdvice.PROCESS],
-    Advice.AVOID_COPY_ON_WRITE: GROWTH[GrowthAdvice.FORKED_WORKERS],
-    Advice.BOUND_WORKER_CACHES: GROWTH[GrowthAdvice.WORKERS],
+    **{code: GROWTH[code] for code in GrowthAdvice},
     Advice.PIN_MEMORY: (
         "Pass {setting}={proposed} and copy with .to(device, non_blocking=True): the copy then "
         "overlaps the step."
@@ -352,9 +351,9 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.TRY_PERSISTENT_WORKERS: "try {setting}={proposed}",
     Advice.FIND_EPOCH_START: "longer epochs, or a cheaper start",
     Advice.FASTER_START: "save file lists and indexes to disk",
-    Advice.DROP_KEPT_TENSORS: "find what keeps losses or batches",
-    Advice.AVOID_COPY_ON_WRITE: "keep dataset lists in arrays",
-    Advice.BOUND_WORKER_CACHES: "find what the dataset keeps",
+    GrowthAdvice.DROP_KEPT_TENSORS: "find what keeps losses or batches",
+    GrowthAdvice.AVOID_COPY_ON_WRITE: "keep dataset lists in arrays",
+    GrowthAdvice.BOUND_WORKER_CACHES: "find what the dataset keeps",
     Advice.PIN_MEMORY: "set {setting}={proposed}",
     Advice.KEEP_LOADER: "nothing: hidden by GPU work",
     Advice.PROFILE_STEP: "profile the step, not the loader",
@@ -365,7 +364,7 @@ UNKNOWNS: dict[Enum, str] = {
     Unknown.NOT_REPLAYED: "no batches were replayed",
     Unknown.LOADED_NOTHING: LOADED_NOTHING,
     Unknown.LOADER_ALONE_NOT_TIMED: "the loader alone was not timed, as mode='alternate' may do",
-    Unknown.LOSS_UNKNOWN: "the time lost to data loading was not measured: see the verdict",
+    **UNMEASURED,
     Unknown.NO_STEADY_BATCH: NO_STEADY_BATCH,
     Unknown.TOO_FEW_BATCHES: "{batches:,} steady-state batches, of {needed:,} needed",
     Unknown.BATCHES_LEFT_OUT: "the log keeps one batch in {every:,}",
@@ -376,7 +375,7 @@ UNKNOWNS: dict[Enum, str] = {
     Unknown.NO_EPOCH_START: "no epoch start was measured",
     Unknown.ONE_EPOCH: "there was no second epoch",
     Unknown.EPOCH_LENGTH_UNKNOWN: "the length of an epoch, or its iteration time, is not known",
-    Unknown.MEMORY_TREND_UNKNOWN: "no trend of memory was measured: see the system metrics",
+    **{code: GROWTH[code] for code in GrowthReason},
     Unknown.NO_CUDA: NO_CUDA_DEVICE,
     Unknown.PINNING_UNKNOWN: "whether the loader pins its batches is not known",
     Unknown.GPU_NOT_READ: "no GPU was read during ideal loading",

@@ -11,7 +11,6 @@ from loadeval.analysis.backends import (
     of_one_comparison,
     ranked,
 )
-from loadeval.analysis.gate import Outcome
 from loadeval.analysis.headroom import Caution, Missing
 from loadeval.analysis.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.verdict import (
@@ -19,10 +18,11 @@ from loadeval.analysis.verdict import (
     HIGH_SHARE,
     MODERATE_SHARE,
     WIDEST_SHARE,
-    Advice,
+    GateOutcome,
     InputBound,
     Objection,
     Unmeasured,
+    VerdictAdvice,
     mostly_waiting,
 )
 from loadeval.report.formatting import (
@@ -46,7 +46,6 @@ if TYPE_CHECKING:
     from enum import Enum
 
     from loadeval.analysis.backends import BackendReport, BackendResult, Difference
-    from loadeval.analysis.gate import Gate
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.memory import Growth
     from loadeval.analysis.remark import Remark
@@ -321,59 +320,63 @@ UNMEASURED: dict[Enum, str] = {
     ),
 }
 ADVICE: dict[Enum, str] = {
-    Advice.FASTER_LOADER: (
+    VerdictAdvice.FASTER_LOADER: (
         f"{TOO_SLOW} "
         "Use cheaper decoding and transforms, or a faster loader; add workers only if CPUs are "
         "free. The findings say what this run supports."
     ),
-    Advice.FAST_ENOUGH: (
+    VerdictAdvice.FAST_ENOUGH: (
         "The loader is fast enough on its own: it loads a batch in {required:.2f} ideal iterations."
     ),
-    Advice.SMOOTHER_LOADING: (
+    VerdictAdvice.SMOOTHER_LOADING: (
         "Some batches take far longer than others, the queue is too shallow, or each batch costs "
         "time in the training process: the findings say what this run supports."
     ),
-    Advice.LESS_CONTENTION: (
+    VerdictAdvice.LESS_CONTENTION: (
         f"Steps are slower while the loader works: {COMPETES}. Try fewer workers or threads, or a "
         "loader that needs less."
     ),
-    Advice.MEASURE_EVERY_BATCH: (
+    VerdictAdvice.MEASURE_EVERY_BATCH: (
         "If a step's time depends on its batch, measure with mode='alternate', which serves every "
         "batch once."
     ),
-    Advice.SEE_FINDINGS: (
+    VerdictAdvice.SEE_FINDINGS: (
         "Training waits for batches, and the loader alone was not timed. The cause may be decoding "
         "and transforms, a shallow queue, or too many or too few workers for the CPUs: the "
         "findings say what this run supports."
     ),
-    Advice.LOAD_IN_BACKGROUND: (
+    VerdictAdvice.LOAD_IN_BACKGROUND: (
         "The loader does not work during a step, so loading adds to the step: load in background "
         "workers, if CPUs are free."
     ),
-    Advice.SHORTER_EPOCH_START: (
+    VerdictAdvice.SHORTER_EPOCH_START: (
         "Over whole epochs of {batches:.0f} batches, training with ideal loading would be "
         "{speedup:speedup} as fast: epoch starts cost more than the steady state. Make epochs "
         "longer or their start faster: "
         "starting workers, opening files, filling a shuffle buffer."
     ),
-    Advice.LOOK_AT_STEP: "Loading keeps up: look at the training step instead.",
-    Advice.MORE_PAIRS: (
+    VerdictAdvice.LOOK_AT_STEP: "Loading keeps up: look at the training step instead.",
+    VerdictAdvice.MORE_PAIRS: (
         "Measure more pairs: run more batches or epochs, and raise pairs= or batches= if they "
         "ended the run. A pair takes about 25 batches, more with a deep queue; start with ten "
         "pairs."
     ),
-    Advice.MORE_BATCHES: "Measure more batches in both runs, or one run with mode='alternate'.",
-    Advice.LONGER_EPOCHS: "Run more batches per epoch or more epochs, or pass a smaller warmup=.",
-    Advice.RESTING_WORKERS: (
+    VerdictAdvice.MORE_BATCHES: (
+        "Measure more batches in both runs, or one run with mode='alternate'."
+    ),
+    VerdictAdvice.LONGER_EPOCHS: (
+        "Run more batches per epoch or more epochs, or pass a smaller warmup=."
+    ),
+    VerdictAdvice.RESTING_WORKERS: (
         "Use a smaller prefetch so that workers rest once the queue is full, and stop this "
         "program's other worker processes; or compare a run with mode='log' to one with "
         "mode='replay', which stops the workers."
     ),
-    Advice.ALTERNATE: (
+    VerdictAdvice.ALTERNATE: (
         "Measure one run with mode='alternate', which compares neighbouring blocks; or longer "
         "runs on an idle machine."
     ),
-    Advice.STOP_OTHER_WORK: (
+    VerdictAdvice.STOP_OTHER_WORK: (
         "Ideal loading cannot slow training down: look for other work on the machine, and for "
         "steps whose time depends on their batch, then measure again."
     ),
@@ -437,13 +440,13 @@ MISSING: dict[Enum, str] = {
     MissingOfBackend.THROUGHPUT: "No throughput: no measured batches, or zero elapsed time.",
 }
 GATE: dict[Enum, str] = {
-    Outcome.ABOVE: "Above {bound}: {lost}; the whole 95% CI is above the limit",
-    Outcome.NOT_ABOVE: "Not above {bound}: {lost}; the 95% CI ends at or below the limit",
-    Outcome.SPANS: (
+    GateOutcome.ABOVE: "Above {bound}: {lost}; the whole 95% CI is above the limit",
+    GateOutcome.NOT_ABOVE: "Not above {bound}: {lost}; the 95% CI ends at or below the limit",
+    GateOutcome.SPANS: (
         "Undecided whether more than {bound} is lost: {lost}; the 95% CI spans the limit. Measure "
         "more batches or epochs for a narrower interval."
     ),
-    Outcome.INCONCLUSIVE: "Undecided whether more than {bound} is lost: {reason}. {advice}",
+    GateOutcome.INCONCLUSIVE: "Undecided whether more than {bound} is lost: {reason}. {advice}",
 }
 PER_HOUR = "{bytes_per_hour:size} per hour, {share:share} of the {limit_bytes:size} available"
 GROWTH: dict[Enum, str] = {
@@ -453,23 +456,23 @@ GROWTH: dict[Enum, str] = {
     ),
     GrowthReason.LITTLE: f"it grows by only {PER_HOUR}",
     GrowthReason.BY_CHANCE: "any growth is within the noise",
-    GrowthReason.NO_READINGS: "not measured: no memory readings of the {subject}",
-    GrowthReason.PROBE_FAILED: "not measured: {reason}",
-    GrowthReason.NO_LIMIT: "not measured: the machine's memory size is not known",
+    GrowthReason.NO_READINGS: "no memory readings of the {subject}",
+    GrowthReason.PROBE_FAILED: "{reason}",
+    GrowthReason.NO_LIMIT: "the machine's memory size is not known",
     GrowthReason.FEW_READINGS: (
-        "not measured: {count} memory readings are too few for a trend; run for some minutes"
+        "{count} memory readings are too few for a trend; run for some minutes"
     ),
-    GrowthAdvice.PROCESS: (
+    GrowthAdvice.DROP_KEPT_TENSORS: (
         "Something is kept from step to step: look for losses or outputs kept as tensors with "
         "their autograd graph (keep loss.item() instead), and for unbounded lists and caches."
     ),
-    GrowthAdvice.FORKED_WORKERS: (
+    GrowthAdvice.AVOID_COPY_ON_WRITE: (
         "The usual cause is copy-on-write: reading a Python object writes its reference count, so "
         "forked workers gradually copy the dataset's lists and dictionaries. Keep them in NumPy "
         "arrays, tensors or a memory-mapped file, or use fewer workers. Otherwise look for "
         "unbounded caches in the dataset."
     ),
-    GrowthAdvice.WORKERS: (
+    GrowthAdvice.BOUND_WORKER_CACHES: (
         "Each worker has its own dataset: look for unbounded caches in it, and for files that it "
         "never closes; or use fewer workers, or restart them each epoch."
     ),
@@ -530,16 +533,16 @@ def not_measured(headroom: Headroom) -> list[str]:
     return _sentences(MISSING, headroom.not_measured)
 
 
-def gate_sentence(gate: Gate) -> str:
+def gate_sentence(outcome: GateOutcome, headroom: Headroom, bound: float) -> str:
     """Whether more is lost than the bound, and why."""
-    lost = gate.headroom.lost_share
+    lost = headroom.lost_share
     values = {
-        "bound": f"{gate.bound * 100:g}%",
+        "bound": f"{bound * 100:g}%",
         "lost": "" if lost is None else _lost_clause(lost),
-        "reason": reason(gate.headroom),
-        "advice": verdict_advice(gate.headroom),
+        "reason": reason(headroom),
+        "advice": verdict_advice(headroom),
     }
-    return filled(GATE[gate.outcome], values)
+    return filled(GATE[outcome], values)
 
 
 def backend_verdict(result: BackendResult) -> str:
@@ -605,7 +608,8 @@ def difference_sentence(difference: Difference) -> str:
 
 def growth_reason(growth: Growth) -> str:
     """How the memory of a subject grows, or why that is not known: a clause."""
-    return filled(GROWTH[growth.reason.code], {"subject": growth.subject, **growth.reason.values})
+    told = filled(GROWTH[growth.reason.code], growth.reason.values)
+    return f"{NOT_MEASURED}: {told}" if growth.bytes_per_hour is None else told
 
 
 def growth_advice(growth: Growth) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from loadeval.analysis.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.rules.finding import Advice, Rule, Unknown
 from loadeval.runlog.model import LoaderInfo, Readings
 from tests.analysis.rules.conftest import NOTHING, advised, finding, numbers, outcome
@@ -193,17 +194,17 @@ def test_too_many_for_what_is_not_known(
 @pytest.mark.parametrize(
     ("rule", "start_method", "code"),
     [
-        (Rule.PROCESS_MEMORY, None, Advice.DROP_KEPT_TENSORS),
-        (Rule.WORKER_MEMORY, None, Advice.AVOID_COPY_ON_WRITE),
-        (Rule.WORKER_MEMORY, "fork", Advice.AVOID_COPY_ON_WRITE),
-        (Rule.WORKER_MEMORY, "spawn", Advice.BOUND_WORKER_CACHES),
+        (Rule.PROCESS_MEMORY, None, GrowthAdvice.DROP_KEPT_TENSORS),
+        (Rule.WORKER_MEMORY, None, GrowthAdvice.AVOID_COPY_ON_WRITE),
+        (Rule.WORKER_MEMORY, "fork", GrowthAdvice.AVOID_COPY_ON_WRITE),
+        (Rule.WORKER_MEMORY, "spawn", GrowthAdvice.BOUND_WORKER_CACHES),
     ],
 )
 def test_memory_that_grows(
     make_run: MakeRun,
     rule: Rule,
     start_method: str | None,
-    code: Advice,
+    code: GrowthAdvice,
     gb_per_hour: float,
     severity: str,
 ) -> None:
@@ -220,7 +221,7 @@ def test_memory_that_grows(
 def test_memory_that_hardly_grows(make_run: MakeRun) -> None:
     """Under a hundredth of what there is in an hour nothing is said, nor without readings."""
     assert outcome(Rule.PROCESS_MEMORY, grown(make_run, 0.9)) == NOTHING
-    assert outcome(Rule.PROCESS_MEMORY, make_run([0] * 40)) is Unknown.MEMORY_TREND_UNKNOWN
+    assert outcome(Rule.PROCESS_MEMORY, make_run([0] * 40)) is GrowthReason.NO_READINGS
 
 
 @pytest.mark.parametrize(("samples", "evidence"), [(4, [40, 12]), (-1, [40])])

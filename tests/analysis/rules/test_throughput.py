@@ -9,6 +9,7 @@ import pytest
 
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
+from loadeval.analysis.verdict import Unmeasured
 from loadeval.runlog.model import LoaderInfo
 from tests.analysis.rules.conftest import NOTHING, advised, finding, numbers, outcome
 
@@ -184,11 +185,11 @@ def test_a_generator_loads_synchronously(alternating: MakeRun) -> None:
 )
 def test_a_run_too_short_is_no_all_clear(short_alternating: Run, rule: Rule) -> None:
     """What is lost was not measured, and so nothing is told of why."""
-    expected = Unknown.WORKERS_UNKNOWN if rule is Rule.ZERO_WORKERS else Unknown.LOSS_UNKNOWN
+    expected = Unknown.WORKERS_UNKNOWN if rule is Rule.ZERO_WORKERS else Unmeasured.NO_PAIR
     assert outcome(rule, short_alternating) is expected
     header = replace(short_alternating.header, loader=NO_WORKERS)
     known = replace(short_alternating, header=header)
-    assert outcome(Rule.ZERO_WORKERS, known) is Unknown.LOSS_UNKNOWN
+    assert outcome(Rule.ZERO_WORKERS, known) is Unmeasured.NO_PAIR
 
 
 def test_a_loader_without_workers(make_run: MakeRun) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
+from loadeval.analysis.report import Report
+from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
+from loadeval.analysis.summary import iterations_of
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.model import LoaderInfo
+from loadeval.runlog.model import UNKNOWN, LoaderInfo
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.analysis.rules.conftest import NOTHING, advised, finding, numbers, outcome
 
@@ -116,6 +120,23 @@ def test_outliers(make_run: MakeRun) -> None:
         (0, 40, 400),
     ]
     assert (found.places[0].start_ns, found.places[0].end_ns) == (None, None)
+
+
+def test_outliers_are_of_whole_pairs(long_alternating: Run) -> None:
+    """As on the page: the third stall is in a pair of which only the real block was measured."""
+    steps = long_alternating.steps
+    cut_off = (steps.pair == steps.pair.max()) & (steps.arm == 1)
+    pair = np.where(cut_off, UNKNOWN, steps.pair)
+    cut = replace(long_alternating, steps=replace(steps, pair=pair))
+    for run, outliers, batches in ((long_alternating, 3, 240), (cut, 2, 232)):
+        (report,) = Report.of([run]).runs
+        real, _ = iterations_of(report.counted)
+        assert (len(real.outliers), len(real.rows)) == (outliers, batches)
+        assert report.diagnosis is not None
+        for findings in (report.diagnosis.findings, diagnose(run).findings):
+            (found,) = (one for one in findings if one.rule is Rule.OUTLIERS)
+            counts = [found.problem.values[name] for name in ("outliers", "batches")]
+            assert (counts, len(found.places)) == ([outliers, batches], outliers)
 
 
 def test_outliers_have_times(timed_run: Run) -> None:

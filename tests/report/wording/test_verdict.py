@@ -15,13 +15,19 @@ from loadeval.analysis.backends import (
     MissingOfBackend,
     failed,
 )
-from loadeval.analysis.gate import Outcome
-from loadeval.analysis.headroom import Caution, Missing, compare, headroom
+from loadeval.analysis.headroom import Caution, Missing, headroom, headroom_of_two
 from loadeval.analysis.memory import Growth, GrowthAdvice, GrowthReason
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.report import Report
 from loadeval.analysis.stats import Estimate
-from loadeval.analysis.verdict import Advice, InputBound, Objection, Unmeasured, Verdict
+from loadeval.analysis.verdict import (
+    GateOutcome,
+    InputBound,
+    Objection,
+    Unmeasured,
+    Verdict,
+    VerdictAdvice,
+)
 from loadeval.report.wording import verdict as wording
 from loadeval.report.wording.verdict import (
     backend_cautions,
@@ -61,7 +67,7 @@ def test_headline(
 ) -> None:
     """The level, the gain, and its interval; a speed-up of 1, or below, is no faster."""
     real = record(waits_ns=[wait_ns] * 30, step_ns=step_ns)
-    assert headline(compare(real, record("replay"))) == (
+    assert headline(headroom_of_two(real, record("replay"))) == (
         f"{verdict} input-bound: training would be {gain} if loading were free "
         f"(95% CI {ratio} to {ratio})"
     )
@@ -69,7 +75,7 @@ def test_headline(
 
 def test_headline_without_an_interval(record: Callable[..., Run]) -> None:
     """Where none could be had, none is told."""
-    found = compare(record(), record("replay"))
+    found = headroom_of_two(record(), record("replay"))
     found = replace(found, speedup=Estimate(4.0, None, None))
     assert headline(found) == (
         "Highly input-bound: training would be 4.00x as fast if loading were free"
@@ -86,7 +92,7 @@ def test_headline_of_a_span(alternating: Callable[..., Run]) -> None:
 
 def test_headline_inconclusive(record: Callable[..., Run], alternating: Callable[..., Run]) -> None:
     """It says why, whatever the speed-up is."""
-    few = compare(record(waits_ns=[MS] * 6), record("replay"))
+    few = headroom_of_two(record(waits_ns=[MS] * 6), record("replay"))
     for found in (headroom(alternating(pairs=0)), few):
         assert headline(found) == f"Inconclusive: {reason(found)}"
 
@@ -101,7 +107,7 @@ def test_headline_inconclusive(record: Callable[..., Run], alternating: Callable
 )
 def test_headline_unmeasured(record: Callable[..., Run], real: int, ideal: int, text: str) -> None:
     """It is said which run has nothing to compare."""
-    found = headline(compare(record(warmup=real), record("replay", warmup=ideal)))
+    found = headline(headroom_of_two(record(warmup=real), record("replay", warmup=ideal)))
     assert found == f"Inconclusive: {text}"
 
 
@@ -142,10 +148,10 @@ def test_notes_of_a_run(record: Callable[..., Run]) -> None:
 TABLES: list[tuple[Mapping[Enum, str], Sequence[type[Enum]], set[Enum]]] = [
     (wording.OBJECTIONS, [Objection], {Objection.NOT_MEASURED}),
     (wording.UNMEASURED, [Unmeasured], set()),
-    (wording.ADVICE, [Advice], set()),
+    (wording.ADVICE, [VerdictAdvice], set()),
     (wording.CAUTIONS, [Caution, BackendCaution], set()),
     (wording.MISSING, [Missing, MissingOfBackend], set()),
-    (wording.GATE, [Outcome], set()),
+    (wording.GATE, [GateOutcome], set()),
     (wording.GROWTH, [GrowthReason, GrowthAdvice], set()),
 ]
 
@@ -255,9 +261,12 @@ def test_a_difference_in_words(low: float | None, high: float | None, text: str)
 def test_growth_in_words() -> None:
     """By how much in an hour, of how much; or why it was not measured."""
     values = {"bytes_per_hour": 6e9, "share": 0.06, "limit_bytes": 100e9}
-    grows = Growth("process", None, None, None, Remark(GrowthReason.GROWS, values))
+    grows = Growth(
+        "process", Estimate(6e9, None, None), None, None, Remark(GrowthReason.GROWS, values)
+    )
     assert growth_reason(grows) == "it grows by 6.00 GB per hour, 6.0% of the 100 GB available"
     assert growth_advice(grows) == ""
-    unread = replace(grows, reason=Remark(GrowthReason.NO_READINGS), advice=GrowthAdvice.PROCESS)
+    none_read = Remark(GrowthReason.NO_READINGS, {"subject": "process"})
+    unread = Growth("process", None, None, None, none_read, GrowthAdvice.DROP_KEPT_TENSORS)
     assert growth_reason(unread) == "not measured: no memory readings of the process"
     assert growth_advice(unread).startswith("Something is kept from step to step")
