@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Collection, Mapping
-from dataclasses import asdict, dataclass, fields, is_dataclass, replace
-from functools import cache
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import asdict, dataclass, fields, is_dataclass
+from functools import cache, partial
 from types import NoneType, UnionType
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
@@ -31,6 +31,7 @@ from loadeval.runlog.model import (
     Prefetch,
     Readings,
     Values,
+    ValuesByName,
     Window,
 )
 
@@ -107,9 +108,9 @@ def _list_of(values: Column | Values) -> list[float | None] | None:
     known = values != UNKNOWN if whole else np.isfinite(values)
     if whole and len(values) and not known.any():
         return None
-    found: list[float] = values.tolist()
+    found: list[float | None] = values.tolist()
     if known.all():
-        return [*found]
+        return found
     return [one if is_known else None for one, is_known in zip(found, known, strict=True)]
 
 
@@ -133,13 +134,14 @@ def decode(content: Any) -> Line:
         raise unexpected("type", name, " or ".join(map(repr, KINDS)))
     if kind is Header:
         return _header_of(content)
-    line: Line = _record_of(kind, content)
-    if isinstance(line, Block):
-        return _with_unknown_columns(line)
+    found = _fields_of(kind, content)
+    if issubclass(kind, Block):
+        _complete_columns(found)
+    elif kind is Readings:
+        _check_lengths({"time_ns": found["time_ns"], **found["values"]}, "time_ns")
+    line: Line = kind(**found)
     if isinstance(line, Aggregate):
         _check_aggregate(line)
-    if isinstance(line, Readings):
-        _check_lengths({"time_ns": line.time_ns, **line.values}, "time_ns")
     return line
 
 
@@ -152,21 +154,21 @@ def _header_of(content: Fields) -> Header:
             f"{THINNED} was expected"
         )
     if version == VERSION:
-        _check_names(content, [name for name in _options_of(Header) if name != "every"])
+        _check_names(content, [name for name in _readers_of(Header) if name != "every"])
         content["every"] = 1
-    header: Header = _record_of(Header, content)
+    header = Header(**_fields_of(Header, content))
     if version == THINNED and header.every <= 1:
         raise unexpected("every", header.every, "a whole number, 2 or more,")
     return header
 
 
-def _with_unknown_columns(block: Block) -> Block:
-    """`block` with a column for each that was null; all must be as long as the waits."""
-    unknown = np.full(len(block.wait_ns), UNKNOWN)
-    found = {name: getattr(block, name) for name in _columns_of(type(block))}
-    found = {name: unknown.copy() if column is None else column for name, column in found.items()}
-    _check_lengths(found, "wait_ns")
-    return replace(block, **found)
+def _complete_columns(block: Fields) -> None:
+    """Make a column of each that was null; all must be as long as the waits."""
+    for name in OPTIONAL_COLUMNS:
+        if block[name] is None:
+            block[name] = np.full(len(block["wait_ns"]), UNKNOWN)
+    columns = {name: value for name, value in block.items() if isinstance(value, np.ndarray)}
+    _check_lengths(columns, "wait_ns")
 
 
 def _check_aggregate(aggregate: Aggregate) -> None:
@@ -198,28 +200,26 @@ def _check_bins(what: str, bins: Column, counts: Column, batches: int) -> None:
         )
 
 
-def _record_of(kind: Any, content: Fields) -> Any:
-    """`kind`, a dataclass, with all of `content`, which is checked by its annotations."""
-    expected = _options_of(kind)
-    _check_names(content, expected)
-    return kind(
-        **{name: _value(options, name, content[name]) for name, options in expected.items()}
-    )
+def _fields_of(kind: Any, content: Fields) -> Fields:
+    """The fields of `kind`, a dataclass: all of `content`, checked by their annotations."""
+    readers = _readers_of(kind)
+    _check_names(content, readers)
+    return {name: read(name, content[name]) for name, read in readers.items()}
 
 
 @cache
-def _options_of(kind: Any) -> dict[str, tuple[Any, ...]]:
-    """The types or the words that each field of a dataclass may be, by its annotation."""
-    return {
-        name: get_args(hint)
-        if isinstance(hint, UnionType) or get_origin(hint) is Literal
-        else (hint,)
-        for name, hint in get_type_hints(kind).items()
-    }
-
-
-def _columns_of(kind: Any) -> list[str]:
-    return [name for name, options in _options_of(kind).items() if options == (Column,)]
+def _readers_of(kind: Any) -> dict[str, Callable[[str, Any], Any]]:
+    """What checks each field of a dataclass, by its annotation."""
+    found: dict[str, Callable[[str, Any], Any]] = {}
+    for name, hint in get_type_hints(kind).items():
+        if hint == Column:
+            found[name] = _column_of
+        elif hint == ValuesByName:
+            found[name] = _values_by_name
+        else:
+            several = isinstance(hint, UnionType) or get_origin(hint) is Literal
+            found[name] = partial(_value, get_args(hint) if several else (hint,))
+    return found
 
 
 def _check_names(found: Fields, expected: Collection[str]) -> None:
@@ -247,16 +247,10 @@ def _check_lengths(columns: Mapping[str, Any], first: str) -> None:
 
 
 def _value(options: tuple[Any, ...], name: str, value: Any) -> Any:
-    if options == (Column,):
-        return _column_of(name, value)
-    if options == (Mapping[str, Values],):
-        if not isinstance(value, dict):
-            raise unexpected(name, value, "an object of lists")
-        return {quantity: _values_of(quantity, column) for quantity, column in value.items()}
     for option in options:
         if _fits(option, value):
             nested = isinstance(value, dict) and is_dataclass(option)
-            return _record_of(option, value) if nested else value
+            return option(**_fields_of(option, value)) if nested else value
     raise unexpected(name, value, " or ".join(map(_in_words, options)))
 
 
@@ -288,6 +282,12 @@ def _column_of(name: str, values: Any) -> Column | None:
         wrong = next(value for value in known if not _is_count(value))
         raise unexpected(name, wrong, WHOLE + " or null" * gaps)
     return np.array(values, dtype=np.int64)
+
+
+def _values_by_name(name: str, columns: Any) -> ValuesByName:
+    if not isinstance(columns, dict):
+        raise unexpected(name, columns, "an object of lists")
+    return {quantity: _values_of(quantity, values) for quantity, values in columns.items()}
 
 
 def _values_of(name: str, values: Any) -> Values:

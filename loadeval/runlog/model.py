@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping  # noqa: TC003 - `codec` reads the annotations at run time
+from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 SECOND_NS = 1_000_000_000
 Column = npt.NDArray[np.int64]
 Values = npt.NDArray[np.float64]
+ValuesByName = Mapping[str, Values]
 Mode = Literal["log", "replay", "alternate"]
 Arm = Literal["real", "ideal"]
 EventKind = Literal["note", "failed backend", "error read on"]
@@ -349,7 +350,7 @@ class Readings:
     probe: str
     subject: str
     time_ns: Column
-    values: Mapping[str, Values]
+    values: ValuesByName
     missing: str | None = None
 
     def __len__(self) -> int:
