@@ -236,10 +236,10 @@ def test_closing_may_come_while_it_is_closed(
     device: Device, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the garbage collector may do while the device is waited for."""
-    evaluator = evaluator_of([50], clock)
+    evaluator = evaluator_of([50, 50], clock)
     for _ in evaluator:
         device.work(100)
-    monkeypatch.setattr(Event, "synchronize", lambda _: evaluator.close())
+    monkeypatch.setattr(Event, "synchronize", lambda _: evaluator._measurement.close())
     evaluator.close()
     assert evaluator.recorded().closed
 
