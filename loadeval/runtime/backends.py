@@ -7,22 +7,18 @@ import uuid
 import warnings
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from itertools import groupby
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.runlog.environment import describe_environment
-from loadeval.runlog.model import UNKNOWN, Header
-from loadeval.runlog.writer import RunLog
+from loadeval.runlog.model import UNKNOWN
 from loadeval.runtime.adapter import Adapter, FactoryAdapter, IterableAdapter, check_is_loader
 from loadeval.runtime.alternate import (
     AlternatingEpoch,
     Alternation,
-    Prefetcher,
     Progress,
-    WorkerActivity,
     block_for,
     planned_blocks,
 )
@@ -30,7 +26,7 @@ from loadeval.runtime.batch import is_array, leaves
 from loadeval.runtime.counting import Counter
 from loadeval.runtime.loop import served
 from loadeval.runtime.metrics_thread import NO_PROBES
-from loadeval.runtime.recorder import Recorder
+from loadeval.runtime.recorder import new_recorder
 from loadeval.runtime.registry import adapter_for
 
 if TYPE_CHECKING:
@@ -65,8 +61,7 @@ class Backend:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class FirstLook:
+class FirstLook(NamedTuple):
     """What is known of a backend before anything is timed."""
 
     info: LoaderInfo
@@ -269,19 +264,25 @@ class BackendRun:
         self._depth = info.prefetch_depth or 0
         self._fills_its_queue_at_rest = bool(info.ready_batches and self._depth)
         self._counter = Counter(source.batches, settings.samples)
-        header = _header(info, settings, comparison)
-        path, clock = settings.log_file, settings.clock
-        log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
-        self._recorder = Recorder(header, log, clock, probes)
+        self._recorder = new_recorder(
+            settings,
+            info,
+            name=settings.name or "backend",
+            facts={
+                "comparison": comparison,
+                "rounds": settings.pairs,
+                "batches": settings.batches,
+                "max_cache_bytes": settings.max_cache_bytes,
+                "seed": settings.seed,
+            },
+            environment=describe_environment(),
+            probes=probes,
+        )
         self._recorder.expects_batches = False  # another backend may end the comparison first
         self._alternation = Alternation(
-            Progress(iter(())),
-            Prefetcher(source.batches, self._counter, clock, info, settings.max_cache_bytes),
-            None if info.workers == 0 else WorkerActivity(),
-            source.fence,
-            clock,
-            self._recorder,
+            Progress(iter(())), source.batches, self._counter, info, settings, self._recorder
         )
+        self._alternation.fence = source.fence
 
     def serve_round(self, number: int) -> Generator[Any, None, None]:
         """The batches of round `number`; train on each before requesting the next one.
@@ -296,11 +297,21 @@ class BackendRun:
                 before = progress.block, progress.left
                 yield from self._epoch(progress)
                 empty_epochs = empty_epochs + 1 if before == (progress.block, progress.left) else 0
-                _check_something_counted(empty_epochs, before[0])
+                if empty_epochs == MOST_EMPTY_EPOCHS:
+                    message = (
+                        f"nothing could be counted in {MOST_EMPTY_EPOCHS} epochs: they end within "
+                        f"their first batch and a warm-up of {before[0].warmup} batches; use "
+                        "longer epochs"
+                    )
+                    self._failed(UsageError(message))
+                    return
         except Exception as error:  # noqa: BLE001 - the other backends go on
             self._failed(error)
         finally:
-            self._rest()
+            try:
+                self._source.close()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._failed(error)
 
     def run(self) -> Run:
         """Everything measured; read from the log where there is one. Ends the recording."""
@@ -331,12 +342,6 @@ class BackendRun:
         for block in planned_blocks(seed, blocks, self._depth, size):
             yield replace(block, pair=number)
 
-    def _rest(self) -> None:
-        try:
-            self._source.close()
-        except Exception as error:  # noqa: BLE001 - as above
-            self._failed(error)
-
     def _failed(self, error: Exception) -> None:
         if self.error is None:
             self.error = error
@@ -353,34 +358,6 @@ def in_words(error: BaseException) -> str:
     """The error's class and message, in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
-
-
-def _check_something_counted(empty_epochs: int, block: PlannedBlock) -> None:
-    if empty_epochs == MOST_EMPTY_EPOCHS:
-        raise UsageError(
-            f"nothing could be counted in {MOST_EMPTY_EPOCHS} epochs: they end within their "
-            f"first batch and a warm-up of {block.warmup} batches; use longer epochs"
-        )
-
-
-def _header(info: LoaderInfo, settings: Settings, comparison: str) -> Header:
-    return Header(
-        run_id=uuid.uuid4().hex,
-        name=settings.name or "backend",
-        mode=settings.mode,
-        created=datetime.now(timezone.utc).isoformat(),
-        unit=settings.unit,
-        warmup=settings.warmup_for(info.prefetch_depth),
-        loader=info,
-        settings={
-            "comparison": comparison,
-            "rounds": settings.pairs,
-            "batches": settings.batches,
-            "max_cache_bytes": settings.max_cache_bytes,
-            "seed": settings.seed,
-        },
-        environment=describe_environment(),
-    )
 
 
 MOST_LEAVES = 6
