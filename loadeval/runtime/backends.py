@@ -218,21 +218,16 @@ class BackendRunner:
         order = list(runs.items())
         random.Random(f"{self._settings.seed}/round {number}").shuffle(order)  # noqa: S311 - no secret
         for name, one in order:
-            if one.error is None:
-                with closing(one.serve_round(number)) as batches, _naming_backend(name):
+            if one.error is not None:
+                continue
+            with closing(one.serve_round(number)) as batches:
+                try:
                     for batch in batches:
                         step(batch)
-
-
-@contextmanager
-def _naming_backend(name: str) -> Iterator[None]:
-    """Add the backend's name to an error of the step."""
-    try:
-        yield
-    except Exception as error:
-        # Python 3.10 has no notes.
-        getattr(error, "add_note", str)(f"The training step was given a batch of backend {name!r}.")
-        raise
+                except Exception as error:
+                    note = f"The training step was given a batch of backend {name!r}."
+                    getattr(error, "add_note", str)(note)  # Python 3.10 has no notes
+                    raise
 
 
 MOST_EMPTY_EPOCHS = 3

@@ -69,18 +69,17 @@ def restarting(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
 
     A generator ends when it raises. A chain of generators can continue, if the loader does.
     """
-    return chain.from_iterable(_until_one_ends(batches))
-
-
-def _until_one_ends(batches: Callable[[], Iterator[Any]]) -> Iterator[Iterator[Any]]:
     has_ended: list[bool] = []
-    while not has_ended:
-        yield _noting_its_end(batches(), has_ended)
 
+    def noting_its_end() -> Iterator[Any]:
+        yield from batches()
+        has_ended.append(True)
 
-def _noting_its_end(batches: Iterator[Any], has_ended: list[bool]) -> Iterator[Any]:
-    yield from batches
-    has_ended.append(True)
+    def parts() -> Iterator[Iterator[Any]]:
+        while not has_ended:
+            yield noting_its_end()
+
+    return chain.from_iterable(parts())
 
 
 class Plan(Protocol):
@@ -159,13 +158,6 @@ class MeasuredEpoch(chain[Any]):
 
     _source: Iterator[Any]
 
-    @classmethod
-    def of(cls, parts: Iterator[Iterator[Any]], source: Iterator[Any]) -> MeasuredEpoch:
-        """The batches of `parts`, which read them from `source`."""
-        epoch = cast("MeasuredEpoch", cls.from_iterable(parts))
-        epoch._source = source  # noqa: SLF001 - its own class
-        return epoch
-
     def __getattr__(self, name: str) -> Any:
         if name == "_source":  # not there yet
             raise AttributeError(name)
@@ -193,9 +185,10 @@ def served(
     batch is asked for. `counter_for` makes the counting function from the first batch. `owner` is
     held, so that its log stays open. `annotate` puts ranges around the stages.
     """
-    return MeasuredEpoch.of(
-        _Serving(plan, counter_for, clock, owner).parts(begin, annotate), source
-    )
+    parts = _Serving(plan, counter_for, clock, owner).parts(begin, annotate)
+    epoch = cast("MeasuredEpoch", MeasuredEpoch.from_iterable(parts))
+    epoch._source = source  # noqa: SLF001 - made here alone
+    return epoch
 
 
 class _Serving:

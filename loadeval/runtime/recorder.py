@@ -110,19 +110,23 @@ class Recorder:
         self.closed = False
         self.batches = 0
         self.expects_batches = True
-        self._log = log
         self._clock = clock
         self._epochs = 0
+        self._spare_events: deque[Any] = deque()
+        self._start(log, probes)
+
+    def _start(self, log: RunLog | None, probes: Probes) -> None:
+        """Begin with nothing recorded, in this process."""
+        self._process = os.getpid()
+        self._log = log
         self._live: list[OpenEpoch] = []
         self._kept: list[Line] = []
         self._to_do: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._locked_by: int | None = None
         self._threads = BackgroundThreads()
-        self._metrics = MetricsReader(probes, clock, self.origin_ns, self._threads)
+        self._metrics = MetricsReader(probes, self._clock, self.origin_ns, self._threads)
         self._gpu_idle_timers: list[GpuIdleTimer] = []
-        self._spare_events: deque[Any] = deque()
-        self._process = os.getpid()
 
     def begin_epoch(self) -> OpenEpoch:
         """Open the next epoch."""
@@ -312,19 +316,10 @@ class Recorder:
                 self._gpu_idle_timers.remove(gpu_idle)
 
     def _leave_parents_log(self) -> None:
-        if os.getpid() == self._process:
-            return
-        self._process = os.getpid()
-        if self._log is not None:
-            self._log.close()
-        self._log = None
-        self._threads = BackgroundThreads()
-        self._metrics = MetricsReader(NO_PROBES, self._clock, self.origin_ns, self._threads)
-        self._gpu_idle_timers = []
-        self._live, self._kept = [], []
-        self._to_do.clear()
-        self._lock = threading.Lock()
-        self._locked_by = None
+        if os.getpid() != self._process:
+            if self._log is not None:
+                self._log.close()
+            self._start(None, NO_PROBES)
 
 
 class Chunk:

@@ -340,7 +340,7 @@ def refresher(tree: Any) -> Make:
     try:
         make = _maker(tree, set())
     except NotImplementedError:
-        return partial(map_leaves, _same, tree)
+        return partial(map_leaves, lambda leaf: leaf, tree)
     return repeat(tree).__next__ if make is None else make
 
 
@@ -353,8 +353,8 @@ def _maker(node: Any, objects: set[int]) -> Make | None:
     if not is_container(node):
         return None
     if type(node) in BUILT_IN:
-        pairs = node.items() if isinstance(node, dict) else enumerate(node)
-        return _patching(node.copy, _parts(pairs, objects))
+        children = node.items() if isinstance(node, dict) else enumerate(node)
+        return _patching(node.copy, _parts(children, objects))
     if isinstance(node, tuple):
         parts = _parts(enumerate(node), objects)
         return _tuple_making(type(node), _patching(list(node).copy, parts)) if parts else None
@@ -428,7 +428,3 @@ def _is_plain(kind: Any) -> bool:
 
 def _agree(one: Any, other: Any, names: tuple[str, ...]) -> bool:
     return all(getattr(one, name, None) == getattr(other, name, None) for name in names)
-
-
-def _same(node: Any) -> Any:
-    return node
