@@ -121,13 +121,11 @@ class Source:
                 raise UsageError("the loader gave no batch; expected a loader with at least one")
         finally:
             self.close()
-        return FirstLook(replace(info, ready_batches=self._ready_batches()), layout)
-
-    def _ready_batches(self) -> int | None:
-        if isinstance(self._adapter, FactoryAdapter):
-            return 0  # each new loader fills its queue during its epoch start
-        with _quietly():
-            return self._adapter.describe(self._loader).ready_batches
+        ready: int | None = 0  # each new loader fills its queue during its epoch start
+        if not isinstance(self._adapter, FactoryAdapter):
+            with _quietly():
+                ready = self._adapter.describe(self._loader).ready_batches
+        return FirstLook(replace(info, ready_batches=ready), layout)
 
 
 def _check_is_reiterable(loader: Any) -> None:

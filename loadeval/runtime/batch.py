@@ -203,12 +203,8 @@ SPARSE = {
 """By layout, the methods that return the tensors of which a sparse one is made."""
 
 
-Survey = tuple["int | None", "int | None", int]
-"""A batch's samples and bytes, None where that is not known, and how many leaves it has."""
-
-
-def survey(batch: Any) -> Survey:
-    """Looks at every leaf of `batch`.
+def survey(batch: Any) -> tuple[int | None, int | None, int]:
+    """A batch's samples and bytes, None where that is not known, and how many leaves it has.
 
     Samples are the first dimension of the first array that has one; bytes are those of all
     arrays and byte strings, and not known when those of one of them are not.

@@ -357,7 +357,8 @@ def _maker(node: Any, objects: set[int]) -> Make | None:
         return _patching(node.copy, _parts(children, objects))
     if isinstance(node, tuple):
         parts = _parts(enumerate(node), objects)
-        return _tuple_making(type(node), _patching(list(node).copy, parts)) if parts else None
+        kind, make_list = type(node), _patching(list(node).copy, parts)
+        return (lambda: tuple.__new__(kind, make_list())) if parts else None
     if id(node) in objects or isinstance(node, (dict, list)) or not _is_plain(type(node)):
         raise NotImplementedError
     objects.add(id(node))
@@ -388,13 +389,6 @@ def _patching(copy: Make, parts: Parts) -> Make:
         return fresh
 
     return make_container if others else make_with_one  # a loop for one is slower
-
-
-def _tuple_making(kind: type[tuple[Any, ...]], make_list: Make) -> Make:
-    def make_tuple() -> Any:
-        return tuple.__new__(kind, make_list())
-
-    return make_tuple
 
 
 def _object_making(kind: Any, attributes: dict[str, Any], parts: Parts) -> Make:
