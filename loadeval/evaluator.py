@@ -291,8 +291,7 @@ class LoaderEvaluator(DALICompatible):
         self._closer = weakref.finalize(self, self._measurement.close)
 
     def _restart(self, settings: Settings) -> None:
-        if settings.log_file is not None:
-            settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
+        settings = _with_free_log_file(settings)
         self._measurement.recorder.expects_batches = False
         self.close()
         self._wrap(self._loader, settings)
@@ -343,6 +342,12 @@ class LoaderEvaluator(DALICompatible):
         self.close()
 
 
+def _with_free_log_file(settings: Settings) -> Settings:
+    if settings.log_file is None:
+        return settings
+    return replace(settings, log_file=free_name(settings.log_file), overwrite=False)
+
+
 def _enough(settings: Settings) -> Enough | None:
     """What ends an alternating run once its speed-up is known as precisely as was asked for."""
     if settings.precision is None:
@@ -355,9 +360,7 @@ def _enough(settings: Settings) -> Enough | None:
 def _restored(
     kind: type[LoaderEvaluator], loader: Any, settings: Settings, cache: BatchCache | None
 ) -> LoaderEvaluator:
-    if settings.log_file is not None:
-        settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
     copy = kind.__new__(kind)
-    copy._wrap(loader, settings, cache)  # noqa: SLF001 - its own class
+    copy._wrap(loader, _with_free_log_file(settings), cache)  # noqa: SLF001 - its own class
     copy._measurement.recorder.expects_batches = False  # noqa: SLF001 - who copies may not iterate
     return copy

@@ -405,13 +405,9 @@ def _between(first: str, one: Layout, name: str, other: Layout) -> Iterator[str]
 def _leaf_in_words(leaf: Any) -> str:
     try:
         if is_array(leaf):
-            return f"{tuple(map(int, leaf.shape))} {_dtype_in_words(leaf)}"
+            # torch.uint8, DALIDataType.UINT8 and NumPy's uint8 are one type.
+            dtype = str(leaf.dtype).rpartition(".")[2].lower()
+            return f"{tuple(map(int, leaf.shape))} {SAME.get(dtype, dtype)}"
     except Exception:  # noqa: BLE001, S110 - ragged ones have no shape; each kind raises its own error
         pass
     return type(leaf).__name__
-
-
-def _dtype_in_words(array: Any) -> str:
-    # torch.uint8, DALIDataType.UINT8 and NumPy's uint8 are one type.
-    dtype = str(array.dtype).rpartition(".")[2].lower()
-    return SAME.get(dtype, dtype)

@@ -131,9 +131,9 @@ class Recorder:
     def begin_epoch(self) -> OpenEpoch:
         """Open the next epoch."""
         self._leave_parents_log()
-        event = timing_events()
-        gpu_idle = None if event is None else GpuIdleTimer(self._epochs, event, self._spare_events)
-        if gpu_idle is not None:
+        event, gpu_idle = timing_events(), None
+        if event is not None:
+            gpu_idle = GpuIdleTimer(self._epochs, event, self._spare_events)
             self._gpu_idle_timers.append(gpu_idle)
         every = self.header.every
         thinning = Thinning(self._epochs, every, self.header.warmup) if every > 1 else None
