@@ -69,15 +69,16 @@ def _is_special(name: str) -> bool:
     return name.startswith("__") and name.endswith("__")
 
 
-class DALICompatible:
+class DALICompatible(LoaderProxy):
     """Settings and results under the names that DALI's LoaderEvaluator gives them."""
-
-    _loader: Any
-    _measurement: Measurement
 
     if TYPE_CHECKING:
 
         def _restart(self, settings: Settings) -> None: ...
+
+    def recorded(self) -> Run:
+        """Everything measured so far, in all epochs, read from the log if there is one."""
+        return self._measurement.recorder.run()
 
     @property
     def dataloader(self) -> Any:
@@ -118,20 +119,17 @@ class DALICompatible:
     @property
     def batch_times(self) -> list[float]:
         """The waits of all batches of all epochs, in seconds."""
-        found: list[float] = self.get_metrics().get("batch_times", [])
-        return found
+        return list(self.get_metrics().get("batch_times", []))
 
     @property
     def start_time(self) -> float | None:
         """When the first batch was requested, in seconds since 1970; None before that."""
-        started_s, _ = span_of(self._measurement.recorder.run())
-        return started_s
+        return span_of(self.recorded())[0]
 
     @property
     def end_time(self) -> float | None:
         """When the last epoch ended, in seconds since 1970; None before that."""
-        _, ended_s = span_of(self._measurement.recorder.run())
-        return ended_s
+        return span_of(self.recorded())[1]
 
     @property
     def cached_batches(self) -> list[Any]:
@@ -149,7 +147,7 @@ class DALICompatible:
         Keys: mode, total_batches, total_time, avg_batch_time, min_batch_time, max_batch_time,
         batch_times (the waits), cached_batches, cache_ready.
         """
-        return metrics_of(self._measurement.recorder.run())
+        return metrics_of(self.recorded())
 
     def save_metrics(self, filename: str | os.PathLike[str] | None = None) -> None:
         """Write `get_metrics()` and the whole run as JSON, which `read_run` reads.
@@ -165,17 +163,16 @@ class DALICompatible:
                 stacklevel=2,
             )
             return
-        write_metrics(self._measurement.recorder.run(), path)
+        write_metrics(self.recorded(), path)
 
     def print_summary(self) -> None:
         """Print the wrapped loader and `get_metrics()` in a few lines."""
         dataset = getattr(self._loader, "dataset", None)
         length = None if dataset is None else length_of(dataset)
-        text = summary_of(self._measurement.recorder.run(), length)
-        print(text)  # noqa: T201 - what the method is for
+        print(summary_of(self.recorded(), length))  # noqa: T201 - what the method is for
 
 
-class LoaderEvaluator(DALICompatible, LoaderProxy):
+class LoaderEvaluator(DALICompatible):
     """Wraps a data loader, and times every batch of the training loop that iterates it.
 
     `log` mode serves the loader's batches unchanged. `replay` mode reads
@@ -294,8 +291,7 @@ class LoaderEvaluator(DALICompatible, LoaderProxy):
         self._closer = weakref.finalize(self, self._measurement.close)
 
     def _restart(self, settings: Settings) -> None:
-        if settings.log_file is not None:
-            settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
+        settings = _with_free_log_file(settings)
         self._measurement.recorder.expects_batches = False
         self.close()
         self._wrap(self._loader, settings)
@@ -315,10 +311,6 @@ class LoaderEvaluator(DALICompatible, LoaderProxy):
     def __reduce__(self) -> tuple[Any, ...]:
         settings, cache = self._measurement.settings, self._measurement.cache
         return _restored, (type(self), self._loader, settings, cache)
-
-    def recorded(self) -> Run:
-        """Everything measured so far, in all epochs, read from the log if there is one."""
-        return self._measurement.recorder.run()
 
     def headroom(self) -> Headroom:
         """How much faster training would be if loading were free; for `alternate` mode.
@@ -350,6 +342,12 @@ class LoaderEvaluator(DALICompatible, LoaderProxy):
         self.close()
 
 
+def _with_free_log_file(settings: Settings) -> Settings:
+    if settings.log_file is None:
+        return settings
+    return replace(settings, log_file=free_name(settings.log_file), overwrite=False)
+
+
 def _enough(settings: Settings) -> Enough | None:
     """What ends an alternating run once its speed-up is known as precisely as was asked for."""
     if settings.precision is None:
@@ -362,9 +360,7 @@ def _enough(settings: Settings) -> Enough | None:
 def _restored(
     kind: type[LoaderEvaluator], loader: Any, settings: Settings, cache: BatchCache | None
 ) -> LoaderEvaluator:
-    if settings.log_file is not None:
-        settings = replace(settings, log_file=free_name(settings.log_file), overwrite=False)
     copy = kind.__new__(kind)
-    copy._wrap(loader, settings, cache)  # noqa: SLF001 - its own class
+    copy._wrap(loader, _with_free_log_file(settings), cache)  # noqa: SLF001 - its own class
     copy._measurement.recorder.expects_batches = False  # noqa: SLF001 - who copies may not iterate
     return copy

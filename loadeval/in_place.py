@@ -199,7 +199,7 @@ def _unpatch(kind: type) -> None:
     is_needed = any(kind in one.classes for one in _followers)
     if patch is not None and not is_needed and vars(kind)["__iter__"] is patch[0]:
         kind.__iter__ = patch[1]  # type: ignore[attr-defined]  # it has one
-        _patches.pop(kind, None)
+        del _patches[kind]
 
 
 def _iterable_classes(loader: Any) -> list[type]:

@@ -130,10 +130,8 @@ def length_of(loader: Any) -> int | None:
 class FactoryAdapter:
     """For a callable that returns a loader or an iterator, and is called each epoch.
 
-    It is called right away, to learn which adapter its loaders need; the first epoch uses that
-    loader. All later loaders get the same adapter.
-
-    Raises UsageError if what it returns cannot be iterated.
+    The first call, right away, tells which adapter all its loaders need; the first epoch uses that
+    loader. Raises UsageError if what it returns cannot be iterated.
     """
 
     def __init__(self, factory: Callable[[], Any], adapter_for: Callable[[Any], Adapter]) -> None:

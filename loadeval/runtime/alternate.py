@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.runlog.model import Prefetch, Window
 from loadeval.runtime.loop import Stage, restarting
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from loadeval.runtime.adapter import Adapter
     from loadeval.runtime.counting import Counter
     from loadeval.runtime.recorder import Recorder
+    from loadeval.runtime.settings import Settings
 
     Enough = Callable[[Sequence[float], Sequence[float]], bool]
 
@@ -67,7 +68,8 @@ class Progress:
     """Follows `schedule` until it ends, `batches` were served, or `enough` returns True.
 
     `enough` is called after each pair with the mean iterations, in nanoseconds, of all real and all
-    ideal blocks so far. Set it to None to go on regardless.
+    ideal blocks so far. Set it to None to go on regardless. `served` are all batches so far, also
+    those that were not counted.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class Progress:
         self._schedule = schedule
         self._batches = batches
         self.enough = enough
-        self._served = 0
+        self.served = 0
         self._counted = 0
         self._elapsed_ns = 0
         self._iterations_ns: dict[Arm, list[float]] = {"real": [], "ideal": []}
@@ -90,13 +92,9 @@ class Progress:
         """How many batches the current block still has to count."""
         return 0 if self.block is None else self.block.counted - self._counted
 
-    def skip(self, served: int) -> None:
-        """Note batches that were served but not counted."""
-        self._served += served
-
     def advance(self, served: int, elapsed_ns: int) -> None:
         """Note counted batches, and move to the next block once this one is complete."""
-        self._served += served
+        self.served += served
         self._counted += served
         self._elapsed_ns += elapsed_ns
         block = self.block
@@ -109,7 +107,7 @@ class Progress:
         self.block = None if pair_is_over and self._spent() else following
 
     def _spent(self) -> bool:
-        if self._batches is not None and self._served >= self._batches:
+        if self._batches is not None and self.served >= self._batches:
             return True
         return self.enough is not None and self.enough(*self._iterations_ns.values())
 
@@ -128,47 +126,107 @@ LONGEST_IDLE_WAIT_S = 5.0
 """How long an ideal block waits, at most, for the loader's background work to end."""
 
 
-def log_side_effects(info: LoaderInfo) -> None:
-    """Log what an alternating run changes about training with such a loader.
-
-    Not a warning: nothing is wrong, and where warnings are errors it would stop training.
-    """
-    logging.getLogger("loadeval").warning(
-        REORDERED if info.prefetch_depth else DIFFERENT_RANDOM_NUMBERS
-    )
-
-
 class Alternation:
-    """What all epochs of an alternating run share."""
+    """What all epochs of an alternating run share. `adapter` copies the batches."""
 
     def __init__(
         self,
         progress: Progress,
-        prefetcher: Prefetcher,
-        activity: WorkerActivity | None,
-        fence: Callable[[], None],
-        clock: Callable[[], int],
+        adapter: Adapter,
+        counter: Counter,
+        info: LoaderInfo,
+        settings: Settings,
         recorder: Recorder,
     ) -> None:
         self.progress = progress
-        self.prefetcher = prefetcher
-        self.activity = activity
-        self.fence = fence
-        self.clock = clock
+        self.depth = info.prefetch_depth or 0
+        self.fence = adapter.fence
+        self.clock = settings.clock
         self.keep = recorder.keep
         self.mark = recorder.mark
+        self._adapter = adapter
+        self._counter = counter
+        # Workers go on loading while a batch is copied; a loader without them waits.
+        self._loads_meanwhile = bool(info.workers)
+        self._max_bytes = settings.max_cache_bytes
+        self._activity = None if info.workers == 0 else WorkerActivity()
+        self._has_told = False
+
+    def log_side_effects(self) -> None:
+        """Log, once, what an alternating run changes about training with such a loader.
+
+        Not a warning: nothing is wrong, and where warnings are errors it would stop training.
+        """
+        if not self._has_told:
+            self._has_told = True
+            logging.getLogger("loadeval").warning(
+                REORDERED if self.depth else DIFFERENT_RANDOM_NUMBERS
+            )
 
     def workers_cpu_ns(self) -> int | None:
         """CPU time of the workers so far; None if there are none, or it cannot be read."""
-        return None if self.activity is None else self.activity.workers_cpu_ns()
+        return None if self._activity is None else self._activity.workers_cpu_ns()
 
     def wait_until_idle(self, prefetched: Prefetch) -> None:
         """Wait until the loader has refilled its queue, at most twice the expected time."""
-        if self.activity is not None:
+        if self._activity is not None:
             each_s = prefetched.elapsed_ns / prefetched.timed / 1e9 if prefetched.timed else 0.0
-            self.activity.wait_until_idle(
+            self._activity.wait_until_idle(
                 min(0.2 + 2 * prefetched.batches * each_s, LONGEST_IDLE_WAIT_S)
             )
+
+    def prefetch(
+        self, source: Iterator[Any], wanted: int, pair: int, epoch: int, held: deque[Any]
+    ) -> Prefetched:
+        """Append copies of the next `wanted` batches of `source` to `held`, back to back.
+
+        Fewer if the epoch ends before, the loader raises, or memory is full. Those beyond the
+        loader's own queue are timed.
+        """
+        prefetched = 0
+        raised: Exception | None = None
+        longest_ns: int | None = None
+        timed = elapsed_ns = samples = total_bytes = 0
+        is_over = is_full = False
+        while prefetched < wanted and not is_full:
+            asked = self.clock()
+            try:
+                batch = next(source)
+            except StopIteration:
+                is_over = True
+                break
+            except Exception as error:  # noqa: BLE001 - raised again, after the batches before it
+                raised = error
+                break
+            delivered = self.clock()
+            longest_ns = max(longest_ns or 0, delivered - asked)
+            held.append(self._adapter.keep(batch))
+            prefetched += 1
+            count, nbytes = self._counter.count(batch)
+            del batch
+            if prefetched > self.depth:
+                timed += 1
+                elapsed_ns += (self.clock() if self._loads_meanwhile else delivered) - asked
+                samples = count + samples if min(count, samples) >= 0 else -1
+            total_bytes += max(nbytes, 0)
+            is_full = total_bytes + max(nbytes, 0) > self._max_bytes
+        known = samples if timed and samples >= 0 else None
+        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, known, longest_ns)
+        self.keep(fact)
+        return Prefetched(fact, raised, is_over, is_full)
+
+
+class Prefetched(NamedTuple):
+    """How many batches were prefetched, how long that took, and why prefetching ended.
+
+    `error` is what the loader raised after them; `is_over` tells that its epoch is, and `is_full`
+    that the next one would not have fitted into memory.
+    """
+
+    fact: Prefetch
+    error: Exception | None
+    is_over: bool
+    is_full: bool
 
 
 class AlternatingEpoch:
@@ -191,8 +249,9 @@ class AlternatingEpoch:
         self._shared = shared
         self._held: deque[Any] = deque()
         self._source = source
-        reads_ahead = bool(shared.prefetcher.depth)
-        self._in_order = _with_held_before_errors(source, self._held) if reads_ahead else source
+        self._in_order = source
+        if shared.depth:  # no method: `self` would keep the workers of a broken-off epoch alive
+            self._in_order = restarting(partial(_held_before_errors, source, self._held))
         self._opened_ns = opened_ns
         self._epoch = 0
         self._queue_is_full = queue_is_full
@@ -219,25 +278,22 @@ class AlternatingEpoch:
 
     def _real(self, block: PlannedBlock) -> Iterator[Stage]:
         if self._queue_is_full:
-            yield from self._empty_queue(block)
+            self._queue_is_full = False
+            prefetched = self._prefetch(self._shared.depth, block)
+            yield from self._ended_by(prefetched)
         if not self._over:
             yield from self._uncounted(self._in_order, block.warmup, "real")
         if not self._over:
             yield from self._counted(block, self._in_order, self._shared.progress.left)
 
-    def _empty_queue(self, block: PlannedBlock) -> Iterator[Stage]:
-        prefetched = self._prefetch(self._shared.prefetcher.depth, block)
-        self._queue_is_full = False
-        yield from self._ended_by(prefetched)
-
     def _ideal(self, block: PlannedBlock) -> Iterator[Stage]:
         shared = self._shared
         prefetched = self._prefetch(block.warmup + shared.progress.left - len(self._held), block)
         shared.wait_until_idle(prefetched.fact)
-        self._queue_is_full = bool(shared.prefetcher.depth)
+        self._queue_is_full = bool(shared.depth)
         count = min(len(self._held), block.warmup + shared.progress.left)
         # When memory limits the prefetch, the warm-up must leave something to count.
-        warmup = min(block.warmup, count // 2 if prefetched.full else count)
+        warmup = min(block.warmup, count // 2 if prefetched.is_full else count)
         batches = drained(self._held)
         yield from self._uncounted(batches, warmup, "ideal")
         if count > warmup:
@@ -245,17 +301,13 @@ class AlternatingEpoch:
         yield from self._ended_by(prefetched)
 
     def _prefetch(self, wanted: int, block: PlannedBlock) -> Prefetched:
-        prefetched = self._shared.prefetcher.prefetch(
-            self._source, wanted, block.pair, self._epoch, self._held
-        )
-        self._shared.keep(prefetched.fact)
-        return prefetched
+        return self._shared.prefetch(self._source, wanted, block.pair, self._epoch, self._held)
 
     def _ended_by(self, prefetched: Prefetched) -> Iterator[Stage]:
         if prefetched.error is not None:
             yield from self._uncounted_held()
-            yield from self._uncounted(failing(prefetched.error), 1, "real")
-        self._over = prefetched.exhausted
+            yield from self._uncounted(map(_raise, [prefetched.error]), 1, "real")
+        self._over = prefetched.is_over
 
     def _uncounted_held(self) -> Iterator[Stage]:
         return self._uncounted(drained(self._held), len(self._held), "ideal")
@@ -268,7 +320,7 @@ class AlternatingEpoch:
         stage = Stage(source, size, arm, since_ns=self.asked_ns)
         yield stage
         self.asked_ns = stage.asked_ns
-        self._shared.progress.skip(stage.served)
+        self._shared.progress.served += stage.served
         self._over = stage.fell_short
 
     def _counted(self, block: PlannedBlock, source: Iterator[Any], size: int) -> Iterator[Stage]:
@@ -297,12 +349,7 @@ class AlternatingEpoch:
         shared.keep(window)
 
 
-def _with_held_before_errors(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
-    # No method: its `self` would keep the loader's workers alive after an epoch was broken off.
-    return restarting(partial(_until_error, source, held))
-
-
-def _until_error(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
+def _held_before_errors(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
     while True:
         try:
             batch = next(source)
@@ -314,26 +361,7 @@ def _until_error(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:
         yield batch
 
 
-@dataclass(frozen=True, slots=True)
-class Prefetched:
-    """How many batches were prefetched, how long that took, and why prefetching ended.
-
-    `error` is what the loader raised after them; `exhausted` means that its epoch is over, and
-    `full` that the next one would not have fitted into memory.
-    """
-
-    fact: Prefetch
-    error: Exception | None = None
-    exhausted: bool = False
-    full: bool = False
-
-
-def failing(error: Exception) -> Iterator[Any]:
-    """An iterator whose `next()` raises `error`."""
-    yield from _raised(error)
-
-
-def _raised(error: Exception) -> Iterator[Any]:
+def _raise(error: Exception) -> None:
     raise error
 
 
@@ -341,65 +369,6 @@ def drained(batches: deque[Any]) -> Iterator[Any]:
     """The batches in order, each removed before it is served."""
     while batches:
         yield batches.popleft()
-
-
-class Prefetcher:
-    """Takes batches back to back, and times those beyond the loader's own queue."""
-
-    def __init__(
-        self,
-        adapter: Adapter,
-        counter: Counter,
-        clock: Callable[[], int],
-        info: LoaderInfo,
-        max_bytes: int,
-    ) -> None:
-        self._adapter = adapter
-        self._counter = counter
-        self._clock = clock
-        self.depth = info.prefetch_depth or 0
-        # Workers go on loading while a batch is copied; a loader without them waits.
-        self._loads_meanwhile = bool(info.workers)
-        self._max_bytes = max_bytes
-
-    def prefetch(
-        self, source: Iterator[Any], wanted: int, pair: int, epoch: int, held: deque[Any]
-    ) -> Prefetched:
-        """Append copies of the next `wanted` batches of `source` to `held`.
-
-        Fewer if the epoch ends before, the loader raises, or memory is full.
-        """
-        prefetched = 0
-        ends: dict[str, Any] = {}
-        longest_ns: int | None = None
-        timed = elapsed_ns = samples = total_bytes = 0
-        while prefetched < wanted and not ends:
-            asked = self._clock()
-            try:
-                batch = next(source)
-            except StopIteration:
-                ends["exhausted"] = True
-                break
-            except Exception as error:  # noqa: BLE001 - raised again, after the batches before it
-                ends["error"] = error
-                break
-            delivered = self._clock()
-            longest_ns = max(longest_ns or 0, delivered - asked)
-            held.append(self._adapter.keep(batch))
-            prefetched += 1
-            count, nbytes = self._counter.count(batch)
-            del batch
-            if prefetched > self.depth:
-                timed += 1
-                elapsed_ns += (self._clock() if self._loads_meanwhile else delivered) - asked
-                samples = count + samples if min(count, samples) >= 0 else -1
-            total_bytes += max(nbytes, 0)
-            if total_bytes + max(nbytes, 0) > self._max_bytes:
-                ends["full"] = True
-        known = samples if timed and samples >= 0 else None
-        return Prefetched(
-            Prefetch(pair, epoch, prefetched, timed, elapsed_ns, known, longest_ns), **ends
-        )
 
 
 NAP_S = 0.03

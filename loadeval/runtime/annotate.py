@@ -6,7 +6,7 @@ import sys
 from contextlib import closing, contextmanager, nullcontext
 from functools import partial
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
 from loadeval.errors import UsageError
@@ -16,24 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from loadeval.runlog.model import Arm
-    from loadeval.runtime.loop import Plan, Stage
+    from loadeval.runtime.loop import Stage
     from loadeval.runtime.settings import Tool
 
-
-class Range(Protocol):
-    """A named range that begins and ends many times."""
-
-    def begin(self) -> None:
-        """Begin, now."""
-
-    def end(self) -> None:
-        """End, now."""
-
-    def retire(self) -> None:
-        """End, and never begin again."""
+    Range: TypeAlias = "_NvtxRange | _TorchRange"
 
 
-class NvtxRange:
+class _NvtxRange:
     """A range that NVTX knows by its number.
 
     Not one on the stack that `push` and `pop` keep for each thread: a step often ends inside
@@ -48,18 +37,16 @@ class NvtxRange:
         self._number = 0
 
     def begin(self) -> None:
-        """See Range."""
         self._number = self._start(self._what)
 
     def end(self) -> None:
-        """See Range."""
         self._end(self._number)
 
     def retire(self) -> None:
-        """See Range. It may go on: nothing of NVTX was changed for it."""
+        """It may go on: nothing of NVTX was changed for it."""
 
 
-class TorchRange:
+class _TorchRange:
     """A range of torch's profiler, recorded if the profiler was on when it began.
 
     A guard of torch's ends its range when it is freed. Its `__exit__` is not used: that fails
@@ -71,21 +58,19 @@ class TorchRange:
         self._name = name
 
     def begin(self) -> None:
-        """See Range."""
         guard = _guards[self] = self._new_guard(self._name)
         guard.__enter__()
 
     def end(self) -> None:
-        """See Range."""
         _guards.pop(self, None)
 
     def retire(self) -> None:
-        """See Range."""
+        """End, and never begin again."""
         self.end()
         self._new_guard = nullcontext
 
 
-_guards: dict[TorchRange, Any] = {}
+_guards: dict[_TorchRange, Any] = {}
 """Of the ranges that are open."""
 
 
@@ -153,7 +138,7 @@ class Annotation:
         self._made.add(made)
         return made
 
-    def batches(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
+    def _batches(self, source: Iterator[Any], arm: Arm) -> Generator[Any, None, None]:
         """The batches of `source`, which is not closed with them.
 
         A step ends when the next batch is asked for, or when the generator is closed. The
@@ -168,13 +153,13 @@ class Annotation:
                 step.end()
 
     @contextmanager
-    def around(self, stage: Stage) -> Iterator[None]:
+    def _around(self, stage: Stage) -> Iterator[None]:
         """The batches of `stage` in ranges, after an exception of the loader too."""
         begun: list[Generator[Any, None, None]] = []
         source = stage.source
 
         def batches() -> Iterator[Any]:
-            begun.append(self.batches(source, stage.arm))
+            begun.append(self._batches(source, stage.arm))
             return begun[-1]
 
         stage.source = restarting(batches)
@@ -186,42 +171,24 @@ class Annotation:
 
     def epoch(self, epoch: Generator[Any, None, None], arm: Arm) -> Iterator[Any]:
         """The batches of `epoch`, which is closed with them."""
-        with closing(epoch), closing(self.batches(epoch, arm)) as batches:
+        with closing(epoch), closing(self._batches(epoch, arm)) as batches:
             yield from batches
 
-    def plan(self, plan: Plan, *, alternates: bool) -> Plan:
-        """`plan`, its stages and what is between them in ranges."""
-        return AnnotatedPlan(plan, self, self._new("loadeval.switch") if alternates else None)
-
-
-class AnnotatedPlan:
-    """A plan with ranges around the batches of each stage. What is left of it has none."""
-
-    def __init__(self, plan: Plan, annotation: Annotation, switch: Range | None) -> None:
-        self._plan = plan
-        self._annotation = annotation
-        self._switch = switch
-        self.rest: Iterator[Any] | None = None
-        self.asked_ns: int | None = None
-
-    def stages(self, epoch: int) -> Generator[Stage, None, None]:
-        """See Plan."""
-        with closing(self._plan.stages(epoch)) as stages:
-            for stage in stages if self._switch is None else _awaited(stages, self._switch):
-                with self._annotation.around(stage):
+    def stages(
+        self, stages: Generator[Stage, None, None], *, alternates: bool
+    ) -> Generator[Stage, None, None]:
+        """The stages of a plan, and what is between them, in ranges."""
+        with closing(stages):
+            for stage in _awaited(stages, self._new("loadeval.switch")) if alternates else stages:
+                with self._around(stage):
                     yield stage
-        self.rest, self.asked_ns = self._plan.rest, self._plan.asked_ns
-
-    def remainder(self) -> Iterator[Any]:
-        """See Plan."""
-        return self._plan.remainder()
 
 
 def annotation_for(tool: Tool | None) -> Annotation | None:
     """The Annotation for `tool`; None for None. Raises UsageError if its package is missing."""
-    if tool is None:
-        return None
-    return _torch_annotation() if tool == "torch" else Annotation(_nvtx_ranges())
+    if tool == "torch":
+        return _torch_annotation()
+    return None if tool is None else Annotation(_nvtx_ranges())
 
 
 def _awaited(source: Iterator[Any], waiting: Range) -> Iterator[Any]:
@@ -247,13 +214,13 @@ def _torch_annotation() -> Annotation:
             f"annotate='torch' needs torch 2.1 or later with its profiler ({error}); install it, "
             "or omit annotate="
         ) from error
-    return Annotation(partial(TorchRange, new_guard), partial(EndingRanges.joined, profiler))
+    return Annotation(partial(_TorchRange, new_guard), partial(EndingRanges.joined, profiler))
 
 
 def _nvtx_ranges() -> Callable[[str], Range]:
     torch = sys.modules.get("torch")
     if torch is not None and (torch.version.cuda or torch.version.hip):
-        return partial(NvtxRange, torch.cuda.nvtx.range_start, torch.cuda.nvtx.range_end)
+        return partial(_NvtxRange, torch.cuda.nvtx.range_start, torch.cuda.nvtx.range_end)
     try:
         domain = import_module("nvtx").get_domain()
     except ImportError as error:
@@ -262,4 +229,4 @@ def _nvtx_ranges() -> Callable[[str], Range]:
             "imported; install it with: pip install nvtx"
         ) from error
     start, end = domain.start_range, domain.end_range
-    return lambda name: NvtxRange(start, end, domain.get_event_attributes(message=name))
+    return lambda name: _NvtxRange(start, end, domain.get_event_attributes(message=name))

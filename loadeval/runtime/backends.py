@@ -7,22 +7,18 @@ import uuid
 import warnings
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime, timezone
 from itertools import groupby
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.errors import LoadevalWarning, UsageError, in_words
 from loadeval.runlog.environment import describe_environment
-from loadeval.runlog.model import UNKNOWN, Header
-from loadeval.runlog.writer import RunLog
+from loadeval.runlog.model import UNKNOWN
 from loadeval.runtime.adapter import Adapter, FactoryAdapter, IterableAdapter, check_is_loader
 from loadeval.runtime.alternate import (
     AlternatingEpoch,
     Alternation,
-    Prefetcher,
     Progress,
-    WorkerActivity,
     block_for,
     planned_blocks,
 )
@@ -30,7 +26,7 @@ from loadeval.runtime.batch import is_array, leaves
 from loadeval.runtime.counting import Counter
 from loadeval.runtime.loop import served
 from loadeval.runtime.metrics_thread import NO_PROBES
-from loadeval.runtime.recorder import Recorder
+from loadeval.runtime.recorder import new_recorder
 from loadeval.runtime.registry import adapter_for
 
 if TYPE_CHECKING:
@@ -65,8 +61,7 @@ class Backend:
             )
 
 
-@dataclass(frozen=True, slots=True)
-class FirstLook:
+class FirstLook(NamedTuple):
     """What is known of a backend before anything is timed."""
 
     info: LoaderInfo
@@ -126,13 +121,11 @@ class Source:
                 raise UsageError("the loader gave no batch; expected a loader with at least one")
         finally:
             self.close()
-        return FirstLook(replace(info, ready_batches=self._ready_batches()), layout)
-
-    def _ready_batches(self) -> int | None:
-        if isinstance(self._adapter, FactoryAdapter):
-            return 0  # each new loader fills its queue during its epoch start
-        with _quietly():
-            return self._adapter.describe(self._loader).ready_batches
+        ready: int | None = 0  # each new loader fills its queue during its epoch start
+        if not isinstance(self._adapter, FactoryAdapter):
+            with _quietly():
+                ready = self._adapter.describe(self._loader).ready_batches
+        return FirstLook(replace(info, ready_batches=ready), layout)
 
 
 def _check_is_reiterable(loader: Any) -> None:
@@ -223,21 +216,16 @@ class BackendRunner:
         order = list(runs.items())
         random.Random(f"{self._settings.seed}/round {number}").shuffle(order)  # noqa: S311 - no secret
         for name, one in order:
-            if one.error is None:
-                with closing(one.serve_round(number)) as batches, _naming_backend(name):
+            if one.error is not None:
+                continue
+            with closing(one.serve_round(number)) as batches:
+                try:
                     for batch in batches:
                         step(batch)
-
-
-@contextmanager
-def _naming_backend(name: str) -> Iterator[None]:
-    """Add the backend's name to an error of the step."""
-    try:
-        yield
-    except Exception as error:
-        # Python 3.10 has no notes.
-        getattr(error, "add_note", str)(f"The training step was given a batch of backend {name!r}.")
-        raise
+                except Exception as error:
+                    note = f"The training step was given a batch of backend {name!r}."
+                    getattr(error, "add_note", str)(note)  # Python 3.10 has no notes
+                    raise
 
 
 MOST_EMPTY_EPOCHS = 3
@@ -269,19 +257,25 @@ class BackendRun:
         self._depth = info.prefetch_depth or 0
         self._fills_its_queue_at_rest = bool(info.ready_batches and self._depth)
         self._counter = Counter(source.batches, settings.samples)
-        header = _header(info, settings, comparison)
-        path, clock = settings.log_file, settings.clock
-        log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
-        self._recorder = Recorder(header, log, clock, probes)
+        self._recorder = new_recorder(
+            settings,
+            info,
+            name=settings.name or "backend",
+            facts={
+                "comparison": comparison,
+                "rounds": settings.pairs,
+                "batches": settings.batches,
+                "max_cache_bytes": settings.max_cache_bytes,
+                "seed": settings.seed,
+            },
+            environment=describe_environment(),
+            probes=probes,
+        )
         self._recorder.expects_batches = False  # another backend may end the comparison first
         self._alternation = Alternation(
-            Progress(iter(())),
-            Prefetcher(source.batches, self._counter, clock, info, settings.max_cache_bytes),
-            None if info.workers == 0 else WorkerActivity(),
-            source.fence,
-            clock,
-            self._recorder,
+            Progress(iter(())), source.batches, self._counter, info, settings, self._recorder
         )
+        self._alternation.fence = source.fence
 
     def serve_round(self, number: int) -> Generator[Any, None, None]:
         """The batches of round `number`; train on each before requesting the next one.
@@ -296,11 +290,21 @@ class BackendRun:
                 before = progress.block, progress.left
                 yield from self._epoch(progress)
                 empty_epochs = empty_epochs + 1 if before == (progress.block, progress.left) else 0
-                _check_something_counted(empty_epochs, before[0])
+                if empty_epochs == MOST_EMPTY_EPOCHS:
+                    message = (
+                        f"nothing could be counted in {MOST_EMPTY_EPOCHS} epochs: they end within "
+                        f"their first batch and a warm-up of {before[0].warmup} batches; use "
+                        "longer epochs"
+                    )
+                    self._failed(UsageError(message))
+                    return
         except Exception as error:  # noqa: BLE001 - the other backends go on
             self._failed(error)
         finally:
-            self._rest()
+            try:
+                self._source.close()
+            except Exception as error:  # noqa: BLE001 - as above
+                self._failed(error)
 
     def run(self) -> Run:
         """Everything measured; read from the log where there is one. Ends the recording."""
@@ -331,12 +335,6 @@ class BackendRun:
         for block in planned_blocks(seed, blocks, self._depth, size):
             yield replace(block, pair=number)
 
-    def _rest(self) -> None:
-        try:
-            self._source.close()
-        except Exception as error:  # noqa: BLE001 - as above
-            self._failed(error)
-
     def _failed(self, error: Exception) -> None:
         if self.error is None:
             self.error = error
@@ -347,34 +345,6 @@ def split_into_blocks(batches: float, smallest: int) -> tuple[int, int]:
     """How many blocks of which size to serve for about `batches`, none smaller than `smallest`."""
     blocks = max(1, int(batches // smallest))
     return blocks, max(smallest, round(batches / blocks))
-
-
-def _check_something_counted(empty_epochs: int, block: PlannedBlock) -> None:
-    if empty_epochs == MOST_EMPTY_EPOCHS:
-        raise UsageError(
-            f"nothing could be counted in {MOST_EMPTY_EPOCHS} epochs: they end within their "
-            f"first batch and a warm-up of {block.warmup} batches; use longer epochs"
-        )
-
-
-def _header(info: LoaderInfo, settings: Settings, comparison: str) -> Header:
-    return Header(
-        run_id=uuid.uuid4().hex,
-        name=settings.name or "backend",
-        mode=settings.mode,
-        created=datetime.now(timezone.utc).isoformat(),
-        unit=settings.unit,
-        warmup=settings.warmup_for(info.prefetch_depth),
-        loader=info,
-        settings={
-            "comparison": comparison,
-            "rounds": settings.pairs,
-            "batches": settings.batches,
-            "max_cache_bytes": settings.max_cache_bytes,
-            "seed": settings.seed,
-        },
-        environment=describe_environment(),
-    )
 
 
 MOST_LEAVES = 6
@@ -429,13 +399,9 @@ def _between(first: str, one: Layout, name: str, other: Layout) -> Iterator[str]
 def _leaf_in_words(leaf: Any) -> str:
     try:
         if is_array(leaf):
-            return f"{tuple(map(int, leaf.shape))} {_dtype_in_words(leaf)}"
+            # torch.uint8, DALIDataType.UINT8 and NumPy's uint8 are one type.
+            dtype = str(leaf.dtype).rpartition(".")[2].lower()
+            return f"{tuple(map(int, leaf.shape))} {SAME.get(dtype, dtype)}"
     except Exception:  # noqa: BLE001, S110 - ragged ones have no shape; each kind raises its own error
         pass
     return type(leaf).__name__
-
-
-def _dtype_in_words(array: Any) -> str:
-    # torch.uint8, DALIDataType.UINT8 and NumPy's uint8 are one type.
-    dtype = str(array.dtype).rpartition(".")[2].lower()
-    return SAME.get(dtype, dtype)

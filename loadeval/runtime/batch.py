@@ -75,7 +75,7 @@ def map_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     >>> map_leaves(lambda leaf: leaf * 10, {"x": [1, 2], "y": 3})
     {'x': [10, 20], 'y': 30}
     """
-    return _Rebuild(change).node(tree)
+    return _rebuilt(tree, change, {})
 
 
 def route_to(tree: Any, wanted: Callable[[Any], bool]) -> tuple[list[Step], Any] | None:
@@ -135,51 +135,40 @@ def _parts(node: Any) -> list[tuple[Step, Any]]:
     return [((attrgetter, name), child) for name, child in attributes_of(node).items()]
 
 
-class _Rebuild:
-    """One walk over a tree; `made` holds what each object with attributes has become."""
-
-    def __init__(self, change: Callable[[Any], Any]) -> None:
-        self.change = change
-        self.made: dict[int, Any] = {}
-
-    def node(self, node: Any) -> Any:
-        if isinstance(node, dict):
-            return self._dict(node)
-        if isinstance(node, list):
-            return self._list(node)
-        if isinstance(node, tuple):
-            items = [self.node(item) for item in node]
-            return tuple(items) if type(node) is tuple else tuple.__new__(type(node), items)
-        return self._object(node) if _has_attributes(node) else self.change(node)
-
-    def _dict(self, node: dict[Any, Any]) -> Any:
+def _rebuilt(node: Any, change: Callable[[Any], Any], made: dict[int, Any]) -> Any:
+    """`node` made anew; `made` holds what each object with attributes has become."""
+    if isinstance(node, dict):
+        values = {key: _rebuilt(value, change, made) for key, value in node.items()}
         if type(node) is dict:
-            return {key: self.node(value) for key, value in node.items()}
+            return values
         fresh = copy.copy(node)
-        for key, value in node.items():
-            dict.__setitem__(fresh, key, self.node(value))
+        for key, value in values.items():
+            dict.__setitem__(fresh, key, value)
         return fresh
-
-    def _list(self, node: list[Any]) -> Any:
-        items = [self.node(item) for item in node]
+    if isinstance(node, (list, tuple)):
+        items = [_rebuilt(item, change, made) for item in node]
+        if isinstance(node, tuple):
+            return tuple(items) if type(node) is tuple else tuple.__new__(type(node), items)
         if type(node) is list:
             return items
-        fresh = copy.copy(node)
-        list.__setitem__(fresh, slice(None), items)
-        return fresh
+        subclass = copy.copy(node)
+        list.__setitem__(subclass, slice(None), items)
+        return subclass
+    return _rebuilt_object(node, change, made) if _has_attributes(node) else change(node)
 
-    def _object(self, node: Any) -> Any:
-        if id(node) in self.made:
-            return self.made[id(node)]
-        try:
-            fresh = copy.copy(node)
-        except (TypeError, copy.Error):  # it cannot be copied, so it is shared
-            fresh = node
-        self.made[id(node)] = fresh
-        if fresh is not node:
-            for name, value in attributes_of(node).items():
-                object.__setattr__(fresh, name, self.node(value))
-        return fresh
+
+def _rebuilt_object(node: Any, change: Callable[[Any], Any], made: dict[int, Any]) -> Any:
+    if id(node) in made:
+        return made[id(node)]
+    try:
+        fresh = copy.copy(node)
+    except (TypeError, copy.Error):  # it cannot be copied, so it is shared
+        fresh = node
+    made[id(node)] = fresh
+    if fresh is not node:
+        for name, value in attributes_of(node).items():
+            object.__setattr__(fresh, name, _rebuilt(value, change, made))
+    return fresh
 
 
 def clone_leaf(leaf: Any) -> Any:
@@ -214,12 +203,8 @@ SPARSE = {
 """By layout, the methods that return the tensors of which a sparse one is made."""
 
 
-Survey = tuple["int | None", "int | None", int]
-"""A batch's samples and bytes, None where that is not known, and how many leaves it has."""
-
-
-def survey(batch: Any) -> Survey:
-    """Looks at every leaf of `batch`.
+def survey(batch: Any) -> tuple[int | None, int | None, int]:
+    """A batch's samples and bytes, None where that is not known, and how many leaves it has.
 
     Samples are the first dimension of the first array that has one; bytes are those of all
     arrays and byte strings, and not known when those of one of them are not.

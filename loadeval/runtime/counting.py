@@ -68,7 +68,7 @@ class Counter:
             answer = self._samples(batch)
             return UNKNOWN if answer is None else int(answer)
         except Exception as error:  # noqa: BLE001 - a count may not end a training run
-            self._samples = _unknown
+            self._samples = lambda _: None
             return _say_unknown("samples", error)
 
     def _bytes(self, batch: Any) -> int:
@@ -76,7 +76,7 @@ class Counter:
             answer = self._nbytes(batch)
             return UNKNOWN if answer is None else int(answer)
         except Exception as error:  # noqa: BLE001 - as above
-            self._nbytes = _unknown
+            self._nbytes = lambda _: None
             return _say_unknown("nbytes", error)
 
 
@@ -112,10 +112,6 @@ def _say_unknown(what: str, error: Exception) -> int:
         stacklevel=2,
     )
     return UNKNOWN
-
-
-def _unknown(_batch: Any) -> None:
-    return None
 
 
 SELDOM = 32
@@ -166,7 +162,9 @@ class StructureCounter:
         self._others = others
         self._counter = others.counter
         lookup = by_structure(batch) if self._counter.plain else None
-        lookup = lookup or by_rule(self._counter.samples)
+        if lookup is None:  # what an adapter or the user count is the mark
+            samples = self._counter.samples
+            lookup = Lookup((samples,), (), int, type, "by_inner", samples)
         self.count: Callable[[Any], Count] = getattr(self, lookup.method)
         self._getters, self._kinds = lookup.getters, lookup.kinds
         self._samples_of, self._extent_of = lookup.samples_of, lookup.extent_of
@@ -366,22 +364,17 @@ class Lookup(NamedTuple):
     key: Any = None
 
 
-def by_rule(samples: Callable[[Any], int]) -> Lookup:
-    """By what an adapter or the user count: that is the mark."""
-    return Lookup((samples,), (), int, type, "by_inner", samples)
-
-
 def by_structure(batch: Any) -> Lookup | None:
     """By the shape of the first array, or the type of the first leaf where there is no array.
 
     None where `batch` is an odd container, which does not give what it holds.
     """
     try:
-        route = route_to(batch, _has_dimensions)
-        steps, leaf = route or route_to(batch, _any) or ([], batch)
+        route = route_to(batch, lambda leaf: first_dimension(leaf) is not None)
+        steps, leaf = route or route_to(batch, lambda _: True) or ([], batch)
         last = attrgetter("shape") if route else type
         getters = (*(make(key) for make, key in steps), last)
-        nodes = list(accumulate(getters, _got, initial=batch))
+        nodes = list(accumulate(getters, lambda node, get: get(node), initial=batch))
         if nodes[-1] != last(leaf) or not isinstance(nodes[-1], (tuple, type)):
             return None
         extent_of = len if isinstance(batch, (dict, list, tuple)) else type
@@ -403,24 +396,10 @@ def _quicker(lookup: Lookup, steps: list[Step]) -> Lookup:
     if makes == [itemgetter, itemgetter]:
         return lookup._replace(method="by_two_items", inner=keys[0], key=keys[1])
     if makes == [attrgetter, itemgetter] and keys[0] == "data":
-        return lookup._replace(method="by_item_of_data", key=keys[1], extent_of=_length_of_data)
+        return lookup._replace(
+            method="by_item_of_data", key=keys[1], extent_of=lambda batch: len(batch.data)
+        )
     return lookup
-
-
-def _length_of_data(batch: Any) -> int:
-    return len(batch.data)
-
-
-def _got(node: Any, get: Callable[[Any], Any]) -> Any:
-    return get(node)
-
-
-def _any(_leaf: Any) -> bool:
-    return True
-
-
-def _has_dimensions(leaf: Any) -> bool:
-    return first_dimension(leaf) is not None
 
 
 def _none_of(kind: type, found: type) -> int:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Arm
     from loadeval.runtime.recorder import OpenEpoch
 
+    Stages = Generator["Stage", None, None]
+
 CHUNK = 4096
 """The most batches in which the loop does nothing but read the clock and count."""
 CHUNK_GROWTH = 8
@@ -67,18 +69,17 @@ def restarting(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
 
     A generator ends when it raises. A chain of generators can continue, if the loader does.
     """
-    return chain.from_iterable(_until_one_ends(batches))
-
-
-def _until_one_ends(batches: Callable[[], Iterator[Any]]) -> Iterator[Iterator[Any]]:
     has_ended: list[bool] = []
-    while not has_ended:
-        yield _noting_its_end(batches(), has_ended)
 
+    def noting_its_end() -> Iterator[Any]:
+        yield from batches()
+        has_ended.append(True)
 
-def _noting_its_end(batches: Iterator[Any], has_ended: list[bool]) -> Iterator[Any]:
-    yield from batches
-    has_ended.append(True)
+    def parts() -> Iterator[Iterator[Any]]:
+        while not has_ended:
+            yield noting_its_end()
+
+    return chain.from_iterable(parts())
 
 
 class Plan(Protocol):
@@ -91,7 +92,7 @@ class Plan(Protocol):
     rest: Iterator[Any] | None
     asked_ns: int | None
 
-    def stages(self, epoch: int) -> Generator[Stage, None, None]:
+    def stages(self, epoch: int) -> Stages:
         """The stages of epoch number `epoch`; each was served when the next one is asked for."""
 
     def remainder(self) -> Iterator[Any]:
@@ -128,7 +129,7 @@ class WholeEpoch:
         """How many batches of `source` were served so far."""
         return sum(stage.served for stage in self._stages)
 
-    def stages(self, epoch: int) -> Generator[Stage, None, None]:  # noqa: ARG002 - see Plan
+    def stages(self, epoch: int) -> Stages:  # noqa: ARG002 - see Plan
         """See Plan."""
         since_ns: int | None = self._clock() - self._opened_ns
         left, sizes, is_over = self._most, chunk_sizes(), False
@@ -157,13 +158,6 @@ class MeasuredEpoch(chain[Any]):
 
     _source: Iterator[Any]
 
-    @classmethod
-    def of(cls, parts: Iterator[Iterator[Any]], source: Iterator[Any]) -> MeasuredEpoch:
-        """The batches of `parts`, which read them from `source`."""
-        epoch = cast("MeasuredEpoch", cls.from_iterable(parts))
-        epoch._source = source  # noqa: SLF001 - its own class
-        return epoch
-
     def __getattr__(self, name: str) -> Any:
         if name == "_source":  # not there yet
             raise AttributeError(name)
@@ -183,63 +177,67 @@ def served(
     counter_for: Callable[[Any], Callable[[Any], Count] | None],
     clock: Callable[[], int],
     owner: object,
+    annotate: Callable[[Stages], Stages] | None = None,
 ) -> MeasuredEpoch:
     """Serve an epoch by `plan`, and note when each batch was requested and delivered.
 
     `source` is the loader's iterator. `begin` gives the OpenEpoch to note it in, once the first
-    batch is asked for. `counter_for` makes the counting function from the first batch.
+    batch is asked for. `counter_for` makes the counting function from the first batch. `owner` is
+    held, so that its log stays open. `annotate` puts ranges around the stages.
     """
-    return MeasuredEpoch.of(_parts(plan, begin, counter_for, clock, owner), source)
+    parts = _Serving(plan, counter_for, clock, owner).parts(begin, annotate)
+    epoch = cast("MeasuredEpoch", MeasuredEpoch.from_iterable(parts))
+    epoch._source = source  # noqa: SLF001 - made here alone
+    return epoch
 
 
-def _parts(
-    plan: Plan,
-    begin: Callable[[], OpenEpoch],
-    counter_for: Callable[[Any], Callable[[Any], Count] | None],
-    clock: Callable[[], int],
-    owner: object,  # noqa: ARG001 - held, so that its log stays open while an epoch is served
-) -> Iterator[Iterator[Any]]:
-    """The parts of an epoch: a new one follows each exception, and in the end what is unmeasured.
-
-    This ends when the MeasuredEpoch is dropped, at the latest: an exception after which nobody
-    asked for another batch has then ended the epoch.
-    """
-    epoch = begin()
-    serving = Serving(plan, epoch, counter_for, clock)
-    try:
-        while not serving.over:
-            yield serving.part()
-    finally:
-        if epoch.failure is not None:
-            epoch.end_failed()
-    if plan.rest is not None:
-        yield plan.rest
-
-
-class Serving:
+class _Serving:
     """One epoch being served, and where an exception of the loader has interrupted it."""
+
+    _epoch: OpenEpoch
+    _stages: Stages
+    _request: int
 
     def __init__(
         self,
         plan: Plan,
-        epoch: OpenEpoch,
         counter_for: Callable[[Any], Callable[[Any], Count] | None],
         clock: Callable[[], int],
+        owner: object,
     ) -> None:
-        self.over = False
         self._plan = plan
-        self._epoch = epoch
+        self._counter_for = counter_for
         self._clock = clock
-        self._stages = plan.stages(epoch.number)
+        self._owner = owner
+        self._count: Callable[[Any], Count] | None = None
         self._stage: Stage | None = None
-        self._first = FirstBatchCounter(epoch, counter_for)
-        self._count: Callable[[Any], Count] | None = self._first
-        self._request = clock()
         self._waiting = False
+        self._over = False
 
-    def part(self) -> Generator[Any, None, None]:
+    def parts(
+        self, begin: Callable[[], OpenEpoch], annotate: Callable[[Stages], Stages] | None
+    ) -> Iterator[Iterator[Any]]:
+        """The parts of an epoch: a new one follows each exception; at the end what is unmeasured.
+
+        This ends when the MeasuredEpoch is dropped, at the latest: an exception after which nobody
+        asked for another batch has then ended the epoch.
+        """
+        epoch = self._epoch = begin()
+        stages = self._plan.stages(epoch.number)
+        self._stages = stages if annotate is None else annotate(stages)
+        self._request = self._clock()
+        try:
+            while not self._over:
+                yield self._part()
+        finally:
+            epoch.end_failed()
+        if self._plan.rest is not None:
+            yield self._plan.rest
+
+    def _part(self) -> Generator[Any, None, None]:
         """The batches up to the next exception, which passes through, or to the end."""
-        epoch, clock, count = self._epoch, self._clock, self._count
+        epoch, clock = self._epoch, self._clock
+        count = self._count if epoch.has_batches else self._count_first
         request, waiting, resumed = self._request, self._waiting, epoch.failure is not None
         epoch.resume()
         try:
@@ -263,20 +261,26 @@ class Serving:
                     marks.append(deliver)
                     yield batch
                     request = clock()
-                count = self._first.count
+                count = self._count
                 stage.asked_ns = request
                 waiting = stage.fell_short or not stage.served  # for what this stage did not have
                 self._stage = None
         except GeneratorExit:
-            self.over = True
+            self._over = True
             self._stages.close()
             epoch.end("broken off")
             raise
         except BaseException as error:
-            self._count, self._request, self._waiting = count, request, waiting
+            self._request, self._waiting = request, waiting
             self._interrupted(error)
             raise
         self._finish(request)
+
+    def _count_first(self, batch: Any) -> Count:
+        """Count the epoch's first batch, by which counting those after it is chosen."""
+        self._count = self._counter_for(batch)
+        self._epoch.started()
+        return NOTHING if self._count is None else self._count(batch)
 
     def _interrupted(self, error: BaseException) -> None:
         if self._stage is not None:
@@ -284,7 +288,7 @@ class Serving:
         self._epoch.failed(self._request, self._clock(), error)
 
     def _finish(self, request: int) -> None:
-        self.over = True
+        self._over = True
         asked = request if self._plan.asked_ns is None else self._plan.asked_ns
         if self._plan.rest is None:
             self._epoch.end("exhausted", asked, self._clock())
@@ -303,20 +307,3 @@ class Serving:
             stage.counts.append((0, NOTHING))
             self._stage = stage
         return stage
-
-
-class FirstBatchCounter:
-    """Counts an epoch's first batch, and finds in `count` how to count those after it."""
-
-    def __init__(
-        self, epoch: OpenEpoch, counter_for: Callable[[Any], Callable[[Any], Count] | None]
-    ) -> None:
-        self.epoch = epoch
-        self.counter_for = counter_for
-        self.count: Callable[[Any], Count] | None = None
-
-    def __call__(self, batch: Any) -> Count:
-        """The Count of `batch`."""
-        self.epoch.started()
-        self.count = self.counter_for(batch)
-        return NOTHING if self.count is None else self.count(batch)

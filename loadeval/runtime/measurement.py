@@ -5,33 +5,29 @@ from __future__ import annotations
 import math
 import os
 import sys
-import uuid
 import warnings
-from datetime import datetime, timezone
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import LoadevalWarning
 from loadeval.runlog.environment import describe_environment
-from loadeval.runlog.model import CacheInfo, Header
-from loadeval.runlog.writer import RunLog, write_metrics
+from loadeval.runlog.model import CacheInfo
+from loadeval.runlog.writer import write_metrics
 from loadeval.runtime.adapter import IterableAdapter, check_is_loader
 from loadeval.runtime.alternate import (
     AlternatingEpoch,
     Alternation,
-    Prefetcher,
     Progress,
-    WorkerActivity,
     block_for,
-    log_side_effects,
     planned_blocks,
 )
 from loadeval.runtime.annotate import annotation_for
 from loadeval.runtime.counting import Counter
 from loadeval.runtime.loop import WholeEpoch, served
 from loadeval.runtime.metrics_thread import NO_PROBES
-from loadeval.runtime.recorder import Recorder
+from loadeval.runtime.recorder import new_recorder
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.replay import fill, replayed
 
@@ -43,10 +39,16 @@ if TYPE_CHECKING:
     from loadeval.runtime.alternate import Enough
     from loadeval.runtime.loop import Plan
     from loadeval.runtime.metrics_thread import Probes
+    from loadeval.runtime.recorder import Recorder
     from loadeval.runtime.replay import BatchCache
     from loadeval.runtime.settings import Settings
 
 
+IN_HEADER = (
+    *("num_cached_batches", "max_cache_bytes", "epoch_batches", "replay_after"),
+    *("pairs", "batches", "precision", "seed", "annotate"),
+)
+"""The settings that a run's header tells."""
 NOT_STOPPED_EARLY = (
     "precision= does not end this run early: in distributed training all ranks must switch arms "
     "at the same batch, and each rank measures another precision"
@@ -84,16 +86,16 @@ class Measurement:
         fill_ns = settings.clock() - began
         self._real_left = settings.replay_after
         self._real: WholeEpoch | None = None
-        self._has_told = False
         self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
-        header = self._header(loader, info, fill_ns)
-        log = None
-        if settings.log_file is not None:
-            log = RunLog(settings.log_file, header, overwrite=settings.overwrite)
-        self.recorder = Recorder(header, log, settings.clock, probes)
+        self.recorder = self._recorder(loader, info, fill_ns, probes)
         self.alternation = None
         if settings.mode == "alternate":
-            self.alternation = self._alternation(info, enough)
+            depth = info.prefetch_depth or 0
+            schedule = planned_blocks(settings.seed, settings.pairs, depth, block_for(depth))
+            progress = Progress(schedule, settings.batches, enough)
+            self.alternation = Alternation(
+                progress, self.adapter, self.counter, info, settings, self.recorder
+            )
 
     def epoch(self, loader: Any, owner: object, adapter: Adapter | None = None) -> Iterator[Any]:
         """One epoch, timed unless the measurement has ended; it keeps `owner` alive.
@@ -111,8 +113,7 @@ class Measurement:
             return adapter.epoch(loader)
         if self.alternation is not None and self.alternation.progress.block is None:
             return adapter.epoch(loader)
-        clock, recorder = self.settings.clock, self.recorder
-        begin = recorder.begin_epoch
+        clock = self.settings.clock
         if self.cache is not None and not self._left_real():
             return self._replayed(self.cache, self._batches_of(adapter, loader), owner)
         began = clock()
@@ -120,18 +121,19 @@ class Measurement:
         opened_ns = clock() - began
         plan: Plan
         if self.cache is not None:
-            plan = self._real_first(self.cache, adapter, loader, source, opened_ns, owner)
+            plan = self._real = self._real_first(
+                self.cache, adapter, loader, source, opened_ns, owner
+            )
         elif self.alternation is None:
             plan = WholeEpoch(source, clock, opened_ns)
         else:
             self._stop_with_all_ranks(self.alternation.progress)
-            if not self._has_told:
-                self._has_told = True
-                log_side_effects(recorder.header.loader)
+            self.alternation.log_side_effects()
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
+        begin, count, annotate = self.recorder.begin_epoch, self.counter.best_for, None
         if self.annotation is not None:
-            plan = self.annotation.plan(plan, alternates=self.alternation is not None)
-        return served(plan, source, begin, self.counter.best_for, clock, owner)
+            annotate = partial(self.annotation.stages, alternates=self.alternation is not None)
+        return served(plan, source, begin, count, clock, owner, annotate)
 
     def length(self, loader: Any) -> int:
         """How many batches an epoch has. Raises what `len(loader)` raises where it has no length.
@@ -158,7 +160,7 @@ class Measurement:
         source: Iterator[Any],
         opened_ns: int,
         owner: object,
-    ) -> Plan:
+    ) -> WholeEpoch:
         """The real batches before the replay, and then the rest of their epoch, replayed."""
         batches = self._batches_of(adapter, loader)
         most = min(self._left_real(), batches)
@@ -167,8 +169,7 @@ class Measurement:
             adapter.release(loader, source)
             return self._replayed(cache, batches - most, owner) if most < batches else None
 
-        self._real = WholeEpoch(source, self.settings.clock, opened_ns, most, then)
-        return self._real
+        return WholeEpoch(source, self.settings.clock, opened_ns, most, then)
 
     def _left_real(self) -> int:
         """How many real batches are still to be served before the replay."""
@@ -176,23 +177,9 @@ class Measurement:
         self._real_left -= 0 if real is None else real.served
         return self._real_left
 
-    def _alternation(self, info: LoaderInfo, enough: Enough | None) -> Alternation:
-        settings = self.settings
-        depth = info.prefetch_depth or 0
-        schedule = planned_blocks(settings.seed, settings.pairs, depth, block_for(depth))
-        clock = settings.clock
-        return Alternation(
-            Progress(schedule, settings.batches, enough),
-            Prefetcher(self.adapter, self.counter, clock, info, settings.max_cache_bytes),
-            None if info.workers == 0 else WorkerActivity(),
-            self.adapter.fence,
-            clock,
-            self.recorder,
-        )
-
     def _stop_with_all_ranks(self, progress: Progress) -> None:
         # Checked each epoch: a framework may start torch.distributed later.
-        if progress.enough is not None and is_distributed():
+        if progress.enough is not None and place_among_ranks():
             progress.enough = None
             self.recorder.note(NOT_STOPPED_EARLY)
 
@@ -201,18 +188,18 @@ class Measurement:
         self.recorder.close()
         if self.annotation is not None:
             self.annotation.close()
-        path = self.settings.metrics_file
-        if path is None or not self.recorder.closed or not self.recorder.batches:
+        path, is_measured = (
+            self.settings.metrics_file,
+            self.recorder.closed and self.recorder.batches,
+        )
+        if path is None or not is_measured or Path(path).exists():
             return
-        if not Path(path).exists():
-            try:
-                write_metrics(self.recorder.run(), path)
-            except OSError as error:
-                warnings.warn(
-                    f"the metrics could not be saved to {path}: {error}",
-                    LoadevalWarning,
-                    stacklevel=2,
-                )
+        try:
+            write_metrics(self.recorder.run(), path)
+        except OSError as error:
+            warnings.warn(
+                f"the metrics could not be saved to {path}: {error}", LoadevalWarning, stacklevel=2
+            )
 
     def _batches_of(self, adapter: Adapter, loader: Any) -> float:
         # A framework may have rebuilt `loader` with only this rank's part of the batches.
@@ -234,32 +221,20 @@ class Measurement:
             )
         return len(cache)
 
-    def _header(self, loader: Any, info: LoaderInfo, fill_ns: int) -> Header:
+    def _recorder(self, loader: Any, info: LoaderInfo, fill_ns: int, probes: Probes) -> Recorder:
         settings, cache = self.settings, self.cache
         file_name = None if settings.log_file is None else Path(settings.log_file).stem
-        epoch_batches = "inf" if settings.epoch_batches == math.inf else settings.epoch_batches
-        return Header(
-            run_id=uuid.uuid4().hex,
+        facts = {option: getattr(settings, option) for option in IN_HEADER}
+        if settings.epoch_batches == math.inf:
+            facts["epoch_batches"] = "inf"
+        return new_recorder(
+            settings,
+            info,
             name=settings.name or file_name or type(loader).__name__,
-            mode=settings.mode,
-            created=datetime.now(timezone.utc).isoformat(),
-            unit=settings.unit,
-            warmup=settings.warmup_for(info.prefetch_depth),
-            loader=info,
-            settings={
-                "num_cached_batches": settings.num_cached_batches,
-                "max_cache_bytes": settings.max_cache_bytes,
-                "epoch_batches": epoch_batches,
-                "replay_after": settings.replay_after,
-                "pairs": settings.pairs,
-                "batches": settings.batches,
-                "precision": settings.precision,
-                "seed": settings.seed,
-                "annotate": settings.annotate,
-            },
+            facts=facts,
             environment={**describe_environment(), **place_among_ranks()},
+            probes=probes,
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
-            every=settings.every,
         )
 
 
@@ -268,11 +243,6 @@ def free_name(path: str | os.PathLike[str]) -> Path:
     path = Path(path)
     numbered = (path.with_stem(f"{path.stem}-{number}") for number in count(1))
     return path if not path.exists() else next(p for p in numbered if not p.exists())
-
-
-def is_distributed() -> bool:
-    """Whether this process is one of several ranks."""
-    return bool(place_among_ranks())
 
 
 def place_among_ranks() -> dict[str, int]:

@@ -88,7 +88,7 @@ class MetricsReader:
         if self._due_ns is None:
             self._due_ns = now_ns + self._interval_ns
         if now_ns >= self._due_ns:
-            self._threads.start("loadeval-probes", self._read_all, self._interval_s, at_once=True)
+            self._threads.start("loadeval-probes", self.tick, self._interval_s, at_once=True)
 
     def close(self) -> None:
         """Close all probes; stop the threads first."""
@@ -115,16 +115,13 @@ class MetricsReader:
             for probe in list(self._open):
                 self._attempt(probe, self._read_if_due)
             self._ticks += 1
+        self._due_ns = self._clock() + self._interval_ns
 
     def mark(self) -> None:
         """Read each open probe now, so that its next means cover the time from here on."""
         with self._reading:
             for probe in list(self._open):
                 self._attempt(probe, self._read)
-
-    def _read_all(self) -> None:
-        self.tick()
-        self._due_ns = self._clock() + self._interval_ns
 
     def _opened(self, probe: Probe) -> None:
         probe.open()
@@ -141,7 +138,10 @@ class MetricsReader:
             if isinstance(values, str):
                 self._ended(probe.name, subject, values)
             else:
-                row = {name: _known(value) for name, value in values.items()}
+                row = {
+                    name: np.nan if value is None else float(value)
+                    for name, value in values.items()
+                }
                 self._found.append((probe.name, subject, (now_ns, row)))
 
     def _attempt(self, probe: Probe, work: Callable[[Probe], None]) -> None:
@@ -184,10 +184,6 @@ def _columns(probe: str, subject: str, rows: list[Row]) -> Readings:
         np.array([time_ns for time_ns, _ in rows], np.int64),
         {name: np.array([values.get(name, np.nan) for _, values in rows]) for name in names},
     )
-
-
-def _known(value: float | None) -> float:
-    return np.nan if value is None else float(value)
 
 
 class BackgroundThreads:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import uuid
 import warnings
 from collections import deque
 from contextlib import contextmanager
+from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
@@ -14,30 +16,31 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.errors import LoadevalWarning
-from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event
+from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Header
 from loadeval.runlog.reader import Assembly
+from loadeval.runlog.writer import RunLog
 from loadeval.runtime.cuda import GpuIdleTimer, timing_events
 from loadeval.runtime.metrics_thread import NO_PROBES, BackgroundThreads, MetricsReader
 from loadeval.runtime.thinning import Thinning, gpu_idle_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator
 
     from loadeval.runlog.codec import Line
     from loadeval.runlog.model import (
-        Aggregate,
         Arm,
+        CacheInfo,
         Cause,
         Column,
         EventKind,
-        Header,
+        LoaderInfo,
         Prefetch,
         Run,
         Window,
     )
-    from loadeval.runlog.writer import RunLog
     from loadeval.runtime.counting import Count
     from loadeval.runtime.metrics_thread import Probes
+    from loadeval.runtime.settings import Settings
 
 FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
@@ -54,6 +57,39 @@ EMPTY_EPOCH = (
 )
 
 
+def new_recorder(
+    settings: Settings,
+    info: LoaderInfo,
+    *,
+    name: str,
+    facts: dict[str, Any],
+    environment: dict[str, Any],
+    probes: Probes,
+    cache: CacheInfo | None = None,
+) -> Recorder:
+    """A Recorder with the header of a run, and a log if `settings` name a file.
+
+    `facts` are the settings that the header tells. Raises RunLogError if the log exists or cannot
+    be written.
+    """
+    header = Header(
+        run_id=uuid.uuid4().hex,
+        name=name,
+        mode=settings.mode,
+        created=datetime.now(timezone.utc).isoformat(),
+        unit=settings.unit,
+        warmup=settings.warmup_for(info.prefetch_depth),
+        loader=info,
+        settings=facts,
+        environment=environment,
+        cache=cache,
+        every=settings.every,
+    )
+    path = settings.log_file
+    log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
+    return Recorder(header, log, settings.clock, probes)
+
+
 class Recorder:
     """Collects the epochs of a run, in its log or in memory; owns the threads that do so.
 
@@ -67,37 +103,40 @@ class Recorder:
         header: Header,
         log: RunLog | None,
         clock: Callable[[], int],
-        probes: Probes = NO_PROBES,
+        probes: Probes,
     ) -> None:
         self.header = header
         self.origin_ns = clock()
         self.closed = False
         self.batches = 0
         self.expects_batches = True
-        self._log = log
         self._clock = clock
         self._epochs = 0
+        self._spare_events: deque[Any] = deque()
+        self._start(log, probes)
+
+    def _start(self, log: RunLog | None, probes: Probes) -> None:
+        """Begin with nothing recorded, in this process."""
+        self._process = os.getpid()
+        self._log = log
         self._live: list[OpenEpoch] = []
         self._kept: list[Line] = []
         self._to_do: deque[Callable[[], None]] = deque()
         self._lock = threading.Lock()
         self._locked_by: int | None = None
         self._threads = BackgroundThreads()
-        self._metrics = MetricsReader(probes, clock, self.origin_ns, self._threads)
+        self._metrics = MetricsReader(probes, self._clock, self.origin_ns, self._threads)
         self._gpu_idle_timers: list[GpuIdleTimer] = []
-        self._spare_events: deque[Any] = deque()
-        self._process = os.getpid()
 
     def begin_epoch(self) -> OpenEpoch:
         """Open the next epoch."""
         self._leave_parents_log()
-        event = timing_events()
-        gpu_idle = None if event is None else GpuIdleTimer(self._epochs, event, self._spare_events)
-        if gpu_idle is not None:
+        event, gpu_idle = timing_events(), None
+        if event is not None:
+            gpu_idle = GpuIdleTimer(self._epochs, event, self._spare_events)
             self._gpu_idle_timers.append(gpu_idle)
-        every, thinning = self.header.every, None
-        if every > 1:
-            thinning = Thinning(self._epochs, every, self.header.warmup)
+        every = self.header.every
+        thinning = Thinning(self._epochs, every, self.header.warmup) if every > 1 else None
         epoch = OpenEpoch(self, self._epochs, gpu_idle, thinning)
         self._epochs += 1
         self._live.append(epoch)
@@ -218,7 +257,7 @@ class Recorder:
             return
         self._drain()
         self._live.remove(epoch)
-        for line in (*epoch.rest(end.request_ns), end):
+        for line in self._rest_of(epoch, end):
             self._keep(line)
         if epoch.gpu_idle is not None:
             epoch.gpu_idle.ended = True
@@ -227,18 +266,18 @@ class Recorder:
         for epoch in list(self._live):
             for block in epoch.take():
                 self.batches += len(block)
-                for line in epoch.kept_of(block):
+                for line in [block] if epoch.thinning is None else epoch.thinning.take(block):
                     self._keep(line)
         self._drain_metrics()
 
     def _rest(self) -> list[Line]:
-        """What thinned epochs would still write if they ended now."""
-        lines: list[Line] = []
-        for epoch in self._live:
-            failure = epoch.failure
-            lines += epoch.rest(None if failure is None else failure.request_ns)
-            lines += [] if failure is None else [failure]
-        return lines
+        """What the live epochs would still write if they ended now."""
+        return [line for epoch in self._live for line in self._rest_of(epoch, epoch.failure)]
+
+    def _rest_of(self, epoch: OpenEpoch, end: EpochEnd | None) -> list[Line]:
+        request_ns = None if end is None else end.request_ns
+        lines: list[Line] = [] if epoch.thinning is None else [*epoch.thinning.rest(request_ns)]
+        return lines if end is None else [*lines, end]
 
     def _event(self, message: str, kind: EventKind = "note") -> Event:
         return Event(self._clock() - self.origin_ns, message, kind)
@@ -269,28 +308,18 @@ class Recorder:
         for line in self._metrics.take():
             self._keep(line)
         for gpu_idle in list(self._gpu_idle_timers):
-            found = gpu_idle.take()
-            if found is not None:
-                found = gpu_idle_of(found, self.header.every)
+            taken = gpu_idle.take()
+            found = None if taken is None else gpu_idle_of(taken, self.header.every)
             if found is not None:
                 self._keep(found)
             if gpu_idle.done:
                 self._gpu_idle_timers.remove(gpu_idle)
 
     def _leave_parents_log(self) -> None:
-        if os.getpid() == self._process:
-            return
-        self._process = os.getpid()
-        if self._log is not None:
-            self._log.close()
-        self._log = None
-        self._threads = BackgroundThreads()
-        self._metrics = MetricsReader(NO_PROBES, self._clock, self.origin_ns, self._threads)
-        self._gpu_idle_timers = []
-        self._live, self._kept = [], []
-        self._to_do.clear()
-        self._lock = threading.Lock()
-        self._locked_by = None
+        if os.getpid() != self._process:
+            if self._log is not None:
+                self._log.close()
+            self._start(None, NO_PROBES)
 
 
 class Chunk:
@@ -391,14 +420,6 @@ class OpenEpoch:
         while len(self.chunks) > 1 and self.chunks[0].taken == self.chunks[0].rows:
             self.chunks.popleft()
         return blocks
-
-    def kept_of(self, block: Block) -> Sequence[Block | Aggregate]:
-        """What is to be kept now that `block` was taken: by default that."""
-        return [block] if self.thinning is None else self.thinning.take(block)
-
-    def rest(self, request_ns: int | None) -> Sequence[Block | Aggregate]:
-        """What is to be kept besides if the epoch ends now: see Thinning."""
-        return [] if self.thinning is None else self.thinning.rest(request_ns)
 
     def failed(self, request: int, now: int, error: BaseException) -> None:
         """Note that the loader raised `error`; it ends the epoch unless `resume` is called."""

@@ -16,7 +16,6 @@ from loadeval.errors import LoadevalWarning
 from loadeval.runtime.adapter import FactoryAdapter, IterableAdapter, is_iterable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from importlib.machinery import ModuleSpec
 
     from loadeval.runtime.adapter import Adapter
@@ -43,10 +42,6 @@ OWN = {
 }
 """The adapters that come with loadeval. A vendored or zipped copy has no entry points, and must not
 measure a loader that it knows as a plain iterable."""
-
-
-Records = list[tuple[Distribution, str]]
-"""The installed distributions, each with the list of its files."""
 
 
 @cache
@@ -110,13 +105,13 @@ class Registration:
 
 def registrations() -> list[Registration]:
     """The registered adapters, in the order of their modules; neither they nor those imported."""
-    records = [(found, found.read_text("RECORD") or "") for found in distributions()]
-    return [_registration(point, records) for _, point in sorted(registered().items())]
+    files = [(found, found.read_text("RECORD") or "") for found in distributions()]
+    return [_registration(point, files) for _, point in sorted(registered().items())]
 
 
-def _registration(point: EntryPoint, records: Records) -> Registration:
+def _registration(point: EntryPoint, files: list[tuple[Distribution, str]]) -> Registration:
     by, spec = point.dist, _located(point.name)
-    owner = None if spec is None else _owner(spec, point.name, records)
+    owner = None if spec is None else _owner(spec, point.name, files)
     return Registration(
         module=point.name,
         adapter=point.value,
@@ -144,21 +139,19 @@ def _located(module: str) -> ModuleSpec | None:
     return spec
 
 
-def _owner(spec: ModuleSpec, module: str, records: Records) -> Distribution | None:
+def _owner(
+    spec: ModuleSpec, module: str, files: list[tuple[Distribution, str]]
+) -> Distribution | None:
     """The one distribution that has put `module` where `spec` is; None when that is unclear."""
     path = module.replace(".", "/")
-    places = [Path(place) for place in _places(spec)]
+    folders = spec.submodule_search_locations
+    if folders is None:  # a module: its file, without what follows its name
+        folders = [str(Path(spec.origin or spec.name).with_name(spec.name))]
+    places = set(map(Path, folders))
     listed = re.compile(rf"^{re.escape(path)}[/.]", re.MULTILINE)
     owners = [
         found
-        for found, record in records
+        for found, record in files
         if listed.search(record) and Path(str(found.locate_file(path))) in places
     ]
     return owners[0] if len(owners) == 1 else None
-
-
-def _places(spec: ModuleSpec) -> Sequence[str]:
-    """The folders of a package; of a module its file, without what follows its name."""
-    if spec.submodule_search_locations is not None:
-        return spec.submodule_search_locations
-    return [str(Path(spec.origin or spec.name).with_name(spec.name))]

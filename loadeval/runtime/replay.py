@@ -340,7 +340,7 @@ def refresher(tree: Any) -> Make:
     try:
         make = _maker(tree, set())
     except NotImplementedError:
-        return partial(map_leaves, _same, tree)
+        return partial(map_leaves, lambda leaf: leaf, tree)
     return repeat(tree).__next__ if make is None else make
 
 
@@ -353,11 +353,12 @@ def _maker(node: Any, objects: set[int]) -> Make | None:
     if not is_container(node):
         return None
     if type(node) in BUILT_IN:
-        pairs = node.items() if isinstance(node, dict) else enumerate(node)
-        return _patching(node.copy, _parts(pairs, objects))
+        children = node.items() if isinstance(node, dict) else enumerate(node)
+        return _patching(node.copy, _parts(children, objects))
     if isinstance(node, tuple):
         parts = _parts(enumerate(node), objects)
-        return _tuple_making(type(node), _patching(list(node).copy, parts)) if parts else None
+        kind, make_list = type(node), _patching(list(node).copy, parts)
+        return (lambda: tuple.__new__(kind, make_list())) if parts else None
     if id(node) in objects or isinstance(node, (dict, list)) or not _is_plain(type(node)):
         raise NotImplementedError
     objects.add(id(node))
@@ -388,13 +389,6 @@ def _patching(copy: Make, parts: Parts) -> Make:
         return fresh
 
     return make_container if others else make_with_one  # a loop for one is slower
-
-
-def _tuple_making(kind: type[tuple[Any, ...]], make_list: Make) -> Make:
-    def make_tuple() -> Any:
-        return tuple.__new__(kind, make_list())
-
-    return make_tuple
 
 
 def _object_making(kind: Any, attributes: dict[str, Any], parts: Parts) -> Make:
@@ -428,7 +422,3 @@ def _is_plain(kind: Any) -> bool:
 
 def _agree(one: Any, other: Any, names: tuple[str, ...]) -> bool:
     return all(getattr(one, name, None) == getattr(other, name, None) for name in names)
-
-
-def _same(node: Any) -> Any:
-    return node

@@ -60,19 +60,16 @@ class Settings:
         _at_least(1 if self.mode == "replay" else 0, "num_cached_batches", self.num_cached_batches)
         _at_least(0, "replay_after", self.replay_after)
         _at_least(1, "max_cache_bytes", self.max_cache_bytes)
-        if self.warmup is not None:
-            _at_least(0, "warmup", self.warmup)
-        if self.epoch_batches is not None and self.epoch_batches != math.inf:
-            _at_least(1, "epoch_batches", self.epoch_batches)
         _at_least(0, "seed", self.seed)
-        for name in ("pairs", "batches"):
-            if getattr(self, name) is not None:
-                _at_least(1, name, getattr(self, name))
+        _at_least(1, "every", self.every)
+        for name, lowest in {"warmup": 0, "epoch_batches": 1, "pairs": 1, "batches": 1}.items():
+            value = getattr(self, name)
+            if value is not None and (name, value) != ("epoch_batches", math.inf):
+                _at_least(lowest, name, value)
         if self.precision is not None and not 0 < self.precision < 1:
             raise UsageError(
                 f"precision is {self.precision!r}; expected a share of the speed-up, such as 0.05"
             )
-        _at_least(1, "every", self.every)
         self._check_mode()
         if not self.probe_interval_s > 0:
             raise UsageError(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from copy import deepcopy
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -32,7 +32,7 @@ class Thinning:
 
     def take(self, block: Block) -> list[Excerpt | Aggregate]:
         """What to keep after `block`, the next batches."""
-        rows = block if self._held is None else joined(self._held, block)
+        rows = block if self._held is None else _joined(self._held, block)
         self._held = rows.part(slice(-1, None))
         return self._add(rows.with_steps().part(slice(-1)))
 
@@ -42,10 +42,9 @@ class Thinning:
         `request_ns` is the request that got no batch, which ended the last step; None if there
         was none, so that the last step's time is unknown.
         """
-        return deepcopy(self).end(request_ns)
+        return deepcopy(self)._end(request_ns)  # noqa: SLF001 - its own class
 
-    def end(self, request_ns: int | None) -> list[Excerpt | Aggregate]:
-        """As `rest`, but final."""
+    def _end(self, request_ns: int | None) -> list[Excerpt | Aggregate]:
         held = self._held
         if held is None:
             return []
@@ -82,16 +81,12 @@ class Thinning:
         return [rows.part(chosen).numbered(batch[chosen])] if chosen.any() else []
 
 
-def joined(one: Block, other: Block) -> Block:
-    """Both blocks as one; `other` follows `one`."""
-    return replace(
-        other,
-        request_ns=np.concatenate([one.request_ns, other.request_ns]),
-        wait_ns=np.concatenate([one.wait_ns, other.wait_ns]),
-        step_ns=np.concatenate([one.step_ns, other.step_ns]),
-        samples=np.concatenate([one.samples, other.samples]),
-        nbytes=np.concatenate([one.nbytes, other.nbytes]),
-    )
+def _joined(one: Block, other: Block) -> Block:
+    columns: dict[str, Any] = {
+        name: np.concatenate([getattr(one, name), getattr(other, name)])
+        for name in ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
+    }
+    return replace(other, **columns)
 
 
 def gpu_idle_of(found: GpuIdle, every: int) -> GpuIdle | None:
@@ -128,7 +123,16 @@ class Totals:
 
     def add(self, rows: Block) -> None:
         """Add the batches that come next; all their steps are known, or that of the only one."""
-        self._note_extremes(rows)
+        shortest_ns = int(rows.wait_ns.min())
+        if self._slowest is None:
+            self.request_ns, self._shortest_ns = int(rows.request_ns[0]), shortest_ns
+        self._shortest_ns = min(self._shortest_ns, shortest_ns)
+        self._longest_ns = max(self._longest_ns, int(rows.wait_ns.max()))
+        iteration_ns = rows.wait_ns + rows.step_ns
+        row, slowest = int(iteration_ns.argmax()), self._slowest
+        if slowest is None or iteration_ns[row] > slowest.wait_ns[0] + slowest.step_ns[0]:
+            self._slowest = rows.part(slice(row, row + 1))
+            self._slowest_batch = self.first + self.batches + row
         self._wait_ns += int(rows.wait_ns.sum())
         self._step_ns = _added(self._step_ns, rows.step_ns)
         self._samples = _added(self._samples, rows.samples)
@@ -136,8 +140,7 @@ class Totals:
         self._waits += bin_counts(rows.wait_ns)
         self._steps += bin_counts(rows.step_ns[rows.step_ns != UNKNOWN])
         self.batches += len(rows)
-        last = rows.request_ns[-1] + rows.wait_ns[-1] + max(rows.step_ns[-1], 0)
-        self.end_ns = int(last)
+        self.end_ns = int(rows.request_ns[-1] + rows.wait_ns[-1] + max(rows.step_ns[-1], 0))
 
     def aggregate(self) -> Aggregate | None:
         """The aggregate of what was added; None where nothing was."""
@@ -160,30 +163,13 @@ class Totals:
             slowest_request_ns=int(slowest.request_ns[0]),
             slowest_wait_ns=int(slowest.wait_ns[0]),
             slowest_step_ns=None if slowest_step_ns == UNKNOWN else slowest_step_ns,
-            **_filled("wait", self._waits),
-            **_filled("step", self._steps),
+            wait_bins=np.flatnonzero(self._waits),
+            wait_counts=self._waits[self._waits > 0],
+            step_bins=np.flatnonzero(self._steps),
+            step_counts=self._steps[self._steps > 0],
         )
-
-    def _note_extremes(self, rows: Block) -> None:
-        shortest_ns, longest_ns = int(rows.wait_ns.min()), int(rows.wait_ns.max())
-        if self._slowest is None:
-            self.request_ns, self._shortest_ns = int(rows.request_ns[0]), shortest_ns
-        self._shortest_ns = min(self._shortest_ns, shortest_ns)
-        self._longest_ns = max(self._longest_ns, longest_ns)
-        iteration_ns = rows.wait_ns + rows.step_ns
-        row = int(iteration_ns.argmax())
-        slowest = self._slowest
-        if slowest is None or iteration_ns[row] > slowest.wait_ns[0] + slowest.step_ns[0]:
-            self._slowest = rows.part(slice(row, row + 1))
-            self._slowest_batch = self.first + self.batches + row
 
 
 def _added(total: int | None, column: Column) -> int | None:
     """`total` and the sum of `column`; None once anything is not known."""
     return None if total is None or (column == UNKNOWN).any() else total + int(column.sum())
-
-
-def _filled(what: str, counts: Column) -> dict[str, Column]:
-    """The bins that are not empty, as fields of a Aggregate."""
-    bins = np.flatnonzero(counts)
-    return {f"{what}_bins": bins, f"{what}_counts": counts[bins]}
