@@ -37,11 +37,14 @@ for line in sys.stdin:
 @pytest.fixture(autouse=True, scope="module")
 def _no_other_children() -> None:
     """What other tests have left running, Python's own helpers among it, is no worker of ours."""
+    children = psutil.Process().children(recursive=True)
+    for child in children:
+        child.kill()
+    # They wait for their process to end, which it does not while a child holds its pipe.
     for helper in (resource_tracker._resource_tracker, forkserver._forkserver):
         stop: Any = getattr(helper, "_stop")  # noqa: B009 - typeshed does not know it
         stop()
-    for child in psutil.Process().children(recursive=True):
-        child.kill()
+    for child in children:
         child.wait()
 
 
