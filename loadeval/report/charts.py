@@ -19,6 +19,7 @@ from loadeval.analysis.summary import (
 from loadeval.report.formatting import (
     NOT_MEASURED,
     TIME_UNITS,
+    bracketed,
     duration,
     number,
 )
@@ -26,7 +27,7 @@ from loadeval.report.palette import NAMES
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Iterable
 
     import numpy.typing as npt
 
@@ -154,13 +155,7 @@ def _rate(color: str, rate: Estimate | None, group: str = "") -> Row:
         return Row(NAMES[color], NOT_MEASURED, group=group)
     text = number(rate.value)
     bar = Bar(color, 0.0, rate.value, text, rate.low, rate.high)
-    return Row(NAMES[color], text, (bar,), _interval(rate, number), group)
-
-
-def _interval(found: Estimate, told: Callable[[float], str]) -> str:
-    if found.low is None or found.high is None:
-        return ""
-    return f"[{told(found.low)}, {told(found.high)}]"
+    return Row(NAMES[color], text, (bar,), bracketed(rate, number), group)
 
 
 def iteration_chart(report: Report) -> BarChart:
@@ -225,7 +220,7 @@ def _lost(color: str, start_ns: float | None, lost: Estimate | None) -> Row:
         return Row(label, NOT_MEASURED)
     ends = [None if end is None else max(start_ns + end, 0.0) for end in (lost.low, lost.high)]
     bar = Bar(color, start_ns, lost.value, duration(lost.value), *ends)
-    return Row(label, bar.text, (bar,), _interval(lost, duration))
+    return Row(label, bar.text, (bar,), bracketed(lost, duration))
 
 
 def _parts_of(one: RunReport) -> tuple[Bar, ...]:

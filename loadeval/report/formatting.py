@@ -86,9 +86,14 @@ def estimated(estimate: Estimate | None, told: Callable[[float], str]) -> str:
     """A value as `told`, and behind it its interval where there is one: 2.45x [2.40x, 2.51x]."""
     if estimate is None:
         return NOT_MEASURED
+    return f"{told(estimate.value)} {bracketed(estimate, told)}".rstrip()
+
+
+def bracketed(estimate: Estimate, told: Callable[[float], str]) -> str:
+    """The interval in brackets: [2.40x, 2.51x]; "" where it has none."""
     if estimate.low is None or estimate.high is None:
-        return told(estimate.value)
-    return f"{told(estimate.value)} [{told(estimate.low)}, {told(estimate.high)}]"
+        return ""
+    return f"[{told(estimate.low)}, {told(estimate.high)}]"
 
 
 def interval(estimate: Estimate | None, told: Callable[[float], str]) -> str:
