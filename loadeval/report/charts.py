@@ -387,6 +387,16 @@ class PointChart:
         """Each batch's number among all of the run."""
         return numbers_in_run(self.run)
 
+    def places(self, points: Points, x: Column | Values) -> tuple[Values, Values]:
+        """Where `points` are drawn: of `x`, which has a place for each batch, and on the axis.
+
+        A line has a gap, which is not a number, between two epochs.
+        """
+        y = self.axis.places(self.values[points.rows])
+        columns = x[points.rows].astype(np.float64), y
+        across, up = (np.insert(column, points.breaks, np.nan) for column in columns)
+        return across, up
+
     @property
     def epochs(self) -> Rows:
         """The rows at which a new epoch begins; none where they are too many to be drawn."""

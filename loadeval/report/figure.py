@@ -247,9 +247,7 @@ def backends_figure(found: BackendReport) -> Figure:
     places = [tops[row.group] + 0.17 + 0.39 * (at % 3) for at, row in enumerate(rows)]
     _draw_bars(axes, replace(chart, rows=rows), places, 0.34, labels=False)
     _color_legend(axes, ("real", "ideal", "loader"))
-    _panel(
-        figure, (LOST_LEFT, bottom, WIDTH - MARGIN - LOST_LEFT, tall), "Time lost"
-    ).set_axis_off()
+    _write(figure, ["Time lost"], (LOST_LEFT, bottom + tall + 0.36), PANEL, bold=True)
     for one in order:
         _write_backend(figure, one, bottom + tall - tops[one.name])
     _take_text_literally(figure)
@@ -392,14 +390,10 @@ def _draw_iterations(axes: Axes, chart: PointChart) -> None:
         # At the foot of the axes: an epoch start is no iteration, and often many times as long.
         places = number[np.searchsorted(chart.run.steps.epoch, epochs)]
         name = counted(len(epochs), "epoch start", "epoch starts")
-        axes.plot(
-            places,
-            np.full(len(places), 0.04),
-            transform=axes.get_xaxis_transform(),
-            clip_on=False,
-            label=f"{name} ({duration(float(waits_ns.mean()))})",
-            **_marker("^", "epoch_start", len(epochs)),
-        )
+        look = _marker("^", "epoch_start", len(epochs)) | {"clip_on": False}
+        look |= {"transform": axes.get_xaxis_transform()}
+        label = f"{name} ({duration(float(waits_ns.mean()))})"
+        axes.plot(places, np.full(len(places), 0.04), label=label, **look)
     _draw_epochs(axes, chart, "")  # each is where an epoch start is
     _legend(axes)
 
@@ -442,31 +436,25 @@ def _prepare(axes: Axes, charts: Sequence[PointChart]) -> bool:
 
 
 def _draw_points(axes: Axes, chart: PointChart, points: Points, name: str) -> None:
-    x = chart.number[points.rows].astype(np.float64)
-    y = chart.axis.places(chart.values[points.rows])
-    color = LIGHT[points.color]
+    x, y = chart.places(points, chart.number)
+    few = len(points.rows) <= 2 * FEW
     if points.joined:
-        few: Style = {"marker": "o", "markersize": 4} if len(x) <= 2 * FEW else {}
-        x, y = (np.insert(part, points.breaks, np.nan) for part in (x, y))
-        axes.plot(x, y, color=color, label=name, linewidth=1.2, linestyle="-", **few)
+        look: Style = {"linewidth": 1.2, "marker": "o" if few else "", "markersize": 4}
     elif points.color in ARMS:
-        dots: Style = {"linestyle": "", "marker": "o", "markersize": 3, "alpha": 0.35}
-        axes.plot(x, y, color=color, label=name, **dots)
+        look = {"linestyle": "", "marker": "o", "markersize": 3, "alpha": 0.35}
     else:
         shape = "^" if points.color == "epoch_start" else "x"
-        axes.plot(x, y, label=name, **_marker(shape, points.color, len(x)))
+        look = _marker(shape, points.color, len(points.rows))
+    axes.plot(x, y, label=name, **{"color": LIGHT[points.color], "linestyle": "-", **look})
 
 
 def _draw_outliers(axes: Axes, chart: PointChart) -> None:
     """Rings around them, with the number of each arm that has any in the legend."""
-    arms = [
-        f"{one.count:,} {one.color}" if one.color in ARMS else f"{one.count:,}"
-        for one in chart.marks
-    ]
-    for place, one in enumerate(chart.marks):
-        y = chart.axis.places(chart.values[one.rows])
-        name = "" if place else f"{', '.join(arms)} {OUTLIERS}"
-        axes.plot(chart.number[one.rows], y, label=name, **_marker("o", "outlier", len(one.rows)))
+    arms = [f"{one.count:,} {one.color if one.color in ARMS else ''}" for one in chart.marks]
+    names = [f"{', '.join(map(str.strip, arms))} {OUTLIERS}", ""]
+    for name, one in zip(names, chart.marks, strict=False):
+        x, y = chart.places(one, chart.number)
+        axes.plot(x, y, label=name, **_marker("o", "outlier", len(x)))
 
 
 def _marker(shape: str, color: str, count: int) -> Style:
@@ -483,19 +471,10 @@ def _marker(shape: str, color: str, count: int) -> Style:
 
 def _draw_epochs(axes: Axes, chart: PointChart, label: str) -> None:
     """A line where each epoch but the first begins."""
-    begins = chart.epochs
-    if len(begins):
-        axes.vlines(
-            chart.number[begins] - 0.5,
-            0,
-            1,
-            transform=axes.get_xaxis_transform(),
-            label=label,
-            color=FAINT,
-            alpha=0.5,
-            linewidth=1.2,
-            linestyle=(0, (4, 4)),
-        )
+    if len(chart.epochs):
+        look: Style = {"color": FAINT, "alpha": 0.5, "linewidth": 1.2, "linestyle": (0, (4, 4))}
+        look |= {"label": label, "transform": axes.get_xaxis_transform()}
+        axes.vlines(chart.number[chart.epochs] - 0.5, 0, 1, **look)
 
 
 # The page
@@ -543,7 +522,7 @@ def _write(
 
 
 def _panel(
-    figure: Figure, box: tuple[float, float, float, float], title: str, labels: float = 0.0
+    figure: Figure, box: tuple[float, float, float, float], title: str, labels: float
 ) -> Axes:
     """Axes with a title over them.
 
