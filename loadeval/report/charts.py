@@ -27,7 +27,7 @@ from loadeval.report.palette import NAMES
 from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     import numpy.typing as npt
 
@@ -51,7 +51,8 @@ LOG_FROM = 20
 """Times the typical value at which the greatest one asks for a logarithmic axis."""
 MOST_DECADES = 5
 """Labelled on a logarithmic axis."""
-FEWEST_TICKS = 3
+FEW_DECADES = 2
+"""Or fewer have labels between them too."""
 OUTLIERS = f"over {OUTLIER_TIMES_MEDIAN}x median"
 
 
@@ -262,36 +263,9 @@ class Axis:
         return np.maximum(values, self.floor).astype(np.float64)
 
 
-def linear_axis(highest: float, title: str) -> Axis:
-    """An axis of durations from 0."""
-    highest = max(highest, 1.0)
-    ticks = tuple((tick, tick_label(tick)) for tick in round_ticks(highest))
-    return Axis(title, -0.03 * highest, 1.1 * highest, ticks)
-
-
-def duration_axis(columns: Iterable[Column], title: str) -> Axis:
-    """An axis of durations: logarithmic where a few are many times what is typical of a column."""
-    known = [column for column in columns if len(column)]
-    every = np.concatenate(known) if known else np.zeros(1, dtype=np.int64)
-    highest = int(every.max())
-    typical = min((float(np.median(column)) for column in known), default=0.0)
-    if highest <= max(LOG_FROM * typical, 0.0):
-        return linear_axis(highest, title)
-    first = math.floor(math.log10(every[every > 0].min()))
-    decades = range(first, math.ceil(math.log10(highest)) + 1)
-    powers = [10.0**decade for decade in decades[:: math.ceil(len(decades) / MOST_DECADES)]]
-    ticks = [(tick, tick_label(tick)) for tick in powers if tick <= 1.5 * highest]
-    floor = 10.0**first
-    if every.min() <= 0:
-        # Nothing has no place on this scale: it is drawn under the rest.
-        floor = 10.0 ** (first - 1)
-        ticks = [(floor, "0"), *ticks]
-    return Axis(title, 0.6 * floor, 2.0 * highest, tuple(ticks), log=True, floor=floor)
-
-
-def round_ticks(highest: float, fewest: int = FEWEST_TICKS) -> list[float]:
-    """From 0 to `highest`, at least `fewest`, in steps of 1, 2 or 5 times a power of ten."""
-    rough = highest / (fewest - 1)
+def round_ticks(highest: float) -> list[float]:
+    """From 0 to `highest`, at least three, in steps of 1, 2 or 5 times a power of ten."""
+    rough = highest / 2
     power = 10.0 ** math.floor(math.log10(rough))
     step = max(factor * power for factor in (1, 2, 5) if factor * power <= rough * 1.001)
     return [step * place for place in range(int(highest / step * 1.001) + 1)]
@@ -303,6 +277,39 @@ def tick_label(ns: float) -> str:
         return "0"
     thousands = min(max(math.floor(math.log10(ns * 1.001)) // 3, 0), len(TIME_UNITS) - 1)
     return f"{ns / 1000**thousands:,g} {TIME_UNITS[thousands]}"
+
+
+def linear_axis(highest: float, title: str, told: Callable[[float], str] = tick_label) -> Axis:
+    """An axis from 0, its ticks as `told`: durations, unless told otherwise."""
+    highest = highest or 1.0
+    ticks = tuple((tick, told(tick)) for tick in round_ticks(highest))
+    return Axis(title, -0.03 * highest, 1.1 * highest, ticks)
+
+
+def log_axis(ns: Column, title: str) -> Axis:
+    """A logarithmic axis of durations; nothing, which has no place on it, is under the rest."""
+    positive = ns[ns > 0] if ns.any() else np.ones(1)
+    top = float(positive.max())
+    first = math.floor(math.log10(positive.min()))
+    decades = range(first, math.ceil(math.log10(top)) + 1)
+    powers = [10.0**decade for decade in decades[:: math.ceil(len(decades) / MOST_DECADES)]]
+    factors = (1, 2, 5) if len(decades) <= FEW_DECADES else (1,)
+    shown = [factor * power for power in powers for factor in factors]
+    ticks = [(tick, tick_label(tick)) for tick in shown if tick <= 1.5 * top]
+    floor = 10.0**first
+    if ns.min() <= 0:
+        floor /= 10
+        ticks = [(floor, "0"), *ticks]
+    return Axis(title, 0.6 * floor, 2.0 * top, tuple(ticks), log=True, floor=floor)
+
+
+def duration_axis(columns: Iterable[Column], title: str) -> Axis:
+    """An axis of durations: logarithmic where a few are many times what is typical of a column."""
+    known = [column for column in columns if len(column)]
+    every = np.concatenate([*known, np.zeros(0, dtype=np.int64)])
+    typical = min((float(np.median(column)) for column in known), default=0.0)
+    top = int(every.max(initial=0))
+    return log_axis(every, title) if top > LOG_FROM * typical else linear_axis(top, title)
 
 
 # Batches over the run
@@ -417,8 +424,8 @@ def waits_chart(run: Run) -> PointChart:
     """
     wait_ns = run.steps.wait_ns
     points = [_points(run, wait_ns, *group) for group in _groups(run).items()]
-    found = [one for one in iterations_of(run) if one.arm == "real"]
-    marks = [_marked(OUTLIERS, "outlier", one.outliers, wait_ns) for one in found]
+    real = [one.outliers for one in iterations_of(run) if one.arm == "real"]
+    marks = [_dots(OUTLIERS, "outlier", outliers, wait_ns) for outliers in real]
     return _chart(run, wait_ns, duration_axis([wait_ns], "wait"), points, marks)
 
 
@@ -446,16 +453,13 @@ def iterations_chart(run: Run) -> PointChart:
     """The measured iterations, by arm, with the outliers of each and its median."""
     iteration_ns = run.steps.wait_ns + run.steps.step_ns
     found = iterations_of(run)
-    points = []
+    points, marks = [], []
     for one in found:
         usual = np.setdiff1d(one.rows, one.outliers, assume_unique=True)
-        kept = usual[extremes(iteration_ns[usual], DOT_BUCKETS)]
-        points.append(Points(NAMES[one.arm], one.arm, kept, len(usual)))
-    marks = [
-        _marked(f"{one.arm}, {OUTLIERS}", one.arm, one.outliers, iteration_ns) for one in found
-    ]
+        points.append(_dots(NAMES[one.arm], one.arm, usual, iteration_ns))
+        marks.append(_dots(f"{one.arm}, {OUTLIERS}", one.arm, one.outliers, iteration_ns))
     medians = tuple((str(one.arm), one.median_ns) for one in found)
-    rows = np.concatenate([one.rows for one in found]) if found else np.arange(0)
+    rows = np.concatenate([np.arange(0), *(one.rows for one in found)])
     axis = duration_axis([iteration_ns[rows]], "iteration")
     return _chart(run, iteration_ns, axis, points, marks, medians)
 
@@ -501,16 +505,17 @@ def _groups(run: Run) -> dict[str, Mask]:
 
 
 def _points(run: Run, values: Column, color: str, chosen: Mask) -> Points:
-    (rows,) = np.nonzero(chosen)
+    rows = np.flatnonzero(chosen)
+    if color not in ARMS or run.header.mode == "alternate":
+        return _dots(NAMES[color], color, rows, values)
     # Batches of one arm alone follow on each other, so a line tells more than dots.
-    joined = color in ARMS and run.header.mode != "alternate"
-    kept = rows[extremes(values[rows], LINE_BUCKETS if joined else DOT_BUCKETS)]
-    breaks = np.flatnonzero(np.diff(run.steps.epoch[kept])) + 1 if joined else kept[:0]
+    kept = rows[extremes(values[rows], LINE_BUCKETS)]
+    breaks = np.flatnonzero(np.diff(run.steps.epoch[kept])) + 1
     few = breaks.tolist() if len(breaks) <= MOST_EPOCH_LINES else []
-    return Points(NAMES[color], color, kept, len(rows), joined, tuple(few))
+    return Points(NAMES[color], color, kept, len(rows), joined=True, breaks=tuple(few))
 
 
-def _marked(name: str, color: str, rows: Rows, values: Column) -> Points:
+def _dots(name: str, color: str, rows: Rows, values: Column) -> Points:
     return Points(name, color, rows[extremes(values[rows], DOT_BUCKETS)], len(rows))
 
 
@@ -542,10 +547,3 @@ def extremes(values: npt.NDArray[np.generic], buckets: int = LINE_BUCKETS) -> Ro
     # The last of a bucket in the order of values is its greatest, the first its least.
     order = np.lexsort((values, bucket))
     return np.unique(np.concatenate([order[bounds[:-1]], order[bounds[1:] - 1]]))
-
-
-def highest(values: npt.NDArray[np.generic], most: int) -> Rows:
-    """Places, in order, of the `most` greatest of `values`."""
-    if len(values) <= most:
-        return np.arange(len(values))
-    return np.sort(np.argpartition(values, len(values) - most)[-most:])

@@ -23,7 +23,6 @@ from loadeval.report.charts import (
     duration_axis,
     epoch_starts_of,
     extremes,
-    highest,
     iteration_chart,
     iterations_chart,
     round_ticks,
@@ -342,9 +341,3 @@ def test_thinning_keeps_every_extreme() -> None:
     assert (np.diff(kept) > 0).all()
     assert {61_728, 99_999, 123_456} <= set(kept.tolist())
     assert values[kept].min() == values.min()
-
-
-def test_the_highest() -> None:
-    """The greatest ones, in their order."""
-    assert highest(np.array([3, 9, 1, 7]), 2).tolist() == [1, 3]
-    assert highest(np.array([3, 9]), 2).tolist() == [0, 1]
