@@ -51,8 +51,8 @@ LOG_FROM = 20
 """Times the typical value at which the greatest one asks for a logarithmic axis."""
 MOST_DECADES = 5
 """Labelled on a logarithmic axis."""
-FEW_DECADES = 2
-"""Or fewer have labels between them too."""
+FINE_TO = 20
+"""Times the lowest power of ten: axes that end by then have labels between those too."""
 OUTLIERS = f"over {OUTLIER_TIMES_MEDIAN}x median"
 
 
@@ -76,15 +76,14 @@ class Bar:
     @property
     def end(self) -> float:
         """Its right end, without the whisker."""
-        return max(self.start, self.start + self.length)
+        return self.start + max(self.length, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Bars in one row, and beside them their value as text, or why there is none.
+    """Bars in one row, with their value as text and its 95% CI, or why there is none.
 
-    `interval` is its 95% CI as text. `group` is the run that the row is of, where there are
-    several.
+    `group` is the run that the row is of, where there are several.
     """
 
     label: str
@@ -96,7 +95,7 @@ class Row:
     @property
     def name(self) -> str:
         """The label behind that of its group."""
-        return ", ".join(filter(None, [self.group, self.label]))
+        return ", ".join(filter(None, (self.group, self.label)))
 
     @property
     def words(self) -> str:
@@ -143,11 +142,9 @@ def backends_chart(found: BackendReport) -> BarChart:
     """The throughputs of each backend, the fastest first."""
     rows: list[Row] = []
     for one in ranked(found.backends):
-        if one.error is not None:
-            rows.append(Row("", "failed", group=one.name))
-            continue
         rates = {"real": one.real, "ideal": one.ideal, "loader": one.loader_only}
-        rows += [_rate(color, rate, one.name) for color, rate in rates.items()]
+        told = [_rate(color, rate, one.name) for color, rate in rates.items()]
+        rows += [Row("", "failed", group=one.name)] if one.error is not None else told
     return BarChart(tuple(rows), found.unit)
 
 
@@ -231,17 +228,11 @@ def _parts_of(one: RunReport) -> tuple[Bar, ...]:
         return ()
     slower = one.comparison and one.comparison.headroom.contention_ns
     slower_ns = min(max(slower.value, 0.0), summary.step_ns) if slower else 0.0
-    parts = {
-        "step": summary.step_ns - slower_ns,
-        "contention": slower_ns,
-        "waiting": summary.wait_ns,
-    }
-    starts = [0.0, parts["step"], summary.step_ns]
-    return tuple(
-        Bar(color, start, ns, duration(ns))
-        for start, (color, ns) in zip(starts, parts.items(), strict=True)
-        if ns or color != "contention"
-    )
+    alone_ns = summary.step_ns - slower_ns
+    parts = [("step", 0.0, alone_ns), ("waiting", summary.step_ns, summary.wait_ns)]
+    if slower_ns:
+        parts.insert(1, ("contention", alone_ns, slower_ns))
+    return tuple(Bar(color, start, ns, duration(ns)) for color, start, ns in parts)
 
 
 # Axes
@@ -293,7 +284,7 @@ def log_axis(ns: Column, title: str) -> Axis:
     first = math.floor(math.log10(positive.min()))
     decades = range(first, math.ceil(math.log10(top)) + 1)
     powers = [10.0**decade for decade in decades[:: math.ceil(len(decades) / MOST_DECADES)]]
-    factors = (1, 2, 5) if len(decades) <= FEW_DECADES else (1,)
+    factors = (1, 2, 5) if top <= FINE_TO * powers[0] else (1,)
     shown = [factor * power for power in powers for factor in factors]
     ticks = [(tick, tick_label(tick)) for tick in shown if tick <= 1.5 * top]
     floor = 10.0**first
@@ -527,8 +518,7 @@ def _chart(
     marks: Iterable[Points] = (),
     medians: tuple[tuple[str, float], ...] = (),
 ) -> PointChart:
-    shown = tuple(one for one in points if one.count)
-    marked = tuple(one for one in marks if one.count)
+    shown, marked = (tuple(one for one in some if one.count) for some in (points, marks))
     return PointChart(run, RunTime.of(run), values, axis, shown, marked, medians)
 
 
