@@ -196,25 +196,23 @@ def _described(comparison: Comparison) -> list[str]:
     found, run = comparison.headroom, comparison.real
     if comparison.ideal is not None:
         return [*map(_side, comparison.sides), INTERVALS]
-    epochs = counted(len(np.unique(run.steps.epoch)), "epoch", "epochs")
     name = shortened(run.header.name, LONGEST_NAME)
-    batches = counted(len(run.steps), "batch", "batches")
-    served = (
-        f"{name}: {described_loader(run)}; {batches} in {epochs}; {measured(found)} are counted. "
-        f"{INTERVALS} Dots are iterations, and lines the means of blocks."
-    )
-    return [lost_in_words(found), served]
+    served = f"{name}: {_served(run)}; {measured(found)} are counted."
+    dots = "Dots are iterations, and lines the means of blocks."
+    return [lost_in_words(found), f"{served} {INTERVALS} {dots}"]
 
 
 def _side(side: Side) -> str:
     name = shortened(side.run.header.name, LONGEST_NAME)
     label = side.name if name == side.name else f"{side.name} ({name})"
-    batches = counted(side.summary.batches, "batch", "batches")
-    epochs = counted(side.summary.epochs, "epoch", "epochs")
-    return (
-        f"{label}: {described_loader(side.run)}; {batches} in {epochs}, "
-        f"{side.summary.steady_batches:,} of them steady"
-    )
+    return f"{label}: {_served(side.run)}, {side.summary.steady_batches:,} of them steady"
+
+
+def _served(run: Run) -> str:
+    """By which loader, and how many batches."""
+    batches = counted(run.batches, "batch", "batches")
+    epochs = counted(len(np.unique(run.steps.epoch)), "epoch", "epochs")
+    return f"{described_loader(run)}; {batches} in {epochs}"
 
 
 def _notes(runs: list[Run]) -> list[str]:

@@ -287,6 +287,9 @@ def test_time_axis(record: Record) -> None:
         ([5 * MS, 30 * MS], False, ["0", "10 ms", "20 ms", "30 ms"]),
         ([0] * 5, False, ["0", "0.5 ns", "1 ns"]),
         ([0, 300, 5 * MS], True, ["0", "100 ns", "10 us", "1 ms"]),
+        ([20, 20, 900], True, ["10 ns", "100 ns", "1 us"]),
+        ([10, 10, 10, 10, 210], True, ["10 ns", "100 ns"]),
+        ([0, 100, 0, 1900], True, ["0", "100 ns", "200 ns", "500 ns", "1 us", "2 us"]),
         ([1, 1, 10**14], True, ["1 ns", "1 us", "1 ms", "1 s", "1,000 s"]),
     ],
 )
@@ -301,18 +304,18 @@ def test_axis_of_durations(values: list[int], log: bool, labels: list[str]) -> N
     assert min(values) > 0 or min(places) == found.ticks[0][0]
 
 
+def test_labels_of_ticks() -> None:
+    """Without digits that say nothing."""
+    labels = [tick_label(ns) for ns in (0, 0.5, 1, 2e3, 2.5e5, 1e6, 5e8, 1e9, 2e12)]
+    assert labels == ["0", "0.5 ns", "1 ns", "2 us", "250 us", "1 ms", "500 ms", "1 s", "2,000 s"]
+
+
 @pytest.mark.parametrize("top", [0.07, 1, 1.9, 4.05, 7.9, 100, 2.3e9])
 def test_an_axis_has_at_least_three_ticks(top: float) -> None:
     """Whatever its highest value, and no more than six."""
     ticks = round_ticks(top)
     assert 3 <= len(ticks) <= 6
     assert ticks[-1] <= 1.001 * top
-
-
-def test_labels_of_ticks() -> None:
-    """Without digits that say nothing."""
-    labels = [tick_label(ns) for ns in (0, 0.5, 1, 2e3, 2.5e5, 1e6, 5e8, 1e9, 2e12)]
-    assert labels == ["0", "0.5 ns", "1 ns", "2 us", "250 us", "1 ms", "500 ms", "1 s", "2,000 s"]
 
 
 def test_a_long_run_is_thinned(record: Record) -> None:
