@@ -19,6 +19,7 @@ from loadeval.analysis.summary import (
 from loadeval.report.formatting import (
     NOT_MEASURED,
     TIME_UNITS,
+    bracketed,
     duration,
     number,
 )
@@ -50,7 +51,8 @@ LOG_FROM = 20
 """Times the typical value at which the greatest one asks for a logarithmic axis."""
 MOST_DECADES = 5
 """Labelled on a logarithmic axis."""
-FEWEST_TICKS = 3
+FINE_TO = 20
+"""Times the lowest power of ten: axes that end by then have labels between those too."""
 OUTLIERS = f"over {OUTLIER_TIMES_MEDIAN}x median"
 
 
@@ -74,15 +76,14 @@ class Bar:
     @property
     def end(self) -> float:
         """Its right end, without the whisker."""
-        return max(self.start, self.start + self.length)
+        return self.start + max(self.length, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Bars in one row, and beside them their value as text, or why there is none.
+    """Bars in one row, with their value as text and its 95% CI, or why there is none.
 
-    `interval` is its 95% CI as text. `group` is the run that the row is of, where there are
-    several.
+    `group` is the run that the row is of, where there are several.
     """
 
     label: str
@@ -94,7 +95,7 @@ class Row:
     @property
     def name(self) -> str:
         """The label behind that of its group."""
-        return ", ".join(filter(None, [self.group, self.label]))
+        return ", ".join(filter(None, (self.group, self.label)))
 
     @property
     def words(self) -> str:
@@ -141,11 +142,9 @@ def backends_chart(found: BackendReport) -> BarChart:
     """The throughputs of each backend, the fastest first."""
     rows: list[Row] = []
     for one in ranked(found.backends):
-        if one.error is not None:
-            rows.append(Row("", "failed", group=one.name))
-            continue
         rates = {"real": one.real, "ideal": one.ideal, "loader": one.loader_only}
-        rows += [_rate(color, rate, one.name) for color, rate in rates.items()]
+        told = [_rate(color, rate, one.name) for color, rate in rates.items()]
+        rows += [Row("", "failed", group=one.name)] if one.error is not None else told
     return BarChart(tuple(rows), found.unit)
 
 
@@ -154,13 +153,7 @@ def _rate(color: str, rate: Estimate | None, group: str = "") -> Row:
         return Row(NAMES[color], NOT_MEASURED, group=group)
     text = number(rate.value)
     bar = Bar(color, 0.0, rate.value, text, rate.low, rate.high)
-    return Row(NAMES[color], text, (bar,), _interval(rate, number), group)
-
-
-def _interval(found: Estimate, told: Callable[[float], str]) -> str:
-    if found.low is None or found.high is None:
-        return ""
-    return f"[{told(found.low)}, {told(found.high)}]"
+    return Row(NAMES[color], text, (bar,), bracketed(rate, number), group)
 
 
 def iteration_chart(report: Report) -> BarChart:
@@ -225,7 +218,7 @@ def _lost(color: str, start_ns: float | None, lost: Estimate | None) -> Row:
         return Row(label, NOT_MEASURED)
     ends = [None if end is None else max(start_ns + end, 0.0) for end in (lost.low, lost.high)]
     bar = Bar(color, start_ns, lost.value, duration(lost.value), *ends)
-    return Row(label, bar.text, (bar,), _interval(lost, duration))
+    return Row(label, bar.text, (bar,), bracketed(lost, duration))
 
 
 def _parts_of(one: RunReport) -> tuple[Bar, ...]:
@@ -235,17 +228,11 @@ def _parts_of(one: RunReport) -> tuple[Bar, ...]:
         return ()
     slower = one.comparison and one.comparison.headroom.contention_ns
     slower_ns = min(max(slower.value, 0.0), summary.step_ns) if slower else 0.0
-    parts = {
-        "step": summary.step_ns - slower_ns,
-        "contention": slower_ns,
-        "waiting": summary.wait_ns,
-    }
-    starts = [0.0, parts["step"], summary.step_ns]
-    return tuple(
-        Bar(color, start, ns, duration(ns))
-        for start, (color, ns) in zip(starts, parts.items(), strict=True)
-        if ns or color != "contention"
-    )
+    alone_ns = summary.step_ns - slower_ns
+    parts = [("step", 0.0, alone_ns), ("waiting", summary.step_ns, summary.wait_ns)]
+    if slower_ns:
+        parts.insert(1, ("contention", alone_ns, slower_ns))
+    return tuple(Bar(color, start, ns, duration(ns)) for color, start, ns in parts)
 
 
 # Axes
@@ -267,36 +254,9 @@ class Axis:
         return np.maximum(values, self.floor).astype(np.float64)
 
 
-def linear_axis(highest: float, title: str) -> Axis:
-    """An axis of durations from 0."""
-    highest = max(highest, 1.0)
-    ticks = tuple((tick, tick_label(tick)) for tick in round_ticks(highest))
-    return Axis(title, -0.03 * highest, 1.1 * highest, ticks)
-
-
-def duration_axis(columns: Iterable[Column], title: str) -> Axis:
-    """An axis of durations: logarithmic where a few are many times what is typical of a column."""
-    known = [column for column in columns if len(column)]
-    every = np.concatenate(known) if known else np.zeros(1, dtype=np.int64)
-    highest = int(every.max())
-    typical = min((float(np.median(column)) for column in known), default=0.0)
-    if highest <= max(LOG_FROM * typical, 0.0):
-        return linear_axis(highest, title)
-    first = math.floor(math.log10(every[every > 0].min()))
-    decades = range(first, math.ceil(math.log10(highest)) + 1)
-    powers = [10.0**decade for decade in decades[:: math.ceil(len(decades) / MOST_DECADES)]]
-    ticks = [(tick, tick_label(tick)) for tick in powers if tick <= 1.5 * highest]
-    floor = 10.0**first
-    if every.min() <= 0:
-        # Nothing has no place on this scale: it is drawn under the rest.
-        floor = 10.0 ** (first - 1)
-        ticks = [(floor, "0"), *ticks]
-    return Axis(title, 0.6 * floor, 2.0 * highest, tuple(ticks), log=True, floor=floor)
-
-
-def round_ticks(highest: float, fewest: int = FEWEST_TICKS) -> list[float]:
-    """From 0 to `highest`, at least `fewest`, in steps of 1, 2 or 5 times a power of ten."""
-    rough = highest / (fewest - 1)
+def round_ticks(highest: float) -> list[float]:
+    """From 0 to `highest`, at least three, in steps of 1, 2 or 5 times a power of ten."""
+    rough = highest / 2
     power = 10.0 ** math.floor(math.log10(rough))
     step = max(factor * power for factor in (1, 2, 5) if factor * power <= rough * 1.001)
     return [step * place for place in range(int(highest / step * 1.001) + 1)]
@@ -308,6 +268,39 @@ def tick_label(ns: float) -> str:
         return "0"
     thousands = min(max(math.floor(math.log10(ns * 1.001)) // 3, 0), len(TIME_UNITS) - 1)
     return f"{ns / 1000**thousands:,g} {TIME_UNITS[thousands]}"
+
+
+def linear_axis(highest: float, title: str, told: Callable[[float], str] = tick_label) -> Axis:
+    """An axis from 0, its ticks as `told`: durations, unless told otherwise."""
+    highest = highest or 1.0
+    ticks = tuple((tick, told(tick)) for tick in round_ticks(highest))
+    return Axis(title, -0.03 * highest, 1.1 * highest, ticks)
+
+
+def log_axis(ns: Column, title: str) -> Axis:
+    """A logarithmic axis of durations; nothing, which has no place on it, is under the rest."""
+    positive = ns[ns > 0] if ns.any() else np.ones(1)
+    top = float(positive.max())
+    first = math.floor(math.log10(positive.min()))
+    decades = range(first, math.ceil(math.log10(top)) + 1)
+    powers = [10.0**decade for decade in decades[:: math.ceil(len(decades) / MOST_DECADES)]]
+    factors = (1, 2, 5) if top <= FINE_TO * powers[0] else (1,)
+    shown = [factor * power for power in powers for factor in factors]
+    ticks = [(tick, tick_label(tick)) for tick in shown if tick <= 1.5 * top]
+    floor = 10.0**first
+    if ns.min() <= 0:
+        floor /= 10
+        ticks = [(floor, "0"), *ticks]
+    return Axis(title, 0.6 * floor, 2.0 * top, tuple(ticks), log=True, floor=floor)
+
+
+def duration_axis(columns: Iterable[Column], title: str) -> Axis:
+    """An axis of durations: logarithmic where a few are many times what is typical of a column."""
+    known = [column for column in columns if len(column)]
+    every = np.concatenate([*known, np.zeros(0, dtype=np.int64)])
+    typical = min((float(np.median(column)) for column in known), default=0.0)
+    top = int(every.max(initial=0))
+    return log_axis(every, title) if top > LOG_FROM * typical else linear_axis(top, title)
 
 
 # Batches over the run
@@ -392,6 +385,16 @@ class PointChart:
         """Each batch's number among all of the run."""
         return numbers_in_run(self.run)
 
+    def places(self, points: Points, x: Column | Values) -> tuple[Values, Values]:
+        """Where `points` are drawn: of `x`, which has a place for each batch, and on the axis.
+
+        A line has a gap, which is not a number, between two epochs.
+        """
+        y = self.axis.places(self.values[points.rows])
+        columns = x[points.rows].astype(np.float64), y
+        across, up = (np.insert(column, points.breaks, np.nan) for column in columns)
+        return across, up
+
     @property
     def epochs(self) -> Rows:
         """The rows at which a new epoch begins; none where they are too many to be drawn."""
@@ -412,8 +415,8 @@ def waits_chart(run: Run) -> PointChart:
     """
     wait_ns = run.steps.wait_ns
     points = [_points(run, wait_ns, *group) for group in _groups(run).items()]
-    found = [one for one in iterations_of(run) if one.arm == "real"]
-    marks = [_marked(OUTLIERS, "outlier", one.outliers, wait_ns) for one in found]
+    real = [one.outliers for one in iterations_of(run) if one.arm == "real"]
+    marks = [_dots(OUTLIERS, "outlier", outliers, wait_ns) for outliers in real]
     return _chart(run, wait_ns, duration_axis([wait_ns], "wait"), points, marks)
 
 
@@ -441,16 +444,13 @@ def iterations_chart(run: Run) -> PointChart:
     """The measured iterations, by arm, with the outliers of each and its median."""
     iteration_ns = run.steps.wait_ns + run.steps.step_ns
     found = iterations_of(run)
-    points = []
+    points, marks = [], []
     for one in found:
         usual = np.setdiff1d(one.rows, one.outliers, assume_unique=True)
-        kept = usual[extremes(iteration_ns[usual], DOT_BUCKETS)]
-        points.append(Points(NAMES[one.arm], one.arm, kept, len(usual)))
-    marks = [
-        _marked(f"{one.arm}, {OUTLIERS}", one.arm, one.outliers, iteration_ns) for one in found
-    ]
+        points.append(_dots(NAMES[one.arm], one.arm, usual, iteration_ns))
+        marks.append(_dots(f"{one.arm}, {OUTLIERS}", one.arm, one.outliers, iteration_ns))
     medians = tuple((str(one.arm), one.median_ns) for one in found)
-    rows = np.concatenate([one.rows for one in found]) if found else np.arange(0)
+    rows = np.concatenate([np.arange(0), *(one.rows for one in found)])
     axis = duration_axis([iteration_ns[rows]], "iteration")
     return _chart(run, iteration_ns, axis, points, marks, medians)
 
@@ -496,16 +496,17 @@ def _groups(run: Run) -> dict[str, Mask]:
 
 
 def _points(run: Run, values: Column, color: str, chosen: Mask) -> Points:
-    (rows,) = np.nonzero(chosen)
+    rows = np.flatnonzero(chosen)
+    if color not in ARMS or run.header.mode == "alternate":
+        return _dots(NAMES[color], color, rows, values)
     # Batches of one arm alone follow on each other, so a line tells more than dots.
-    joined = color in ARMS and run.header.mode != "alternate"
-    kept = rows[extremes(values[rows], LINE_BUCKETS if joined else DOT_BUCKETS)]
-    breaks = np.flatnonzero(np.diff(run.steps.epoch[kept])) + 1 if joined else kept[:0]
+    kept = rows[extremes(values[rows], LINE_BUCKETS)]
+    breaks = np.flatnonzero(np.diff(run.steps.epoch[kept])) + 1
     few = breaks.tolist() if len(breaks) <= MOST_EPOCH_LINES else []
-    return Points(NAMES[color], color, kept, len(rows), joined, tuple(few))
+    return Points(NAMES[color], color, kept, len(rows), joined=True, breaks=tuple(few))
 
 
-def _marked(name: str, color: str, rows: Rows, values: Column) -> Points:
+def _dots(name: str, color: str, rows: Rows, values: Column) -> Points:
     return Points(name, color, rows[extremes(values[rows], DOT_BUCKETS)], len(rows))
 
 
@@ -517,8 +518,7 @@ def _chart(
     marks: Iterable[Points] = (),
     medians: tuple[tuple[str, float], ...] = (),
 ) -> PointChart:
-    shown = tuple(one for one in points if one.count)
-    marked = tuple(one for one in marks if one.count)
+    shown, marked = (tuple(one for one in some if one.count) for some in (points, marks))
     return PointChart(run, RunTime.of(run), values, axis, shown, marked, medians)
 
 
@@ -537,10 +537,3 @@ def extremes(values: npt.NDArray[np.generic], buckets: int = LINE_BUCKETS) -> Ro
     # The last of a bucket in the order of values is its greatest, the first its least.
     order = np.lexsort((values, bucket))
     return np.unique(np.concatenate([order[bounds[:-1]], order[bounds[1:] - 1]]))
-
-
-def highest(values: npt.NDArray[np.generic], most: int) -> Rows:
-    """Places, in order, of the `most` greatest of `values`."""
-    if len(values) <= most:
-        return np.arange(len(values))
-    return np.sort(np.argpartition(values, len(values) - most)[-most:])

@@ -21,19 +21,13 @@ from loadeval.report.charts import (
     lost_time_chart,
     waits_of_two,
 )
-from loadeval.report.fitting import (
-    FAMILY,
-    POINTS_PER_INCH,
-    clipped,
-    drawable,
-    width_of,
-    wrapped,
-)
 from loadeval.report.formatting import (
     LONGEST_NAME,
     NOT_MEASURED,
+    bracketed,
     counted,
     duration,
+    printable,
     share,
     shortened,
 )
@@ -62,7 +56,7 @@ from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -71,22 +65,25 @@ if TYPE_CHECKING:
     from loadeval.analysis.backends import BackendReport, BackendResult
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.report import Side
-    from loadeval.report.charts import Bar, BarChart, PointChart, Points, Row
+    from loadeval.report.charts import Bar, BarChart, PointChart, Points
     from loadeval.runlog.model import Run
 
-    Place = tuple[float, float, float]
     Style = dict[str, Any]
 
 FORMATS = (".png", ".svg", ".pdf")
 DPI = 100
 TITLE, PANEL, LABEL, SMALL = 22, 18, 16, 13
 """Sizes of type in points, on a figure 14 inches wide: readable when it is shown half as wide."""
+FAMILY = "DejaVu Sans"
+"""Comes with matplotlib, so the room that a text needs is the same everywhere."""
+LONGEST, FEWEST = 400, 5
+"""Characters of one text that are looked at, and that are left of any, at most and at least."""
 INK, FAINT, PAPER = LIGHT["ink"], LIGHT["faint"], LIGHT["paper"]
 WHISKER: Style = {"color": INK, "linewidth": 2, "markersize": 12, "markeredgewidth": 2}
+POINTS_PER_INCH = 72
 
 # All places and sizes from here on are in inches.
-WIDTH = 14.0
-MARGIN = 0.4
+WIDTH, MARGIN = 14.0, 0.4
 TEXT_WIDTH = WIDTH - 2 * MARGIN
 LINE = 1.45
 """Of a line, in sizes of its type."""
@@ -94,19 +91,10 @@ PANELS = 8.4
 """What the three panels of a comparison take of the height."""
 GAP = 0.1
 """Between a bar and what is written beside it."""
-LEAST_SCALE = 0.1
-"""Of the width, that the longest bars have whatever their values take."""
-NAMES_WIDTH = 2.8
-BARS_LEFT, BARS_WIDTH = MARGIN + NAMES_WIDTH + 0.2, 7.0
-LOST_LEFT = BARS_LEFT + BARS_WIDTH + 0.3
-LOST_WIDTH = WIDTH - MARGIN - LOST_LEFT
+NAMES_WIDTH, BARS_LEFT, BARS_WIDTH, LOST_LEFT = 2.8, 3.4, 7.0, 10.7
 LEGEND_WIDTH = 5.6
-HEADING = 0.75
-"""Above the first backend."""
-BACKEND_HIGH, FAILED_HIGH = 1.35, 1.1
-"""A backend, with the gap below it."""
-THICK, THIN, BETWEEN = 0.36, 0.2, 0.05
-"""Bars, and the gap between two of one backend, and above the first."""
+HEADING, BACKEND = 0.75, 1.45
+"""The title above the first backend, and a backend with the gap below it."""
 TITLE_PAD = 12
 """Points, between axes and their title."""
 FEW = 60
@@ -174,24 +162,22 @@ def comparison_figure(comparison: Comparison) -> Figure:
         f"Verdicts: {THRESHOLDS}.",
         *_notes(comparison.runs),
     ]
-    figure, top = _page(headline(found), details, footer, PANELS)
-    bottom = float(figure.get_size_inches()[1]) - top - PANELS
+    figure, bottom = _page(headline(found), details, footer, PANELS)
     chart = comparison_chart(comparison)
-    title = _throughput_title(chart.unit, 5.1)
-    axes = _panel(figure, (MARGIN, bottom + 4.3, 5.1, 3.3), title, labels=1.5)
+    box = (MARGIN, bottom + 4.3, 5.1, 3.3)
+    axes = _panel(figure, box, _throughput_title(chart.unit, 5.1), labels=1.5)
     _draw_rows(axes, chart)
     chart = lost_time_chart(comparison)
     box = (6.0, bottom + 4.3, 7.6, 3.3)
     axes = _panel(figure, box, "Where an iteration's time goes", labels=2.45)
     _draw_rows(axes, chart)
     if any(len(row.bars) > 1 for row in chart.rows):
-        _color_legend(axes, {name: NAMES[name] for name in ("step", "waiting")})
-    box = (MARGIN, bottom + 0.8, 13.2, 2.6)
+        _color_legend(axes, ("step", "waiting"))
+    title = "Iterations" if comparison.ideal is None else "Waits"
+    axes = _panel(figure, (MARGIN, bottom + 0.8, 13.2, 2.6), title, labels=1.0)
     if comparison.ideal is None:
-        axes = _panel(figure, box, "Iterations", labels=1.0)
         _draw_iterations(axes, iterations_chart(comparison.counted))
     else:
-        axes = _panel(figure, box, "Waits", labels=1.0)
         _draw_waits(axes, *waits_of_two(comparison.real, comparison.ideal))
     _take_text_literally(figure)
     return figure
@@ -210,25 +196,22 @@ def _described(comparison: Comparison) -> list[str]:
     found, run = comparison.headroom, comparison.real
     if comparison.ideal is not None:
         return [*map(_side, comparison.sides), INTERVALS]
-    epochs = counted(len(np.unique(run.steps.epoch)), "epoch", "epochs")
     name = shortened(run.header.name, LONGEST_NAME)
-    batches = counted(len(run.steps), "batch", "batches")
-    served = (
-        f"{name}: {described_loader(run)}; {batches} in {epochs}; {measured(found)} "
-        f"measured. {INTERVALS} {DOTS_AND_LINES}"
-    )
-    return [lost_in_words(found), served]
+    served = f"{name}: {_served(run)}; {measured(found)} measured."
+    return [lost_in_words(found), f"{served} {INTERVALS} {DOTS_AND_LINES}"]
 
 
 def _side(side: Side) -> str:
     name = shortened(side.run.header.name, LONGEST_NAME)
     label = side.name if name == side.name else f"{side.name} ({name})"
-    batches = counted(side.summary.batches, "batch", "batches")
-    epochs = counted(side.summary.epochs, "epoch", "epochs")
-    return (
-        f"{label}: {described_loader(side.run)}; {batches} in {epochs}, "
-        f"{side.summary.steady_batches:,} of them steady"
-    )
+    return f"{label}: {_served(side.run)}, {side.summary.steady_batches:,} of them steady"
+
+
+def _served(run: Run) -> str:
+    """By which loader, and how many batches."""
+    batches = counted(run.batches, "batch", "batches")
+    epochs = counted(len(np.unique(run.steps.epoch)), "epoch", "epochs")
+    return f"{described_loader(run)}; {batches} in {epochs}"
 
 
 def _notes(runs: list[Run]) -> list[str]:
@@ -246,45 +229,26 @@ def _notes(runs: list[Run]) -> list[str]:
 
 def backends_figure(found: BackendReport) -> Figure:
     """A group of bars for each backend, its loss beside it, and the finding as a title."""
-    tops, tall = {}, BETWEEN
-    for one in ranked(found.backends):
-        tops[one.name] = tall
-        tall += FAILED_HIGH if one.error else BACKEND_HIGH
+    order = ranked(found.backends)
+    tall = BACKEND * len(order)
     details = [measured_in_words(found), INTERVALS]
-    figure, top = _page(backends_headline(found), details, _footer(found), tall, HEADING)
-    bottom = float(figure.get_size_inches()[1]) - top - tall
-    box = (MARGIN, bottom, BARS_LEFT + BARS_WIDTH - MARGIN, tall)
-    title = _throughput_title(found.unit, BARS_LEFT + BARS_WIDTH - MARGIN - LEGEND_WIDTH)
-    axes = _panel(figure, box, title, labels=BARS_LEFT - MARGIN)
-    axes.set_ylim(tall, 0)
+    figure, bottom = _page(backends_headline(found), details, _footer(found), tall + HEADING)
     chart = backends_chart(found)
-    rows = [row for row in chart.rows if row.label]
-    _draw_bars(axes, replace(chart, rows=tuple(rows)), [_place(row, tops) for row in rows])
-    _color_legend(axes, {name: NAMES[name] for name in ("real", "ideal", "loader")})
-    axes.annotate(
-        "Time lost",
-        (1, 1),
-        xycoords="axes fraction",
-        xytext=((LOST_LEFT - BARS_LEFT - BARS_WIDTH) * POINTS_PER_INCH, TITLE_PAD),
-        textcoords="offset points",
-        fontsize=PANEL,
-        fontweight="bold",
-        color=INK,
-    )
-    for one in found.backends:
-        _write_name(figure, one, top + tops[one.name])
-        _write_lost(figure, one, top + tops[one.name])
+    width = BARS_LEFT + BARS_WIDTH - MARGIN
+    title = _throughput_title(chart.unit, width - LEGEND_WIDTH)
+    axes = _panel(figure, (MARGIN, bottom, width, tall), title, labels=BARS_LEFT - MARGIN)
+    axes.set_ylim(tall, 0)
+    tops = {one.name: BACKEND * at for at, one in enumerate(order)}
+    rows = tuple(row for row in chart.rows if row.label)
+    # Of each backend real, ideal and the loader alone.
+    places = [tops[row.group] + 0.17 + 0.39 * (at % 3) for at, row in enumerate(rows)]
+    _draw_bars(axes, replace(chart, rows=rows), places, 0.34, labels=False)
+    _color_legend(axes, ("real", "ideal", "loader"))
+    _write(figure, ["Time lost"], (LOST_LEFT, bottom + tall + 0.36), PANEL, bold=True)
+    for one in order:
+        _write_backend(figure, one, bottom + tall - tops[one.name])
     _take_text_literally(figure)
     return figure
-
-
-def _place(row: Row, tops: Mapping[str, float]) -> Place:
-    at = tops[row.group]
-    if row.label == NAMES["loader"]:
-        return at + 2 * (THICK + BETWEEN) + THIN / 2, THIN, SMALL
-    if row.label == NAMES["ideal"]:
-        at += THICK + BETWEEN
-    return at + THICK / 2, THICK, LABEL
 
 
 def _footer(found: BackendReport) -> list[str]:
@@ -299,28 +263,23 @@ def _footer(found: BackendReport) -> list[str]:
     ]
 
 
-def _write_name(figure: Figure, one: BackendResult, top: float) -> None:
-    name = [clipped(drawable(one.name), LABEL, NAMES_WIDTH, bold=True)]
-    _write(figure, name, (MARGIN, top), LABEL, bold=True)
+def _write_backend(figure: Figure, one: BackendResult, top: float) -> None:
+    """Its name and loader left of its bars, and what is lost, or why it failed, right of them."""
+    below = top - _high(1, LABEL)
+    name = _clipped(_drawable(one.name), LABEL, NAMES_WIDTH, bold=True)
+    _write(figure, [name], (MARGIN, top), LABEL, bold=True)
     if one.run is not None:
-        told = _small([described_loader(one.run)], NAMES_WIDTH, 2 if one.error else 3)
-        _write(figure, told, (MARGIN, top + _high(name, LABEL)), SMALL, FAINT)
-
-
-def _write_lost(figure: Figure, one: BackendResult, top: float) -> None:
+        _write(figure, _small([described_loader(one.run)], NAMES_WIDTH), (MARGIN, below))
     if one.error:
-        told = _small([f"failed: {one.error}"], WIDTH - MARGIN - BARS_LEFT)
-        _write(figure, told, (BARS_LEFT, top), SMALL, LIGHT["epoch_start"])
+        error = _small([f"failed: {one.error}"], WIDTH - MARGIN - BARS_LEFT)
+        _write(figure, error, (BARS_LEFT, top), color=LIGHT["epoch_start"])
         return
-    lost = one.lost_share
+    lost, told = one.lost_share, [backend_verdict(one)]
     if lost is not None:
-        value = [share(lost.value)]
-        _write(figure, value, (LOST_LEFT, top), LABEL, bold=True)
-        top += _high(value, LABEL)
-    known = lost is not None and lost.low is not None
-    interval = [f"[{share(lost.low)}, {share(lost.high)}]"] if lost and known else []
-    told = _small([*interval, backend_verdict(one)], LOST_WIDTH, 2)
-    _write(figure, told, (LOST_LEFT, top), SMALL, FAINT)
+        _write(figure, [share(lost.value)], (LOST_LEFT, top), LABEL, bold=True)
+        top = below
+        told = [bracketed(lost, share), *told]
+    _write(figure, _small(told, WIDTH - MARGIN - LOST_LEFT, 2), (LOST_LEFT, top))
 
 
 # Bars
@@ -329,76 +288,59 @@ def _write_lost(figure: Figure, one: BackendResult, top: float) -> None:
 def _throughput_title(unit: str, room: float) -> str:
     """The title of a throughput panel, in at most `room` inches."""
     start, end = "Throughput in ", "/s"
-    left = room - width_of(start + end, PANEL, bold=True)
-    return start + clipped(drawable(unit), PANEL, left, bold=True) + end
+    left = room - _width_of(start + end, PANEL, bold=True)
+    return start + _clipped(_drawable(unit), PANEL, left, bold=True) + end
 
 
 def _draw_rows(axes: Axes, chart: BarChart) -> None:
     """Rows 1 apart, under their labels."""
-    places = [(float(place), 0.62, float(LABEL)) for place in range(len(chart.rows))]
+    places = range(len(chart.rows))
     axes.set_ylim(len(places) - 0.4, -0.6)
-    _draw_bars(axes, chart, places, labels=True)
-    axes.set_yticks(range(len(places)), [row.label for row in chart.rows])
+    _draw_bars(axes, chart, places, 0.62, labels=True)
+    axes.set_yticks(places, [row.label for row in chart.rows])
     axes.tick_params(axis="y", length=0)
 
 
 def _draw_bars(
-    axes: Axes, chart: BarChart, places: Sequence[Place], *, labels: bool = False
+    axes: Axes, chart: BarChart, places: Sequence[float], thick: float, *, labels: bool
 ) -> None:
-    """Each row at its place: the middle, how thick it is, and the type of its value.
+    """Each row with its middle at its place.
 
     Without `labels`, its interval stands behind the value, and its name where it has no bar.
     """
     axes.set_xticks([])
     axes.set_yticks([])
-    for spine in axes.spines.values():
-        spine.set_visible(False)
-    figure = cast("Figure", axes.figure)
-    width = float(axes.get_position().width * figure.get_size_inches()[0])
-    texts = [_texts(row, labels=labels) for row in chart.rows]
-    ends = [chart.end(row) for row in chart.rows]
-    rooms = [
-        width_of(value, points, bold=True) + width_of(more, SMALL) + 3 * GAP
-        for (value, more), (_, _, points) in zip(texts, places, strict=True)
+    axes.spines[:].set_visible(False)
+    texts = [
+        (row.text, "" if labels else row.interval)
+        if row.bars
+        else ("", row.text if labels else f"{row.label} {row.text}")
+        for row in chart.rows
     ]
-    # All texts have room beside their bars.
-    scaled = [
-        end * width / max(width - room, LEAST_SCALE * width)
-        for end, room in zip(ends, rooms, strict=True)
-    ]
-    axes.set_xlim(0, max(scaled, default=0.0) or 1.0)
-    for row, (value, more), end, (middle, thick, points) in zip(
-        chart.rows, texts, ends, places, strict=True
-    ):
+    small = LABEL if labels else SMALL
+    # All texts have room beside the longest bar.
+    width = float(axes.get_window_extent().width / DPI)
+    beside = [_width_of(value, LABEL, bold=True) + GAP * bool(value) + GAP for value, _ in texts]
+    rooms = [at + _width_of(text, small) + GAP for at, (_, text) in zip(beside, texts, strict=True)]
+    longest = max(map(chart.end, chart.rows), default=0.0)
+    axes.set_xlim(0, longest * width / (width - max(rooms, default=0.0)) or 1.0)
+    for row, middle, (value, text), after in zip(chart.rows, places, texts, beside, strict=True):
         for bar in row.bars:
             _draw_bar(axes, bar, middle, thick, chart.farthest)
-            if len(row.bars) > 1:
-                _write_inside(axes, bar, middle, width)
-        _write_beside(axes, value, (end, middle), GAP, points, INK)
-        beside = GAP + (width_of(value, points, bold=True) + GAP if value else 0.0)
-        _write_beside(axes, more, (end, middle), beside, LABEL if labels else SMALL, FAINT)
-
-
-def _texts(row: Row, *, labels: bool) -> tuple[str, str]:
-    """The value of `row`, and what stands behind it in small print."""
-    if not row.bars:
-        return "", row.text if labels else f"{row.label} {row.text}"
-    return row.text, "" if labels else row.interval
+            room = bar.length / axes.get_xlim()[1] * width
+            if len(row.bars) > 1 and room > _width_of(bar.text, LABEL) + 2 * GAP:
+                _write_beside(axes, bar.text, (bar.start + bar.length / 2, middle), ha="center")
+        end = (chart.end(row), middle)
+        _write_beside(axes, value, end, GAP, fontweight="bold")
+        _write_beside(axes, text, end, after, fontsize=small, color=FAINT)
 
 
 def _draw_bar(axes: Axes, bar: Bar, middle: float, thick: float, farthest: float) -> None:
     color = LIGHT[bar.color]
     # What is gained, a loss under zero, is drawn hollow.
     gain = bar.length < 0
-    axes.barh(
-        middle,
-        bar.length,
-        left=bar.start,
-        height=thick,
-        facecolor="none" if gain else color,
-        edgecolor=color,
-        linewidth=1.5 if gain else 0,
-    )
+    look: Style = {"facecolor": "none" if gain else color, "linewidth": 1.5 if gain else 0}
+    axes.barh(middle, bar.length, left=bar.start, height=thick, edgecolor=color, **look)
     if bar.low is not None and bar.high is not None:
         # A whisker that goes on beyond what is drawn has no cap at its end.
         capped = [0] if bar.high > farthest else [0, 1]
@@ -407,33 +349,17 @@ def _draw_bar(axes: Axes, bar: Bar, middle: float, thick: float, farthest: float
 
 
 def _write_beside(
-    axes: Axes, text: str, place: tuple[float, float], beside: float, points: float, color: str
+    axes: Axes, text: str, place: tuple[float, float], inches: float = 0.0, **more: Any
 ) -> None:
-    axes.annotate(
-        text,
-        place,
-        xytext=(beside * POINTS_PER_INCH, 0),
-        textcoords="offset points",
-        va="center_baseline",
-        fontsize=points,
-        fontweight="bold" if color == INK else "normal",
-        color=color,
-    )
+    look: Style = {"va": "center_baseline", "fontsize": LABEL, "color": INK, **more}
+    offset = (inches * POINTS_PER_INCH, 0)
+    axes.annotate(text, place, xytext=offset, textcoords="offset points", **look)
 
 
-def _write_inside(axes: Axes, bar: Bar, middle: float, width: float) -> None:
-    room = bar.length / axes.get_xlim()[1] * width
-    if room > width_of(bar.text, LABEL) + 2 * GAP:
-        at = bar.start + bar.length / 2
-        axes.text(
-            at, middle, bar.text, ha="center", va="center_baseline", fontsize=LABEL, color=INK
-        )
-
-
-def _color_legend(axes: Axes, named: Mapping[str, str]) -> None:
+def _color_legend(axes: Axes, colors: Sequence[str]) -> None:
     from matplotlib.patches import Patch  # noqa: PLC0415 - heavy
 
-    _legend(axes, [Patch(color=LIGHT[color]) for color in named], list(named.values()))
+    _legend(axes, [Patch(color=LIGHT[color], label=NAMES[color]) for color in colors])
 
 
 # Batches over the run
@@ -461,16 +387,12 @@ def _draw_iterations(axes: Axes, chart: PointChart) -> None:
         # At the foot of the axes: an epoch start is no iteration, and often many times as long.
         places = number[np.searchsorted(chart.run.steps.epoch, epochs)]
         name = counted(len(epochs), "epoch start", "epoch starts")
-        axes.plot(
-            places,
-            np.full(len(places), 0.04),
-            transform=axes.get_xaxis_transform(),
-            clip_on=False,
-            label=f"{name} ({duration(float(waits_ns.mean()))})",
-            **_marker("^", "epoch_start", len(epochs)),
-        )
+        look = _marker("^", "epoch_start", len(epochs)) | {"clip_on": False}
+        look |= {"transform": axes.get_xaxis_transform()}
+        label = f"{name} ({duration(float(waits_ns.mean()))})"
+        axes.plot(places, np.full(len(places), 0.04), label=label, **look)
     _draw_epochs(axes, chart, "")  # each is where an epoch start is
-    _legend(axes, *axes.get_legend_handles_labels())
+    _legend(axes)
 
 
 def _draw_waits(axes: Axes, real: PointChart, ideal: PointChart) -> None:
@@ -483,7 +405,7 @@ def _draw_waits(axes: Axes, real: PointChart, ideal: PointChart) -> None:
         _draw_points(axes, chart, points, name if points.color == "epoch_start" else points.name)
     _draw_outliers(axes, real)
     _draw_epochs(axes, real, "new epoch")
-    _legend(axes, *axes.get_legend_handles_labels())
+    _legend(axes)
 
 
 def _prepare(axes: Axes, charts: Sequence[PointChart]) -> bool:
@@ -494,50 +416,42 @@ def _prepare(axes: Axes, charts: Sequence[PointChart]) -> bool:
     if not any(chart.points for chart in charts):
         axes.set_yticks([])
         axes.set_xticks([])
-        place: Style = {"ha": "center", "va": "center", "transform": axes.transAxes}
-        axes.text(0.5, 0.5, NOT_MEASURED, fontsize=LABEL, color=FAINT, **place)
+        look: Style = {"ha": "center", "va": "center", "fontsize": LABEL, "color": FAINT}
+        axes.text(0.5, 0.5, NOT_MEASURED, transform=axes.transAxes, **look)
         return False
     axis = charts[0].axis
     axes.set_yscale("log" if axis.log else "linear")
     axes.minorticks_off()
     axes.set_ylim(axis.low, axis.high)
     axes.set_yticks(*(list(one) for one in zip(*axis.ticks, strict=True)))
-    batches = max(int(chart.number.max(initial=-1)) + 1 for chart in charts)
-    margin = 0.01 * batches + 0.5
-    axes.set_xlim(-margin, batches - 1 + margin)
-    locator = MaxNLocator(nbins=6, steps=[1, 2, 5, 10], integer=True)
-    ticks = [int(tick) for tick in locator.tick_values(0, max(batches - 1, 1))]
-    shown = [tick for tick in ticks if 0 <= tick < batches]
-    axes.set_xticks(shown, [f"{tick:,}" for tick in shown])
+    last = max(len(chart.values) for chart in charts) - 1
+    axes.set_xlim(-0.01 * last - 0.5, 1.01 * last + 0.5)
+    locator = MaxNLocator(6, steps=[1, 2, 5, 10], integer=True)
+    ticks = [tick for tick in locator.tick_values(0, max(last, 1)) if 0 <= tick <= last]
+    axes.set_xticks(ticks, [f"{tick:,.0f}" for tick in ticks])
     return True
 
 
 def _draw_points(axes: Axes, chart: PointChart, points: Points, name: str) -> None:
-    x = chart.number[points.rows].astype(np.float64)
-    y = chart.axis.places(chart.values[points.rows])
-    color = LIGHT[points.color]
+    x, y = chart.places(points, chart.number)
+    few = len(points.rows) <= 2 * FEW
     if points.joined:
-        few: Style = {"marker": "o", "markersize": 4} if len(x) <= 2 * FEW else {}
-        x, y = (np.insert(part, points.breaks, np.nan) for part in (x, y))
-        axes.plot(x, y, color=color, label=name, linewidth=1.2, linestyle="-", **few)
+        look: Style = {"linewidth": 1.2, "marker": "o" if few else "", "markersize": 4}
     elif points.color in ARMS:
-        dots: Style = {"linestyle": "", "marker": "o", "markersize": 3, "alpha": 0.35}
-        axes.plot(x, y, color=color, label=name, **dots)
+        look = {"linestyle": "", "marker": "o", "markersize": 3, "alpha": 0.35}
     else:
         shape = "^" if points.color == "epoch_start" else "x"
-        axes.plot(x, y, label=name, **_marker(shape, points.color, len(x)))
+        look = _marker(shape, points.color, len(points.rows))
+    axes.plot(x, y, label=name, **{"color": LIGHT[points.color], "linestyle": "-", **look})
 
 
 def _draw_outliers(axes: Axes, chart: PointChart) -> None:
     """Rings around them, with the number of each arm that has any in the legend."""
-    arms = [
-        f"{one.count:,} {one.color}" if one.color in ARMS else f"{one.count:,}"
-        for one in chart.marks
-    ]
-    for place, one in enumerate(chart.marks):
-        y = chart.axis.places(chart.values[one.rows])
-        name = "" if place else f"{', '.join(arms)} {OUTLIERS}"
-        axes.plot(chart.number[one.rows], y, label=name, **_marker("o", "outlier", len(one.rows)))
+    arms = [f"{one.count:,} {one.color if one.color in ARMS else ''}" for one in chart.marks]
+    names = [f"{', '.join(map(str.strip, arms))} {OUTLIERS}", ""]
+    for name, one in zip(names, chart.marks, strict=False):
+        x, y = chart.places(one, chart.number)
+        axes.plot(x, y, label=name, **_marker("o", "outlier", len(x)))
 
 
 def _marker(shape: str, color: str, count: int) -> Style:
@@ -554,74 +468,54 @@ def _marker(shape: str, color: str, count: int) -> Style:
 
 def _draw_epochs(axes: Axes, chart: PointChart, label: str) -> None:
     """A line where each epoch but the first begins."""
-    begins = chart.epochs
-    if len(begins):
-        axes.vlines(
-            chart.number[begins] - 0.5,
-            0,
-            1,
-            transform=axes.get_xaxis_transform(),
-            label=label,
-            color=FAINT,
-            alpha=0.5,
-            linewidth=1.2,
-            linestyle=(0, (4, 4)),
-        )
+    if len(chart.epochs):
+        look: Style = {"color": FAINT, "alpha": 0.5, "linewidth": 1.2, "linestyle": (0, (4, 4))}
+        look |= {"label": label, "transform": axes.get_xaxis_transform()}
+        axes.vlines(chart.number[chart.epochs] - 0.5, 0, 1, **look)
 
 
 # The page
 
 
 def _page(
-    title: str, details: Sequence[str], footer: Sequence[str], tall: float, heading: float = 0.0
+    title: str, details: Sequence[str], footer: Sequence[str], tall: float
 ) -> tuple[Figure, float]:
-    """A figure with its text, and from the top where `tall` inches are free under `heading`."""
+    """A figure with its text, and from the bottom where `tall` inches are free between."""
     from matplotlib.figure import Figure  # noqa: PLC0415 - heavy, and needed only to draw
 
-    head = wrapped(drawable(title), TITLE, TEXT_WIDTH, 2, bold=True)
+    head = _wrapped(_drawable(title), TITLE, TEXT_WIDTH, 2, bold=True)
     below, foot = _small(details), _small(footer)
-    under = MARGIN + _high(head, TITLE)
-    top = under + _high(below, SMALL) + heading
-    size = (WIDTH, top + tall + _high(foot, SMALL) + MARGIN)
-    figure = Figure(figsize=size, dpi=DPI, facecolor=PAPER)
-    _write(figure, head, (MARGIN, MARGIN), TITLE, bold=True)
-    _write(figure, below, (MARGIN, under), SMALL, FAINT)
-    _write(figure, foot, (MARGIN, top + tall), SMALL, FAINT)
-    return figure, top
+    bottom = MARGIN + _high(len(foot), SMALL)
+    under = bottom + tall + _high(len(below), SMALL)
+    top = under + _high(len(head), TITLE)
+    figure = Figure(figsize=(WIDTH, top + MARGIN), dpi=DPI, facecolor=PAPER)
+    _write(figure, head, (MARGIN, top), TITLE, bold=True)
+    _write(figure, below, (MARGIN, under))
+    _write(figure, foot, (MARGIN, bottom))
+    return figure, bottom
 
 
-def _small(texts: Sequence[str], room: float = TEXT_WIDTH, lines: int = 3) -> list[str]:
-    """Each of `texts` in small print, in at most `lines` lines as wide as `room`."""
-    return [line for text in texts for line in wrapped(drawable(text), SMALL, room, lines)]
-
-
-def _high(lines: Sequence[str], points: float) -> float:
+def _high(lines: int, points: float) -> float:
     """How high `lines` are in a type of `points`."""
-    return len(lines) * points * LINE / POINTS_PER_INCH
+    return lines * points * LINE / POINTS_PER_INCH
 
 
 def _write(
     figure: Figure,
     lines: Sequence[str],
     place: tuple[float, float],
-    points: float,
-    color: str = INK,
+    points: float = SMALL,
+    color: str = "",
     *,
     bold: bool = False,
 ) -> None:
-    """Write `lines` below each other from `place` on: from the left, and from the top."""
+    """Write `lines` below each other from `place` on: their left, and their top."""
+    look: Style = {"fontsize": points, "fontweight": "bold" if bold else "normal"}
+    look["color"] = color or (INK if bold else FAINT)
     wide, tall = figure.get_size_inches()
     left, top = place
     for row, line in enumerate(lines):
-        figure.text(
-            left / wide,
-            1 - (top + _high(lines[:row], points)) / tall,
-            line,
-            va="top",
-            fontsize=points,
-            fontweight="bold" if bold else "normal",
-            color=color,
-        )
+        figure.text(left / wide, (top - _high(row, points)) / tall, line, va="top", **look)
 
 
 def _panel(
@@ -638,29 +532,20 @@ def _panel(
     axes = figure.add_axes(((left + labels) / wide, bottom / high, inner / wide, height / high))
     axes.set_facecolor(PAPER)
     axes.grid(visible=False)
-    axes.set_title(
-        title,
-        loc="left",
-        fontsize=PANEL,
-        fontweight="bold",
-        color=INK,
-        pad=TITLE_PAD,
-        x=-labels / inner,
-    )
-    for side, spine in axes.spines.items():
-        spine.set_visible(side in {"left", "bottom"})
-        spine.set_color(FAINT)
-        spine.set_linewidth(1)
+    look: Style = {"fontsize": PANEL, "fontweight": "bold", "color": INK, "pad": TITLE_PAD}
+    axes.set_title(title, loc="left", x=-labels / inner, **look)
+    axes.spines[:].set(color=FAINT, linewidth=1)
+    axes.spines[["top", "right"]].set_visible(False)
     axes.tick_params(labelsize=LABEL, labelcolor=INK, color=FAINT, length=4)
     axes.minorticks_off()
     return axes
 
 
-def _legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str]) -> None:
+def _legend(axes: Axes, handles: Sequence[Artist] = ()) -> None:
     """A legend in one line, right of the title."""
+    handles = handles or axes.get_legend_handles_labels()[0]
     axes.legend(
-        handles,
-        labels,
+        handles=handles,
         loc="lower right",
         bbox_to_anchor=(1, 1),
         ncols=len(handles),
@@ -672,6 +557,54 @@ def _legend(axes: Axes, handles: Sequence[Artist], labels: Sequence[str]) -> Non
         handletextpad=0.5,
         columnspacing=1.2,
     )
+
+
+# Text: measured, shortened and wrapped to the room there is
+
+
+def _drawable(text: object) -> str:
+    """`text` with a box for each character that the figure's font does not have."""
+    from matplotlib.font_manager import FontProperties, findfont, get_font  # noqa: PLC0415 - heavy
+
+    glyphs = get_font(findfont(FontProperties(family=FAMILY))).get_charmap()
+    return "".join(char if ord(char) in glyphs else "\N{WHITE SQUARE}" for char in printable(text))
+
+
+def _width_of(text: str, points: float, *, bold: bool = False) -> float:
+    """The width of `text` in inches, set in a font of `points`."""
+    from matplotlib.font_manager import FontProperties  # noqa: PLC0415 - heavy
+    from matplotlib.textpath import text_to_path  # noqa: PLC0415 - heavy
+
+    font = FontProperties(family=FAMILY, size=points, weight="bold" if bold else "normal")
+    width, _, _ = text_to_path.get_text_width_height_descent(text, font, ismath=False)
+    return width / POINTS_PER_INCH
+
+
+def _clipped(text: str, points: float, room: float, *, bold: bool = False) -> str:
+    """`text`, its middle left out where it is wider than `room` inches."""
+    shown = text = shortened(text, LONGEST)
+    while (width := _width_of(shown, points, bold=bold)) > room and len(shown) > FEWEST:
+        shown = shortened(text, max(FEWEST, min(len(shown) - 1, int(len(shown) * room / width))))
+    return shown
+
+
+def _wrapped(text: str, points: float, room: float, lines: int, *, bold: bool = False) -> list[str]:
+    """`text` in at most `lines` lines, none wider than `room` inches."""
+    rows: list[str] = []
+    for word in text.split():
+        longer = f"{rows[-1]} {word}" if rows else word
+        if rows and _width_of(longer, points, bold=bold) <= room:
+            rows[-1] = longer
+        else:
+            rows.append(word)
+    kept, rest = rows[: lines - 1], rows[lines - 1 :]
+    kept += [" ".join(rest)] if rest else []
+    return [_clipped(row, points, room, bold=bold) for row in kept]
+
+
+def _small(texts: Sequence[str], room: float = TEXT_WIDTH, lines: int = 3) -> list[str]:
+    """Each of `texts` in small print, in at most `lines` lines as wide as `room`."""
+    return [line for text in texts for line in _wrapped(_drawable(text), SMALL, room, lines)]
 
 
 def _take_text_literally(figure: Figure) -> None:

@@ -83,13 +83,18 @@ def speedup(ratio: float | None) -> str:
     return f"{ratio:.2f}x" if LEAST_RATIO <= ratio < 1 else f"{number(ratio)}x"
 
 
-def estimated(estimate: Estimate | None, text: Callable[[float], str]) -> str:
-    """A value as `text`, and behind it its interval where there is one: 2.45x [2.40x, 2.51x]."""
+def estimated(estimate: Estimate | None, told: Callable[[float], str]) -> str:
+    """A value as `told`, and behind it its interval where there is one: 2.45x [2.40x, 2.51x]."""
     if estimate is None:
         return NOT_MEASURED
+    return f"{told(estimate.value)} {bracketed(estimate, told)}".rstrip()
+
+
+def bracketed(estimate: Estimate, told: Callable[[float], str]) -> str:
+    """The interval in brackets: [2.40x, 2.51x]; "" where it has none."""
     if estimate.low is None or estimate.high is None:
-        return text(estimate.value)
-    return f"{text(estimate.value)} [{text(estimate.low)}, {text(estimate.high)}]"
+        return ""
+    return f"[{told(estimate.low)}, {told(estimate.high)}]"
 
 
 def interval(estimate: Estimate | None, text: Callable[[float], str]) -> str:

@@ -11,61 +11,34 @@ from typing import Literal
 
 Theme = Literal["light", "dark"]
 
-LIGHT = {
-    "paper": "#ffffff",
-    "raised": "#f5f4f1",
-    "ink": "#1c1b19",
-    "faint": "#5d5a55",
-    "link": "#00588c",
-    "line": "#87837c",
-    "rule": "#dedbd5",
-    "real": "#0072b2",
-    "ideal": "#00805d",
-    "loader": "#7b68b3",
-    "step": "#8a877f",
-    "waiting": "#b56a00",
-    "contention": "#b04f87",
-    "gpu_idle": "#b3402a",
-    "epoch_start": "#c04a00",
-    "outlier": "#1c1b19",
-    "not_counted": "#8f8b84",
-    "series0": "#0072b2",
-    "series1": "#b56a00",
-    "series2": "#00805d",
-    "series3": "#b04f87",
-    "series4": "#7b68b3",
-    "series5": "#5d5a55",
+_NAMED = {
+    "paper": ("#ffffff", "#161718"),
+    "raised": ("#f5f4f1", "#202224"),
+    "ink": ("#1c1b19", "#eceae6"),
+    "faint": ("#5d5a55", "#aeaba4"),
+    "link": ("#00588c", "#7cc4f2"),
+    "line": ("#87837c", "#7b7974"),
+    "rule": ("#dedbd5", "#36383a"),
+    "real": ("#0072b2", "#2f8ccb"),
+    "ideal": ("#00805d", "#1f9773"),
+    "loader": ("#7b68b3", "#8676c9"),
+    "step": ("#8a877f", "#7d7b76"),
+    "waiting": ("#b56a00", "#b87a08"),
+    "contention": ("#b04f87", "#bd6299"),
+    "gpu_idle": ("#b3402a", "#cb5a41"),
+    "epoch_start": ("#c04a00", "#d4713a"),
+    "outlier": ("#1c1b19", "#eceae6"),
+    "not_counted": ("#8f8b84", "#85837d"),
+    "series0": ("#0072b2", "#56b4e9"),
+    "series1": ("#b56a00", "#f0ab1f"),
+    "series2": ("#00805d", "#35c79d"),
+    "series3": ("#b04f87", "#e393c2"),
+    "series4": ("#7b68b3", "#b0a2e6"),
+    "series5": ("#5d5a55", "#aeaba4"),
 }
-DARK = {
-    "paper": "#161718",
-    "raised": "#202224",
-    "ink": "#eceae6",
-    "faint": "#aeaba4",
-    "link": "#7cc4f2",
-    "line": "#7b7974",
-    "rule": "#36383a",
-    "real": "#2f8ccb",
-    "ideal": "#1f9773",
-    "loader": "#8676c9",
-    "step": "#7d7b76",
-    "waiting": "#b87a08",
-    "contention": "#bd6299",
-    "gpu_idle": "#cb5a41",
-    "epoch_start": "#d4713a",
-    "outlier": "#eceae6",
-    "not_counted": "#85837d",
-    "series0": "#56b4e9",
-    "series1": "#f0ab1f",
-    "series2": "#35c79d",
-    "series3": "#e393c2",
-    "series4": "#b0a2e6",
-    "series5": "#aeaba4",
-}
+LIGHT = {name: light for name, (light, _) in _NAMED.items()}
+DARK = {name: dark for name, (_, dark) in _NAMED.items()}
 THEMES: dict[Theme, dict[str, str]] = {"light": LIGHT, "dark": DARK}
-TEXT = ("ink", "faint", "link")
-"""What text is set in; on the paper, and on raised parts of it."""
-DECORATION = ("paper", "raised", "rule")
-"""What carries no meaning: no contrast is asked of it."""
 NAMES = {
     "real": "real",
     "ideal": "ideal",
@@ -79,11 +52,9 @@ NAMES = {
     "not_counted": "not counted",
 }
 """What a legend says of a colour."""
-BARS = ("real", "ideal", "loader", "step", "waiting", "contention")
-"""What a whisker in the colour of ink ends in, and is seen against, as against the paper."""
-SERIES = 6
-"""Colours for things without a colour of their own, told apart by their lines' dashes too."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")
+SERIES = len(DASHES)
+"""Colours for things without a colour of their own, told apart by their lines' dashes too."""
 
 
 def series(number: int) -> str:
@@ -93,7 +64,7 @@ def series(number: int) -> str:
 
 def dash(number: int) -> str:
     """How the line of thing `number`, from 0, is dashed."""
-    return DASHES[number % len(DASHES)]
+    return DASHES[number % SERIES]
 
 
 def css_classes() -> str:

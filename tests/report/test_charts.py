@@ -23,7 +23,6 @@ from loadeval.report.charts import (
     duration_axis,
     epoch_starts_of,
     extremes,
-    highest,
     iteration_chart,
     iterations_chart,
     round_ticks,
@@ -288,6 +287,9 @@ def test_time_axis(record: Record) -> None:
         ([5 * MS, 30 * MS], False, ["0", "10 ms", "20 ms", "30 ms"]),
         ([0] * 5, False, ["0", "0.5 ns", "1 ns"]),
         ([0, 300, 5 * MS], True, ["0", "100 ns", "10 us", "1 ms"]),
+        ([20, 20, 900], True, ["10 ns", "100 ns", "1 us"]),
+        ([10, 10, 10, 10, 210], True, ["10 ns", "100 ns"]),
+        ([0, 100, 0, 1900], True, ["0", "100 ns", "200 ns", "500 ns", "1 us", "2 us"]),
         ([1, 1, 10**14], True, ["1 ns", "1 us", "1 ms", "1 s", "1,000 s"]),
     ],
 )
@@ -302,18 +304,18 @@ def test_axis_of_durations(values: list[int], log: bool, labels: list[str]) -> N
     assert min(values) > 0 or min(places) == found.ticks[0][0]
 
 
+def test_labels_of_ticks() -> None:
+    """Without digits that say nothing."""
+    labels = [tick_label(ns) for ns in (0, 0.5, 1, 2e3, 2.5e5, 1e6, 5e8, 1e9, 2e12)]
+    assert labels == ["0", "0.5 ns", "1 ns", "2 us", "250 us", "1 ms", "500 ms", "1 s", "2,000 s"]
+
+
 @pytest.mark.parametrize("top", [0.07, 1, 1.9, 4.05, 7.9, 100, 2.3e9])
 def test_an_axis_has_at_least_three_ticks(top: float) -> None:
     """Whatever its highest value, and no more than six."""
     ticks = round_ticks(top)
     assert 3 <= len(ticks) <= 6
     assert ticks[-1] <= 1.001 * top
-
-
-def test_labels_of_ticks() -> None:
-    """Without digits that say nothing."""
-    labels = [tick_label(ns) for ns in (0, 0.5, 1, 2e3, 2.5e5, 1e6, 5e8, 1e9, 2e12)]
-    assert labels == ["0", "0.5 ns", "1 ns", "2 us", "250 us", "1 ms", "500 ms", "1 s", "2,000 s"]
 
 
 def test_a_long_run_is_thinned(record: Record) -> None:
@@ -342,9 +344,3 @@ def test_thinning_keeps_every_extreme() -> None:
     assert (np.diff(kept) > 0).all()
     assert {61_728, 99_999, 123_456} <= set(kept.tolist())
     assert values[kept].min() == values.min()
-
-
-def test_the_highest() -> None:
-    """The greatest ones, in their order."""
-    assert highest(np.array([3, 9, 1, 7]), 2).tolist() == [1, 3]
-    assert highest(np.array([3, 9]), 2).tolist() == [0, 1]

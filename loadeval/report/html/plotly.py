@@ -6,7 +6,6 @@ import base64
 import hashlib
 import math
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -25,6 +24,7 @@ if TYPE_CHECKING:
     from loadeval.report.html.blocks import Json
 
 FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
+HOVER = "%{customdata}<extra></extra>"
 NOWHERE = "rgba(0,0,0,0)"
 ROW, AROUND = 34, 16
 """Pixels: a row of bars, and what is around all."""
@@ -67,19 +67,18 @@ def bars(chart: BarChart) -> tuple[list[Json], Json]:
     ]
     found = layout(AROUND + round(ROW * (places[-1] + 1)), bottom=6)
     found["margin"]["r"] = 16 + round(CHARACTER * max(map(len, values)))
-    scale = axis(showgrid=False, showline=False, showticklabels=False, fixedrange=True)
-    names = axis(
-        showgrid=False,
-        fixedrange=True,
-        tickvals=places,
-        ticktext=[drawn(row.name, LONGEST_LABEL) for row in chart.rows],
-        range=[places[-1] + 0.55, -0.55],
-    )
+    bare: Json = {"showgrid": False, "fixedrange": True}
     found |= {
-        "xaxis": scale | {"range": [0, 1.01 * max(ends) or 1.0]},
-        "yaxis": names | {"tickfont": {"color": "ink", "size": 13}},
+        "xaxis": axis(showticklabels=False, **bare, range=[0, 1.01 * max(ends) or 1.0]),
+        "yaxis": axis(
+            **bare,
+            tickvals=places,
+            ticktext=[drawn(row.name, LONGEST_LABEL) for row in chart.rows],
+            tickfont={"color": "ink", "size": 13},
+            range=[places[-1] + 0.55, -0.55],
+        ),
         "annotations": [
-            _beside(drawn(value), end, at)
+            note(drawn(value), end, at) | {"xshift": 6}
             for value, end, at in zip(values, ends, places, strict=True)
         ],
         "shapes": [
@@ -112,7 +111,7 @@ def _bars_of(color: str, placed: Sequence[tuple[Bar, Row, float]]) -> Json:
             "line": {"color": color, "width": 1},
         },
         "customdata": [_bar_in_words(bar, row) for bar, row, _ in placed],
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "hovertemplate": HOVER,
     }
 
 
@@ -128,11 +127,6 @@ def _whisker(low: float, high: float, at: float) -> Json:
         "path": f"M{low},{at} L{high},{at} {ends}",
         "line": {"color": "ink", "width": 1.5},
     }
-
-
-def _beside(text: str, x: float, y: float) -> Json:
-    found = note(text, x, y, "left", "middle")
-    return found | {"xshift": 6, "font": {"color": "ink", "size": 13}}
 
 
 # Points over the run
@@ -164,22 +158,18 @@ def points(chart: PointChart, told: str, on: str = "y", *, many: bool = False) -
 
 
 def _trace(chart: PointChart, one: Points, told: str, on: str) -> Json:
-    values = chart.values[one.rows]
-    found: Json = {
-        "x": np.round(chart.time.x[one.rows], S_DIGITS).tolist(),
-        "y": chart.axis.places(values).tolist(),
-        "customdata": [
-            f"{where}<br>{told} {duration(ns)}"
-            for where, ns in zip(_batches_in_words(chart, one), values.tolist(), strict=True)
-        ],
-    }
-    if one.breaks:
-        # No line joins two epochs.
-        bounds = list(pairwise([0, *one.breaks, len(one.rows)]))
-        for key, column in found.items():
-            found[key] = [value for a, b in bounds for value in [*column[a:b], None]][:-1]
-    look = {"type": "scatter", "hovertemplate": "%{customdata}<extra></extra>"}
-    return {**look, "name": one.name, "yaxis": on, **found}
+    columns = chart.places(one, np.round(chart.time.x, S_DIGITS))
+    # JSON has no NaN.
+    x, y = ([None if math.isnan(at) else at for at in column.tolist()] for column in columns)
+    values = chart.values[one.rows].tolist()
+    words: list[str | None] = [
+        f"{where}<br>{told} {duration(ns)}"
+        for where, ns in zip(_batches_in_words(chart, one), values, strict=True)
+    ]
+    for place in reversed(one.breaks):
+        words.insert(place, None)
+    found: Json = {"type": "scatter", "name": one.name, "x": x, "y": y, "yaxis": on}
+    return found | {"customdata": words, "hovertemplate": HOVER}
 
 
 def _batches_in_words(chart: PointChart, one: Points) -> list[str]:
@@ -197,44 +187,31 @@ def shades(chart: PointChart) -> tuple[list[Json], int]:
     blocks, time = blocks_of(chart.run), chart.time
     if len(blocks) > MOST_BLOCKS:
         return [], len(blocks)
-    ends = zip(time.x[blocks.first].tolist(), time.end[blocks.last].tolist(), strict=True)
+    columns = time.x[blocks.first], time.end[blocks.last], blocks.arm
+    look: Json = {"type": "rect", "opacity": SHADE, "line": {"width": 0}}
     return [
-        {
-            **_across(start, end, "rect"),
-            "fillcolor": ARMS[arm],
-            "opacity": SHADE,
-            "line": {"width": 0},
-        }
-        for (start, end), arm in zip(ends, blocks.arm.tolist(), strict=True)
+        _upright(start, end) | look | {"fillcolor": ARMS[arm]}
+        for start, end, arm in zip(*(column.tolist() for column in columns), strict=True)
     ], len(blocks)
 
 
 def epoch_lines(chart: PointChart) -> list[Json]:
     """A line where each epoch but the first begins."""
-    line = {"color": "line", "width": 1, "dash": "dot"}
-    return [_across(x, x, "line") | {"line": line} for x in chart.time.x[chart.epochs].tolist()]
+    look: Json = {"type": "line", "line": {"color": "line", "width": 1, "dash": "dot"}}
+    return [_upright(x, x) | look for x in chart.time.x[chart.epochs].tolist()]
 
 
-def _across(start: float, end: float, kind: str) -> Json:
+def _upright(start: float, end: float) -> Json:
     """From the bottom of a figure to its top."""
     places = {"x0": round(start, S_DIGITS), "x1": round(end, S_DIGITS), "y0": 0, "y1": 1}
-    return {"type": kind, "xref": "x", "yref": "paper", "layer": "below", **places}
+    return {"xref": "x", "yref": "paper", "layer": "below", **places}
 
 
 def medians(chart: PointChart) -> list[Json]:
-    """A line at each median."""
+    """A line at each median, from the left of a figure to its right."""
+    look: Json = {"type": "line", "xref": "paper", "yref": "y", "x0": 0, "x1": 1, "layer": "below"}
     return [
-        {
-            "type": "line",
-            "xref": "paper",
-            "yref": "y",
-            "x0": 0,
-            "x1": 1,
-            "y0": ns,
-            "y1": ns,
-            "line": {"color": color, "width": 1, "dash": "dash"},
-            "layer": "below",
-        }
+        {**look, "y0": ns, "y1": ns, "line": {"color": color, "width": 1, "dash": "dash"}}
         for color, ns in chart.medians
     ]
 
@@ -304,13 +281,13 @@ def time_axis(found: RunTime, **more: object) -> Json:
     return axis(title, **look, **suffix, range=list(found.range), **more)
 
 
-def note(text: str, x: float, y: float, xanchor: str, yanchor: str) -> Json:
-    """`text`, our own or `drawn`, at a place of a figure."""
+def note(text: str, x: float, y: float, yanchor: str = "middle") -> Json:
+    """`text`, our own or `drawn`, right of a place of a figure."""
     return {
         "text": text,
         "x": x,
         "y": y,
-        "xanchor": xanchor,
+        "xanchor": "left",
         "yanchor": yanchor,
         "showarrow": False,
         "font": {"color": "ink", "size": 13},

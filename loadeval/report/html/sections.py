@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
@@ -15,14 +16,12 @@ from loadeval.report.charts import (
     RunTime,
     epoch_starts_of,
     extremes,
-    highest,
     iteration_chart,
     iterations_chart,
     linear_axis,
-    round_ticks,
+    log_axis,
     steps_chart,
     throughput_chart,
-    tick_label,
     waits_chart,
 )
 from loadeval.report.formatting import LONGEST_NAME, counted, duration, number, share, shortened
@@ -204,9 +203,10 @@ def _timeline(one: RunReport) -> Figure:
         caption += SHADED if shades else NOT_SHADED.format(count=count) if count else ""
     form = plotly.layout(440)
     form |= {
+        "grid": {"subplots": [["xy"], ["xy2"]], "ygap": 0.16},
         "xaxis": plotly.time_axis(waits.time, anchor="y2"),
-        "yaxis": plotly.value_axis(waits.axis) | {"domain": [0.54, 1]},
-        "yaxis2": plotly.value_axis(steps.axis) | {"domain": [0, 0.46], "anchor": "x"},
+        "yaxis": plotly.value_axis(waits.axis),
+        "yaxis2": plotly.value_axis(steps.axis),
         "shapes": [*shades, *plotly.epoch_lines(waits)],
     }
     data = plotly.points(waits, "wait", many=True) + plotly.points(steps, "step", "y2", many=True)
@@ -232,7 +232,8 @@ def _worst(one: RunReport, chart: PointChart) -> list[tuple[float, tuple[str, ..
     steps = one.run.steps
     found: list[tuple[float, tuple[str, ...]]] = []
     for arm in iterations_of(one.counted):
-        rows = arm.outliers[highest(chart.values[arm.outliers], WORST)]
+        slowest = np.argsort(-chart.values[arm.outliers], kind="stable")[:WORST]
+        rows = arm.outliers[slowest]
         for row in rows.tolist():
             times = float(chart.values[row]) / arm.median_ns
             where = f"epoch {steps.epoch[row]}, batch {steps.batch[row]}"
@@ -262,7 +263,7 @@ def _epoch_bars(name: str, epochs: Column, waits: Column, at: int, count: int) -
         "customdata": [
             f"{label}, epoch {epochs[row]}<br>{duration(int(waits[row]))}" for row in kept.tolist()
         ],
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "hovertemplate": plotly.HOVER,
     }
 
 
@@ -270,10 +271,6 @@ def _epoch_bars(name: str, epochs: Column, waits: Column, at: int, count: int) -
 
 A_DECADE = 10
 """Bins that a power of ten is cut into."""
-MOST_LABELS = 8
-FEW_DECADES = 2
-EDGE = 0.03
-"""Of a decade, so that the first and the last label are on the axis."""
 WAITS_HEAD = ("", "batches", "mean", "p50", "p95", "p99", "longest")
 
 
@@ -307,34 +304,20 @@ def _waits(side: Side) -> Column:
 
 
 def _histogram(found: Sequence[tuple[str, Column]]) -> tuple[list[Json], Json]:
-    every = np.concatenate([wait_ns for _, wait_ns in found])
-    positive = every[every > 0]
-    low = math.floor(math.log10(positive.min())) if len(positive) else 0
-    high = max(math.ceil(math.log10(positive.max())), low + 1) if len(positive) else 1
-    zeros = len(positive) < len(every)
-    start = low - 1 if zeros else low
-    bounds = np.linspace(start, high, (high - start) * A_DECADE + 1)
+    axis = log_axis(np.concatenate([wait_ns for _, wait_ns in found]), "wait")
+    low = round(math.log10(axis.floor))
+    high = max(math.ceil(math.log10(axis.high / 2)), low + 1)
+    bounds = np.linspace(low, high, (high - low) * A_DECADE + 1)
     own = {name for name, _ in found} <= set(ARMS)
     data = [
         _histogram_line(name, wait_ns, bounds, name if own else series(at), dash(at))
         for at, (name, wait_ns) in enumerate(found)
     ]
-    powers = range(low, high + 1, math.ceil((high - low + 1) / MOST_LABELS))
-    between = (1, 2, 5) if high - low <= FEW_DECADES else (1,)
-    shown = [factor * 10.0**power for power in powers for factor in between]
-    ticks = [(math.log10(ns), tick_label(ns)) for ns in shown if ns <= 10.0**high]
-    ticks = [(float(start), "0"), *ticks] if zeros else ticks
     top = max(max(trace["y"]) for trace in data)
-    shares = round_ticks(100 * top)
+    shares = linear_axis(top, "share of the batches", lambda part: f"{100 * part:g}%")
     form = plotly.layout(280)
-    form |= {
-        "xaxis": plotly.axis("wait", showgrid=False, fixedrange=True)
-        | {"tickvals": [at for at, _ in ticks], "ticktext": [text for _, text in ticks]}
-        | {"range": [start - EDGE, high + EDGE]},
-        "yaxis": plotly.axis("share of the batches", fixedrange=True)
-        | {"tickvals": [value / 100 for value in shares], "ticktext": [f"{v:g}%" for v in shares]}
-        | {"range": [0, 1.08 * top]},
-    }
+    form["xaxis"] = plotly.value_axis(axis) | {"showgrid": False}
+    form["yaxis"] = plotly.value_axis(shares)
     return data, form
 
 
@@ -350,21 +333,21 @@ def _histogram_line(name: str, wait_ns: Column, bounds: Values, color: str, dash
         "type": "scatter",
         "mode": "lines",
         "name": label,
-        "x": np.round((bounds[:-1] + bounds[1:]) / 2, 4).tolist(),
+        "x": (10.0 ** ((bounds[:-1] + bounds[1:]) / 2)).tolist(),
         "y": np.round(parts, 6).tolist(),
         "line": {"color": color, "dash": dashes, "shape": "hvh", "width": 2},
         "customdata": [
             f"{label}: {count:,} batches ({share(float(part))})<br>waited {where}"
             for count, part, where in zip(counts, parts, between, strict=True)
         ],
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "hovertemplate": plotly.HOVER,
     }
 
 
 # System metrics
 
-PANEL, PANEL_GAP, PANELS_AROUND = 96, 34, 54
-"""Pixels: a quantity's panel, the gap above it for its title, and the axis."""
+PANEL, PANEL_GAP, PANELS_AROUND = 130, 0.26, 54
+"""Pixels: a quantity's panel, with which part of it for its title, and the axis."""
 METRIC_BUCKETS = 400
 MOST_LINES = 64
 """As many GPUs with a quantity each, or fewer with more."""
@@ -410,23 +393,22 @@ def _metric_lines(run: Run) -> list[MetricLine]:
 def _metrics(one: RunReport, found: Sequence[MetricLine]) -> Figure:
     quantities = list(dict.fromkeys(line.quantity for line in found))
     subjects = list(dict.fromkeys(line.subject for line in found))
-    inner = (PANEL + PANEL_GAP) * len(quantities)
-    form = plotly.layout(PANELS_AROUND + inner)
-    last = _axis_key("y", len(quantities) - 1)
-    form["xaxis"] = plotly.time_axis(RunTime.of(one.run), anchor=last)
+    axes = ["y", *(f"y{row}" for row in range(2, len(quantities) + 1))]
+    form = plotly.layout(PANELS_AROUND + PANEL * len(quantities))
+    form["margin"]["t"] += round(PANEL_GAP * PANEL)
+    form["grid"] = {"subplots": [[f"x{axis}"] for axis in axes], "ygap": PANEL_GAP}
+    form["xaxis"] = plotly.time_axis(RunTime.of(one.run), anchor=axes[-1])
     form["annotations"] = []
-    for row, name in enumerate(quantities):
-        top = 1 - row * (PANEL + PANEL_GAP) / inner
-        domain = [max(top - (PANEL + PANEL_GAP) / inner, 0), top - PANEL_GAP / inner]
-        highest_value = max(float(line.values.max()) for line in found if line.quantity == name)
-        panel = _metric_axis(name, max(highest_value, 0.0) or 1.0)
-        form[_axis_key("yaxis", row)] = panel | {"domain": domain, "anchor": "x"}
-        title = plotly.note(quantity_in_words(name), 0, domain[1], "left", "bottom")
-        form["annotations"].append(title | {"xref": "paper", "yref": "paper"})
+    for axis, name in zip(axes, quantities, strict=True):
+        top = max(float(line.values.max()) for line in found if line.quantity == name)
+        panel = linear_axis(max(top, 0.0), "", partial(_tick_of, name))
+        form[axis.replace("y", "yaxis")] = plotly.value_axis(panel)
+        title = plotly.note(quantity_in_words(name), 0, 1, "bottom")
+        form["annotations"].append(title | {"xref": "paper", "yref": f"{axis} domain"})
     data: list[Json] = []
     for place, line in enumerate(found):
         first = all(line.subject != other.subject for other in found[:place])
-        axis = _axis_key("y", quantities.index(line.quantity))
+        axis = axes[quantities.index(line.quantity)]
         data.append(_metric_trace(line, subjects.index(line.subject), axis, first=first))
     count, shown = sum(len(line.values) for line in found), sum(len(one["x"]) for one in data)
     caption = METRICS.format(names=", ".join(map(quantity_in_words, quantities)))
@@ -458,19 +440,9 @@ def _metric_trace(line: MetricLine, subject: int, axis: str, *, first: bool) -> 
             f"{name}<br>{value}, at {plotly.seconds(at)}"
             for at, value in zip(times, told, strict=True)
         ],
-        "hovertemplate": "%{customdata}<extra></extra>",
+        "hovertemplate": plotly.HOVER,
     }
 
 
-def _metric_axis(name: str, top: float) -> Json:
-    ticks = round_ticks(top)
-    return plotly.axis(
-        fixedrange=True,
-        tickvals=ticks,
-        ticktext=[value_of(name, tick) if tick else "0" for tick in ticks],
-        range=[-0.05 * top, 1.1 * top],
-    )
-
-
-def _axis_key(name: str, row: int) -> str:
-    return name if row == 0 else f"{name}{row + 1}"
+def _tick_of(name: str, value: float) -> str:
+    return value_of(name, value) if value else "0"

@@ -71,9 +71,7 @@
   function zoomed(event) {
     const { axis, zoom } = event.currentTarget.dataset;
     if (!linked(axis).length) return undefined;
-    if (zoom === "whole") return show(axis, whole(axis));
-    const [low, high] = linked(axis)[0].layout.xaxis.range;
-    return show(axis, moves[zoom](low, high));
+    return show(axis, moves[zoom](...linked(axis)[0].layout.xaxis.range));
   }
 
   function follow(plot) {
@@ -93,12 +91,13 @@
       const [low, high] = plot.layout.xaxis.range;
       return trace.x[point] >= low && trace.x[point] <= high;
     };
-    const next = (step) => {
+    const next = (step, from = at.point) => {
       const trace = plot.data[at.trace];
-      let point = at.point + step;
+      let point = from + step;
       while (point >= 0 && point < trace.x.length && !inside(trace, point)) point += step;
-      return point >= 0 && point < trace.x.length ? point : at.point;
+      return point >= 0 && point < trace.x.length ? point : from;
     };
+    const enter = (trace) => { at.trace = trace % plot.data.length; at.point = next(1, -1); };
     const say = () => {
       const full = plot._fullData[at.trace];
       const where = `${full.xaxis}${full.yaxis}`;
@@ -108,10 +107,10 @@
     const keys = {
       ArrowRight: () => { at.point = next(1); },
       ArrowLeft: () => { at.point = at.point < 0 ? next(1) : next(-1); },
-      Home: () => { at.point = -1; at.point = next(1); },
-      End: () => { at.point = plot.data[at.trace].x.length; at.point = next(-1); },
-      ArrowDown: () => { at.trace = (at.trace + 1) % plot.data.length; at.point = -1; at.point = next(1); },
-      ArrowUp: () => { at.trace = (at.trace + plot.data.length - 1) % plot.data.length; at.point = -1; at.point = next(1); },
+      Home: () => { at.point = next(1, -1); },
+      End: () => { at.point = next(-1, plot.data[at.trace].x.length); },
+      ArrowDown: () => enter(at.trace + 1),
+      ArrowUp: () => enter(at.trace + plot.data.length - 1),
     };
     const leave = () => { Plotly.Fx.unhover(plot); at.point = -1; spoken.textContent = ""; };
     plot.addEventListener("keydown", (event) => {
