@@ -39,11 +39,10 @@ def diagnosis_report(diagnosis: Diagnosis, name: str = "") -> RenderableType:
     for number, finding in enumerate(diagnosis.findings, 1):
         lost = finding.cost_share
         cost = UNKNOWN_COST if lost is None else f"{share(lost)} lost"
-
         tags = f"{finding.severity}, {cost}, {finding.confidence}"
         parts.append(Text(f"{number}. {finding.rule.value}: {tags}"))
         parts += map(_indented, _lines(finding))
-    return Group(*parts, *map(_indented, checked_in_words(diagnosis)))
+    return Group(*parts, *(Paragraph(printable(line)) for line in checked_in_words(diagnosis)))
 
 
 def findings_in_short(diagnosis: Diagnosis) -> list[tuple[str, ...]]:

@@ -107,8 +107,8 @@ def test_a_finding_is_told_with_all_that_belongs_to_it() -> None:
         "  Evidence: of all waiting 90.0%; batches 4.\n"
         "  Where: epoch 1, batch 1,200 at 5.00 s: took 300 ms, waited 250 ms.\n"
         f"  Source: {SOURCES[Rule.IDLE_GPU]}.\n"
-        "  Nothing found: drift, outliers.\n"
-        f"  Not measured: capacity, contention ({UNKNOWNS[Unknown.NO_IDEAL]}); waiting (the log "
+        "Nothing found: drift, outliers.\n"
+        f"Not measured: capacity, contention ({UNKNOWNS[Unknown.NO_IDEAL]}); waiting (the log "
         "keeps one batch in 1,000)."
     )
 
@@ -140,7 +140,7 @@ def test_of_many_places_some_are_told() -> None:
 
 def test_a_run_without_findings() -> None:
     """It is said that there are none, and what was asked; without a check nothing more is said."""
-    assert printed(Diagnosis((), CHECKS[1:2])) == "Findings: none\n  Nothing found: drift."
+    assert printed(Diagnosis((), CHECKS[1:2])) == "Findings: none\nNothing found: drift."
     assert checked_in_words(Diagnosis((), ())) == []
 
 

@@ -460,7 +460,7 @@ GROWTH: dict[Enum, str] = {
     GrowthReason.PROBE_FAILED: "{reason}",
     GrowthReason.NO_LIMIT: "the machine's memory size is not known",
     GrowthReason.FEW_READINGS: (
-        "{count} memory readings are too few for a trend; run for some minutes"
+        "too few memory readings for a trend ({count}); run for some minutes"
     ),
     GrowthAdvice.DROP_KEPT_TENSORS: (
         "Something is kept from step to step: look for losses or outputs kept as tensors with "
