@@ -123,15 +123,21 @@ class Headroom:
     not_measured: tuple[Remark, ...]
 
     def __str__(self) -> str:
-        """The speed-up and the verdict in one line."""
+        """The speed-up, the verdict and the parts of the time lost in one line."""
         verdict = str(self.verdict)
         if self.verdict.objection is not None:
             verdict = f"{verdict} ({self.verdict.objection.value})"
+        parts = (self.lost_ns, self.waiting_ns, self.contention_ns)
+        shares = [part.value / self.real_ns for part in parts if part is not None and self.real_ns]
         if self.speedup is None:
             return verdict
         low, high = self.speedup.low, self.speedup.high
         interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
-        return f"{self.speedup.value:.2f}x{interval} if loading were free: {verdict}"
+        lost, waiting, contention = shares
+        return (
+            f"{self.speedup.value:.2f}x{interval} if loading were free: {verdict}, {lost:.0%} of "
+            f"the time lost (waiting {waiting:.0%}, contention {contention:.0%})"
+        )
 
 
 def headroom(run: Run, times: RunTimes | None = None) -> Headroom:

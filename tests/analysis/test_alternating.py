@@ -111,10 +111,11 @@ def test_no_noise_is_no_width() -> None:
 
 
 def test_the_finding_in_one_line() -> None:
-    """The speed-up with its interval and the verdict; with no interval, without."""
+    """The speed-up with its interval, the verdict and the parts; with no interval, without."""
+    parts = "50% of the time lost (waiting 30%, contention 20%)"
     assert [str(headroom(alternating(blocks))) for blocks in (pairs(), pairs(2), [])] == [
-        "2.00x [2.00, 2.00] if loading were free: highly input-bound",
-        "2.00x if loading were free: inconclusive (too few batches)",
+        f"2.00x [2.00, 2.00] if loading were free: highly input-bound, {parts}",
+        f"2.00x if loading were free: inconclusive (too few batches), {parts}",
         "inconclusive (not measured)",
     ]
 
