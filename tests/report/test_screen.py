@@ -140,7 +140,7 @@ def test_names_and_units_cannot_steer_the_terminal(alternating: Record) -> None:
     [
         (Rule.CAPACITY, {"workers": 2}, "raise num_workers from 2 to 4"),
         (Rule.CAPACITY, {}, "try more workers or threads"),
-        (Rule.ZERO_WORKERS, {"workers": 0}, "raise num_workers from 0 to 1"),
+        (Rule.ZERO_WORKERS, {"workers": 0}, "load in workers"),
         (Rule.CONTENTION, {"workers": 4}, "cheaper transforms, less copying"),
         (Rule.CONTENTION, {"workers": 0}, "raise num_workers from 0 to 1"),
         (Rule.CONTENTION, {}, "cheaper transforms, less copying"),

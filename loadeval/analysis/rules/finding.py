@@ -74,6 +74,7 @@ class Advice(Enum):
     ADD_WORKERS_OR_THREADS = "add_workers_or_threads"
     NO_MORE_WORKERS = "no_more_workers"
     LOAD_IN_BACKGROUND = "load_in_background"
+    LOAD_IN_WORKERS = "load_in_workers"
     LOADING_EVICTS_CACHES = "loading_evicts_caches"
     LOWER_WORKERS = "lower_workers"
     LOWER = "lower"

@@ -215,8 +215,7 @@ def _lighter_loading(case: Case) -> tuple[Remark, ...]:
     required = case.headroom and case.headroom.required
     workers, none_left, used = case.loader.workers, no_cpu_left(case), own_cpus(case)
     if workers == 0:
-        raised = workers_to(Advice.RAISE, case.loader, 1)
-        return Remark(Advice.LOADING_EVICTS_CACHES), raised
+        return Remark(Advice.LOADING_EVICTS_CACHES), Remark(Advice.LOAD_IN_WORKERS)
     # A loader that is too slow with its workers is slower with fewer.
     lowers = workers is not None and workers > 1 and (required or 0.0) <= 1
     less = Remark(Advice.LIGHTER_LOADING)

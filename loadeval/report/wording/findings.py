@@ -179,6 +179,7 @@ ADVICE: dict[Enum, str] = {
         "Load in the background: in a DataLoader with a worker (a generator becomes an "
         "IterableDataset), or in a thread that keeps a few batches ready."
     ),
+    Advice.LOAD_IN_WORKERS: "Load in workers.",
     Advice.LOADING_EVICTS_CACHES: (
         "Loading in the training process evicts the step's data from the CPU caches."
     ),
@@ -328,6 +329,7 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.LOWER_WORKERS: "lower {setting} from {present}",
     Advice.ADD_WORKERS_OR_THREADS: "try more workers or threads",
     Advice.LOAD_IN_BACKGROUND: "load in the background",
+    Advice.LOAD_IN_WORKERS: "load in workers",
     Advice.RECEIVING_LIMITS: "fewer and larger tensors, fewer bytes",
     Advice.CHEAPER_OR_CPUS: "make the loader {required:speedup} faster",
     Advice.CHEAPER_ON_DEVICE: "cheaper transforms, or more CPUs",
