@@ -140,9 +140,9 @@ def test_names_and_units_cannot_steer_the_terminal(alternating: Record) -> None:
     [
         (Rule.CAPACITY, {"workers": 2}, "raise num_workers from 2 to 4"),
         (Rule.CAPACITY, {}, "try more workers or threads"),
-        (Rule.ZERO_WORKERS, {"workers": 0}, "load in workers"),
+        (Rule.ZERO_WORKERS, {"workers": 0}, "raise num_workers from 0 to 1"),
         (Rule.CONTENTION, {"workers": 4}, "cheaper transforms, less copying"),
-        (Rule.CONTENTION, {"workers": 0}, "raise num_workers from 0 to 1"),
+        (Rule.CONTENTION, {"workers": 0}, "load in workers"),
         (Rule.CONTENTION, {}, "cheaper transforms, less copying"),
         (Rule.OVERSUBSCRIPTION, {"workers": 9}, "lower num_workers from 9 to 4"),
     ],
