@@ -75,7 +75,7 @@ class ArmTimes:
 @final
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What free loading gains; times are per batch of the real arm."""
+    """What ideal loading gains; times are per batch of the real arm."""
 
     real_ns: float
     ideal_ns: float

@@ -40,7 +40,7 @@ FEWEST_MANY = 3
 class BackendState(Enum):
     """What became of a backend."""
 
-    COMPARED = "compared with free loading"
+    COMPARED = "compared with ideal loading"
     NOT_COMPARED = "not measured"
     FAILED = "failed"
 
@@ -94,7 +94,7 @@ class BackendResult:
 
     `real`, `ideal` and `loader_only` are throughputs per second, in the comparison's unit:
     training with the loader as it is, training on batches in memory, and the loader with nobody
-    training. `speedup` is what free loading would gain, and `lost_share` = 1 - 1 / `speedup`.
+    training. `speedup` is what ideal loading would gain, and `lost_share` = 1 - 1 / `speedup`.
     Times are in nanoseconds a batch; `epoch_start_ns` is the mean first wait of an epoch.
     `epoch_sizes` are those of whole epochs, in that unit. `headroom` is None where there is no
     ideal arm, and `not_measured` says what is missing. `error` is what the loader raised.

@@ -84,7 +84,7 @@ class BatchProperty(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Headroom:
-    """What free loading gains; times are in nanoseconds per batch of the real arm.
+    """What ideal loading gains; times are in nanoseconds per batch of the real arm.
 
     `speedup` is the ratio of the mean iterations per sample (per batch where samples are unknown,
     or called differently). `lost_ns` = `real_ns` - `ideal_ns` is the sum of `waiting_ns`, the
@@ -95,7 +95,7 @@ class Headroom:
     `ideal_ns` is how many times as fast the loader alone would have to be; None for a loader that
     loads nothing while a step runs, whose time is added to the step's. `epoch_start_ns` is the mean
     first wait of an epoch, `gpu_idle_ns` how long the device had nothing to do in the wait for a
-    real batch, by its own clock, and `epoch_speedup` what free loading is worth with it, over
+    real batch, by its own clock, and `epoch_speedup` what ideal loading is worth with it, over
     epochs as long as they are. `pairs` is None for two separate runs. What cannot be known is
     None, and `not_measured` says why.
     """

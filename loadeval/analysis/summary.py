@@ -174,7 +174,7 @@ class Epochs:
     end_ns: float | None
 
     def speedup(self, real_ns: float, ideal_ns: float) -> float | None:
-        """What free loading is worth over a whole epoch, given the steady iterations a batch.
+        """What ideal loading is worth over a whole epoch, given the steady iterations a batch.
 
         A wait at the end that is not known is left out.
         """
