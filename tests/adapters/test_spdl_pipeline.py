@@ -71,9 +71,14 @@ TestPipelines = contract(
 
 
 class KeepsItsProcess(AdapterContract):
-    """SPDL ends the subprocess with the iterable, not with an epoch of it."""
+    """SPDL ends the subprocess with the iterable, not with an epoch of it.
+
+    By itself, too, it now and then serves a batch of a broken epoch in the next one.
+    """
 
     def test_no_worker_process_is_alive_under_replay(self) -> None: ...
+
+    def test_an_epoch_after_a_broken_one_is_whole(self) -> None: ...
 
 
 TestPipelineBuilder = TOLD_ITS_THREADS(contract(ADAPTER, builder=builder))

@@ -31,4 +31,4 @@ def test_all_ranks_switch_at_the_same_batch(tmp_path: Path) -> None:
     assert one == other
     assert len(one["arms"]) == 120
     assert max(one["pairs"]) >= 2
-    assert "every rank has to switch" in one["events"][0]
+    assert "all ranks must switch" in one["events"][0]
