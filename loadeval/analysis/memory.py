@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 MEMORY_SUBJECTS = ("process", "workers")
 LEAST_SHARE = 0.01
-"""Of the memory there is: growth by less in an hour does not matter."""
+"""Of the total memory: growth by less in an hour does not matter."""
 MOST_POINTS = 200
 """Of a stretch; a longer one is told by the medians of neighbouring readings."""
 HOUR_NS = 3.6e12
@@ -64,7 +64,7 @@ class Growth:
     """How the memory of `subject`, "process" or "workers", grows.
 
     `bytes_per_hour` is None where it was not measured; `quantity` is what it is of, and
-    `limit_bytes` the memory there is. `reason` tells whether it grows, beyond chance and by as much
+    `limit_bytes` the total memory. `reason` tells whether it grows, beyond chance and by as much
     as matters, or why it was not measured; `advice` is what to look for, None for nothing.
     """
 

@@ -321,7 +321,7 @@ def _content(path: str) -> bytes:
 
 
 class MachineLoad:
-    """Reads how busy the machine is, how much memory there is, and what throttles its CPUs.
+    """Reads how busy the machine is, how much memory it has, and what throttles its CPUs.
 
     Memory and CPU time are those that the tightest control group leaves, where one limits them.
     """

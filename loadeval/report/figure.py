@@ -21,6 +21,7 @@ from loadeval.report.charts import (
     lost_time_chart,
     waits_of_two,
 )
+from loadeval.report.findings import findings_in_short
 from loadeval.report.formatting import (
     LONGEST_NAME,
     NOT_MEASURED,
@@ -63,7 +64,6 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from loadeval.analysis.backends import BackendReport, BackendResult
-    from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.report import Side
     from loadeval.report.charts import Bar, BarChart, PointChart, Points
     from loadeval.runlog.model import Run
@@ -154,7 +154,7 @@ def figure_path(output: str | os.PathLike[str]) -> Path:
 def comparison_figure(comparison: Comparison) -> Figure:
     """Throughput, where an iteration's time goes, and iterations or waits; the finding as title."""
     found = comparison.headroom
-    details = [*_reasoned(found), *_described(comparison)]
+    details = [*_reasoned(comparison), *_described(comparison)]
     footer = [
         *cautions(found),
         " ".join(not_measured(found)),
@@ -183,12 +183,18 @@ def comparison_figure(comparison: Comparison) -> Figure:
     return figure
 
 
-def _reasoned(headroom: Headroom) -> list[str]:
+def _reasoned(comparison: Comparison) -> list[str]:
+    headroom = comparison.headroom
     why, advice = reason(headroom), verdict_advice(headroom)
     if headroom.speedup is None and headroom.pairs is None:
         return [f"{why}.", advice]  # it begins with a path or a name, which stays as it is
     if headroom.speedup is None or headroom.verdict.objection is not None:
         return [advice]  # the title says why
+    changes = [
+        f"{rule}: {change}" for rule, _, _, change in findings_in_short(comparison.diagnosis)
+    ]
+    if changes:
+        advice = f"What to change: {'; '.join(changes)}."
     return [f"{why[:1].upper()}{why[1:]}.", advice]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked
-from loadeval.report.findings import IN_SHORT, findings_in_short
+from loadeval.report.findings import findings_in_short, short_heading
 from loadeval.report.formatting import (
     NOT_MEASURED,
     counted,
@@ -144,7 +144,7 @@ def _findings(found: Comparison, width: int, room: int) -> Part:
         unknown = sum(check.outcome == "not measured" for check in diagnosis.checks)
         asked = counted(len(diagnosis.checks) - unknown, "check", "checks")
         return [f"Findings: none in {asked}; {unknown} not measured"]
-    rows = [IN_SHORT, *findings_in_short(diagnosis)]
+    rows = [short_heading(diagnosis), *findings_in_short(diagnosis)]
     return _fitting([[line] for line in table_lines(rows, width)], room)
 
 

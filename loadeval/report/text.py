@@ -152,8 +152,9 @@ def comparison_facts(found: Comparison) -> Rows:
         ("measured", measured(headroom)),
         ("verdict", printable(f"{headroom.verdict}: {reason(headroom)}")),
         ("thresholds", THRESHOLDS),
-        ("advice", printable(verdict_advice(headroom))),
     ]
+    if headroom.verdict.objection is not None or not found.diagnosis.findings:
+        facts.append(("advice", printable(verdict_advice(headroom))))
     for label, sentences in (
         ("caution", cautions(headroom)),
         (NOT_MEASURED, not_measured(headroom)),

@@ -131,9 +131,7 @@ class Assembly:
             self._number += 1
             cut_off = text.startswith(b"{") and not text.endswith(b"\n")
             if self.header is None or self.closed or not cut_off:
-                raise self._error(
-                    "is not JSON in UTF-8, where a line of a run log was expected"
-                ) from None
+                raise self._error("is no line of a run log, which is JSON in UTF-8") from None
             self.notes.append(
                 f"line {self._number} is cut off, as when a process is killed; it was left out"
             )

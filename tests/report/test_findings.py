@@ -161,7 +161,7 @@ def test_what_is_not_known_is_not_told() -> None:
         (Fact("factor", 2.0, "x"), "2.00x"),
         (Fact("in use", 3.61, "CPUs"), "3.61 CPUs"),
         (Fact("prefetch depth", 4, "batches"), "4 batches"),
-        (Fact("CPUs there are", 4, "CPUs"), "4"),
+        (Fact("CPUs available", 4, "CPUs"), "4"),
     ],
 )
 def test_figures_have_their_units(fact: Fact, told: str) -> None:

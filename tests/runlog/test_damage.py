@@ -101,7 +101,7 @@ def test_lines_that_are_left_out_are_missed(log: Path, tmp_path: Path) -> None:
         assert read_or_refused(path, without) is (harmless or b'"end"' in line)
 
 
-NOT_JSON = "line 1 is not JSON in UTF-8, where a line of a run log was expected"
+NOT_JSON = "line 1 is no line of a run log, which is JSON in UTF-8"
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_damage_is_told_with_its_line_and_a_way_out(real_log: Path) -> None:
     lines = real_log.read_bytes().splitlines(keepends=True)
     for content in ([*lines[:2], b"garbage\n", *lines[2:]], [*lines[:2], b"garbage"]):
         said = refusal(real_log, b"".join(content))
-        assert said.startswith("line 3 is not JSON in UTF-8")
+        assert said.startswith("line 3 is no line of a run log")
         assert said.endswith("cut off before this line, it can still be read")
     real_log.write_bytes(b"".join(lines[:2]))
     assert len(read_run(real_log).steps) > 0

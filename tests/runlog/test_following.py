@@ -117,7 +117,7 @@ def test_a_wrong_line_is_an_error_with_its_number(log: Path, path: Path) -> None
     follower = Follower(path)
     read(follower)
     append(path, b"garbage\n")
-    with pytest.raises(RunLogError, match=r"followed.jsonl, line 3 is not JSON"):
+    with pytest.raises(RunLogError, match=r"followed.jsonl, line 3 is no line of a run log"):
         follower.read()
 
 

@@ -54,7 +54,7 @@ def contention(case: Case) -> Answer:
             Fact("slower step", slower.value, "ns", slower.low, slower.high),
             *facts(
                 ("CPUs in use by training and workers", own_cpus(case), "CPUs"),
-                ("CPUs there are", case.cpus, "CPUs"),
+                ("CPUs available", case.cpus, "CPUs"),
             ),
         ),
         cost,
@@ -76,7 +76,7 @@ def shared_machine(case: Case) -> Answer:
         Remark(Problem.OTHERS_USE_CPUS, {"others_cpus": most}),
         (Remark(Advice.MEASURE_QUIET),),
         facts(
-            ("CPUs in use by others, at most", most, "CPUs"), ("CPUs there are", case.cpus, "CPUs")
+            ("CPUs in use by others, at most", most, "CPUs"), ("CPUs available", case.cpus, "CPUs")
         ),
     )
 
@@ -135,7 +135,7 @@ def _growing(case: Case, rule: Rule, subject: str) -> Answer:
         (Remark(found.advice),),
         (
             Fact("growth in an hour", rate.value, "bytes", rate.low, rate.high),
-            Fact("memory there is", found.limit_bytes, "bytes"),
+            Fact("total memory", found.limit_bytes, "bytes"),
         ),
     )
 

@@ -60,10 +60,10 @@ def capacity(case: Case) -> Answer:
         advice.changes,
         (
             Fact("time lost", lost.value, "share", lost.low, lost.high),
-            Fact("of it in waiting", case.waiting_share, "share"),
+            Fact("spent waiting", case.waiting_share, "share"),
             *case.times,
             *facts(
-                ("CPUs that the workers compute on", worker_cpus(case), "CPUs"),
+                ("CPUs used by the workers", worker_cpus(case), "CPUs"),
                 ("CPUs left for workers", cpus_left(case), "CPUs"),
                 ("CPU time to receive a batch", receiving_ns(case, found) or None, "ns"),
             ),
@@ -195,7 +195,7 @@ def _lost_in_waiting(case: Case) -> Finding | None:
         (Remark(Advice.ALTERNATE),),
         (
             Fact("time lost", lost.value, "share", lost.low, lost.high),
-            Fact("of it in waiting", share, "share"),
+            Fact("spent waiting", share, "share"),
         ),
         share,
     )

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.backends import are_ranks, ranked
-from loadeval.report.findings import IN_SHORT, findings_in_short
+from loadeval.report.findings import findings_in_short, short_heading
 from loadeval.report.formatting import (
     LONGEST_NAME,
     NOT_MEASURED,
@@ -168,7 +168,7 @@ def _top_of_comparison(comparison: Comparison) -> list[Block]:
     # With findings, these say what to change.
     if found.verdict.objection is not None or not rows:
         lines.append(verdict_advice(found))
-    short = [Table("Findings in short", IN_SHORT, rows)] if rows else []
+    short = [Table("Findings in short", short_heading(comparison.diagnosis), rows)] if rows else []
     details = f"{described_loader(comparison.real)}; {measured(found)}. Verdicts: {THRESHOLDS}."
     return [
         keys,

@@ -67,7 +67,7 @@ def test_slower_steps(alternating: MakeRun) -> None:
     assert found.cost_share == pytest.approx(0.25)
     assert found.problem.values == {"slower_ns": pytest.approx(20e6)}
     assert found.evidence[0].low == pytest.approx(20e6)
-    assert [fact.name for fact in found.evidence] == ["slower step", "CPUs there are"]
+    assert [fact.name for fact in found.evidence] == ["slower step", "CPUs available"]
     unknown = finding(Rule.CONTENTION, alternating(**SLOWER, environment={"host": "there"}))
     assert [fact.name for fact in unknown.evidence] == ["slower step"]
 
@@ -151,7 +151,7 @@ def test_other_programs_where_the_cpus_are_not_known(
 
 
 def test_more_workers_than_cpus(alternating: MakeRun) -> None:
-    """They are told with the CPUs there are; as many as CPUs are not too many."""
+    """They are told with the CPUs available; as many as CPUs are not too many."""
     found = finding(Rule.OVERSUBSCRIPTION, alternating(workers=9))
     assert numbers(found) == {Advice.LOWER: {"setting": "num_workers", "present": 9, "proposed": 8}}
     assert (found.severity, found.cost_share, found.confidence) == ("low", None, "possible")

@@ -73,7 +73,7 @@ def test_workers_that_compute(
     )
     assert found.confidence == "measured"
     assert {fact.name: fact.value for fact in found.evidence[-2:]} == pytest.approx(
-        {"CPUs that the workers compute on": 1.9, "CPUs left for workers": cpus - 1}
+        {"CPUs used by the workers": 1.9, "CPUs left for workers": cpus - 1}
     )
 
 
