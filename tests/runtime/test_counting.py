@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning
 from loadeval.runtime.counting import BESIDES, OFTEN, SELDOM, Counter
@@ -295,3 +297,42 @@ def test_the_users_count_wins(batches: list[Any], answers: list[int | None], nby
     asked = iter(answers)
     expected = [(-1 if answer is None else answer, nbytes) for answer in answers]
     assert counts(batches, samples=lambda _: next(asked)) == expected
+
+
+def batches(leaves: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+    """Arrays in lists, tuples and dicts that lie in one another."""
+    return st.recursive(
+        leaves,
+        lambda inner: (
+            st.lists(inner, min_size=1, max_size=3)
+            | st.tuples(inner, inner)
+            | st.dictionaries(st.text(max_size=3), inner, min_size=1, max_size=3)
+        ),
+        max_leaves=6,
+    )
+
+
+@given(st.data(), st.integers(1, 5))
+def test_a_batch_of_any_structure_is_counted(data: st.DataObject, samples: int) -> None:
+    """Samples are the first dimension, and bytes those of all arrays, however they lie."""
+    arrays: list[Any] = []
+
+    def new(width: int) -> Any:
+        arrays.append(np.zeros((samples, width), dtype=np.float32))
+        return arrays[-1]
+
+    batch = data.draw(batches(st.integers(1, 4)).map(lambda tree: mapped(tree, new)))
+    evaluator = LoaderEvaluator([batch] * 3, probes=())
+    assert [one is batch for one in evaluator] == [True] * 3
+    steps = evaluator.recorded().steps
+    assert set(steps.samples.tolist()) == {samples}
+    assert steps.nbytes[0] == sum(array.nbytes for array in arrays)
+
+
+def mapped(tree: Any, new: Callable[[int], Any]) -> Any:
+    """`tree` with an array of each width in it."""
+    if isinstance(tree, dict):
+        return {key: mapped(inner, new) for key, inner in tree.items()}
+    if isinstance(tree, list | tuple):
+        return type(tree)(mapped(inner, new) for inner in tree)
+    return new(tree)
