@@ -49,7 +49,7 @@ def metrics_report(metrics: Metrics) -> RenderableType:
     lines = [f"{probe}: {NOT_MEASURED}: {printable(reason)}" for probe, reason in metrics.missing]
     if not shown and not lines:
         lines = [NO_READINGS]
-    rows = [["mean (p50, p95)", *ARMS, "difference"]]
+    rows = [["mean (p50, p95)", *ARMS, "ideal - real"]]
     for one in shown:
         levels = [level_in_words(one.name, level) for level in (one.real, one.ideal)]
         rows.append([name_in_words(one), *levels, difference_in_words(one)])

@@ -101,7 +101,7 @@ def test_json_has_every_level_and_reason() -> None:
 def test_the_table_has_both_arms() -> None:
     """Mean, median and 95th percentile of each, and by how much the ideal one is higher."""
     assert printed(KNOWN)[1:] == [
-        "mean (p50, p95) real ideal difference",
+        "mean (p50, p95) real ideal ideal - real",
         "GPU 0 (H100) kernel busy 41% (41%, 41%) 93% (93%, 93%) +52 points",
     ]
 

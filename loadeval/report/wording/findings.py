@@ -188,7 +188,7 @@ ADVICE: dict[Enum, str] = {
         "The cgroup's CPU limit throttled training in {throttled_share:share} of its periods."
     ),
     Advice.CPU_USE_NOT_READ: (
-        "CPU use was not measured: more workers help only while CPUs are free."
+        "How many CPUs were free was not measured: more workers help only while some are."
     ),
     Advice.CPUS_NEEDED: (
         "The workers use {used:cpus} and need {needed:cpus} to keep up; training and other "
