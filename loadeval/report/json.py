@@ -5,7 +5,14 @@ from __future__ import annotations
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
-from loadeval.report.wording import verdict as wording
+from loadeval.report.wording.backends import (
+    backend_cautions,
+    backend_not_measured,
+    backend_reason,
+    backend_verdict,
+    difference_sentence,
+    missing_of,
+)
 from loadeval.report.wording.findings import (
     QUESTIONS,
     SOURCES,
@@ -13,6 +20,8 @@ from loadeval.report.wording.findings import (
     finding_sentence,
     why_not_checked,
 )
+from loadeval.report.wording.runs import growth_advice, growth_reason
+from loadeval.report.wording.verdict import cautions, not_measured, reason, verdict_advice
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -81,13 +90,13 @@ def backends_as_dict(found: BackendReport) -> dict[str, Any]:
     return {
         "backends": [_backend_as_dict(one) for one in found.backends],
         "differences": [
-            {**asdict(one), "shown": one.shown, "words": wording.difference_sentence(one)}
+            {**asdict(one), "shown": one.shown, "words": difference_sentence(one)}
             for one in found.differences
         ],
         "unit": found.unit,
-        "cautions": wording.backend_cautions(found),
+        "cautions": backend_cautions(found),
         "caution_codes": _codes(found.cautions),
-        "not_measured": wording.backend_not_measured(found),
+        "not_measured": backend_not_measured(found),
     }
 
 
@@ -108,9 +117,9 @@ def growth_as_dict(found: Growth) -> dict[str, Any]:
     return {
         **_figures(found),
         "grows": found.grows,
-        "reason": wording.growth_reason(found),
+        "reason": growth_reason(found),
         "reason_code": found.reason.code.value,
-        "advice": wording.growth_advice(found),
+        "advice": growth_advice(found),
     }
 
 
@@ -159,10 +168,10 @@ def _headroom_as_dict(found: Headroom) -> dict[str, Any]:
     return {
         **_figures(found),
         "verdict": str(found.verdict),
-        "reason": wording.reason(found),
-        "advice": wording.verdict_advice(found),
-        "caution": " ".join(wording.cautions(found)),
-        "not_measured": wording.not_measured(found),
+        "reason": reason(found),
+        "advice": verdict_advice(found),
+        "caution": " ".join(cautions(found)),
+        "not_measured": not_measured(found),
         **_verdict_codes(found.verdict),
         "advice_codes": _codes(found.advice),
         "caution_codes": _codes(found.cautions),
@@ -175,10 +184,10 @@ def _backend_as_dict(found: BackendResult) -> dict[str, Any]:
     return {
         **_figures(found),
         "state": found.state.value,
-        "verdict": wording.backend_verdict(found),
-        "reason": wording.backend_reason(found),
-        "caution": "" if gain is None else " ".join(wording.cautions(gain)),
-        "not_measured": wording.missing_of(found),
+        "verdict": backend_verdict(found),
+        "reason": backend_reason(found),
+        "caution": "" if gain is None else " ".join(cautions(gain)),
+        "not_measured": missing_of(found),
         **_verdict_codes(found.verdict),
         "caution_codes": _codes(found.cautions),
         "not_measured_codes": _codes(found.not_measured),

@@ -20,17 +20,19 @@ from loadeval.report.formatting import (
     speedup,
 )
 from loadeval.report.tables import table_lines, wrapped
-from loadeval.report.wording.verdict import (
+from loadeval.report.wording.backends import (
     BRACKETS,
     backend_cautions,
     backend_not_measured,
     backends_headline,
-    cautions,
     difference_sentence,
     failures,
+    measured_in_words,
+)
+from loadeval.report.wording.verdict import (
+    cautions,
     headline,
     measured,
-    measured_in_words,
     not_measured,
     verdict_advice,
 )

@@ -33,26 +33,27 @@ from loadeval.report.formatting import (
 )
 from loadeval.report.metrics import metrics_report, metrics_rows
 from loadeval.report.tables import GAP, NO_LIMIT, Paragraph, table_lines
-from loadeval.report.wording.metrics import gpus_of_backends
-from loadeval.report.wording.verdict import (
+from loadeval.report.wording.backends import (
     BRACKETS,
-    THRESHOLDS,
     backend_cautions,
     backend_not_measured,
     backend_verdict,
     backends_headline,
-    cautions,
-    class_name,
     difference_sentence,
     failures,
+    measured_in_words,
+)
+from loadeval.report.wording.metrics import gpus_of_backends
+from loadeval.report.wording.runs import class_name, run_notes
+from loadeval.report.wording.verdict import (
+    THRESHOLDS,
+    cautions,
     headline,
     lost_of_iteration,
     measured,
-    measured_in_words,
     not_measured,
     reason,
     required_in_words,
-    run_notes,
     verdict_advice,
 )
 from loadeval.runlog.model import ARMS

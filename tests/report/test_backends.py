@@ -11,7 +11,7 @@ import pytest
 
 from loadeval import BackendComparison, UsageError
 from loadeval.analysis.backends import are_ranks
-from loadeval.report.wording.verdict import difference_sentence
+from loadeval.report.wording.backends import difference_sentence
 from loadeval.runtime.backends import Measured
 
 if TYPE_CHECKING:

@@ -11,23 +11,19 @@ import pytest
 from loadeval.analysis.headroom import headroom
 from loadeval.analysis.report import Comparison, Report
 from loadeval.analysis.summary import epoch_start_waits
-from loadeval.report.charts import (
+from loadeval.report.bar_charts import Bar, BarChart, Row, iteration_chart, throughput_chart
+from loadeval.report.point_charts import (
     DOT_BUCKETS,
     LINE_BUCKETS,
     OUTLIERS,
-    Bar,
-    BarChart,
-    Row,
     RunTime,
     blocks_of,
     duration_axis,
     epoch_starts_of,
     extremes,
-    iteration_chart,
     iterations_chart,
     round_ticks,
     steps_chart,
-    throughput_chart,
     tick_label,
     waits_chart,
     waits_of_two,
@@ -38,7 +34,7 @@ from tests.report.conftest import MS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.report.charts import PointChart
+    from loadeval.report.point_charts import PointChart
     from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]

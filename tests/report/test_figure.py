@@ -24,7 +24,7 @@ from loadeval import BackendComparison
 from loadeval.analysis.headroom import headroom, headroom_of_two
 from loadeval.analysis.report import Comparison
 from loadeval.errors import RunLogError, UsageError
-from loadeval.report.charts import backends_chart, comparison_chart, lost_time_chart
+from loadeval.report.bar_charts import backends_chart, comparison_chart, lost_time_chart
 from loadeval.report.figure import backends_figure, comparison_figure, plot_comparison
 from loadeval.report.formatting import duration, estimated
 from loadeval.report.palette import LIGHT
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
     from matplotlib.transforms import Bbox
 
-    from loadeval.report.charts import BarChart
+    from loadeval.report.bar_charts import BarChart
     from loadeval.runlog.model import Run
 
     Record = Callable[..., Run]

@@ -25,7 +25,7 @@ from loadeval.report.html.sections import (
 )
 from loadeval.report.html.text import backends, reproduce, settings, top
 from loadeval.report.palette import THEMES, css_classes, css_variables
-from loadeval.report.wording.verdict import report_headline
+from loadeval.report.wording.runs import report_headline
 
 if TYPE_CHECKING:
     import os

@@ -11,17 +11,18 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.errors import UsageError
-from loadeval.report.charts import blocks_of
 from loadeval.report.formatting import duration, shortened
 from loadeval.report.html.escaping import drawn
 from loadeval.report.palette import NAMES
+from loadeval.report.point_charts import blocks_of
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.report.charts import Axis, Bar, BarChart, PointChart, Points, Row, RunTime
+    from loadeval.report.bar_charts import Bar, BarChart, Row
     from loadeval.report.html.blocks import Json
+    from loadeval.report.point_charts import Axis, PointChart, Points, RunTime
 
 FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 HOVER = "%{customdata}<extra></extra>"

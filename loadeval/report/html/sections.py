@@ -11,25 +11,24 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import OUTLIER_TIMES_MEDIAN, iterations_of, steady
-from loadeval.report.charts import (
-    SECOND_NS,
-    RunTime,
-    epoch_starts_of,
-    extremes,
-    iteration_chart,
-    iterations_chart,
-    linear_axis,
-    log_axis,
-    steps_chart,
-    throughput_chart,
-    waits_chart,
-)
+from loadeval.report.bar_charts import iteration_chart, throughput_chart
 from loadeval.report.formatting import LONGEST_NAME, counted, duration, number, share, shortened
 from loadeval.report.html import plotly
 from loadeval.report.html.blocks import Figure, Heading, Section, Table, Text, listed, side_by_side
 from loadeval.report.html.escaping import drawn
 from loadeval.report.metrics import MAIN, metrics_rows
 from loadeval.report.palette import NAMES, dash, series
+from loadeval.report.point_charts import (
+    SECOND_NS,
+    RunTime,
+    epoch_starts_of,
+    extremes,
+    iterations_chart,
+    linear_axis,
+    log_axis,
+    steps_chart,
+    waits_chart,
+)
 from loadeval.report.text import comparison_facts, figures
 from loadeval.report.wording.metrics import LONGEST_SUBJECT, quantity_in_words, value_of
 from loadeval.report.wording.page import (
@@ -61,8 +60,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.report import Report, RunReport, Side
-    from loadeval.report.charts import PointChart
     from loadeval.report.html.blocks import Block, Json
+    from loadeval.report.point_charts import PointChart
     from loadeval.runlog.model import Column, Run, Values
 
 # Throughput and iteration time

@@ -31,21 +31,22 @@ from loadeval.report.text import (
     fact,
     loader_facts,
 )
-from loadeval.report.wording.page import HOW_TO_MEASURE_GAIN, MADE
-from loadeval.report.wording.verdict import (
+from loadeval.report.wording.backends import (
     BRACKETS,
+    backend_cautions,
+    difference_sentence,
+    measured_in_words,
+)
+from loadeval.report.wording.page import HOW_TO_MEASURE_GAIN, MADE
+from loadeval.report.wording.runs import described_loader, run_notes
+from loadeval.report.wording.verdict import (
     THRESHOLDS,
     TOO_FEW_FOR_CI,
-    backend_cautions,
+    capitalized,
     cautions,
-    described_loader,
-    difference_sentence,
     lost_in_words,
     measured,
-    measured_in_words,
     not_measured,
-    run_notes,
-    sentence,
     verdict_advice,
 )
 
@@ -186,7 +187,7 @@ def _top_of_backends(found: BackendReport) -> list[Block]:
     first = [difference_sentence(one) for one in found.differences[:1] if not one.shown]
     return [
         keys,
-        Text(tuple(f"{sentence(line)}." for line in first)),
+        Text(tuple(f"{capitalized(line)}." for line in first)),
         Text(tuple(backend_cautions(found)), "caution"),
         Text((f"{measured_in_words(found)} {BRACKETS}",), "small"),
     ]

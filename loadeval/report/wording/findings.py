@@ -17,9 +17,9 @@ from loadeval.report.formatting import (
     size,
     speedup,
 )
+from loadeval.report.wording.runs import GROWTH
 from loadeval.report.wording.verdict import (
     COMPETES,
-    GROWTH,
     HIDDEN,
     LOADED_NOTHING,
     NO_CUDA_DEVICE,

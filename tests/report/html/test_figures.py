@@ -10,11 +10,12 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.report import Report
-from loadeval.report.charts import OUTLIERS, iteration_chart, throughput_chart, waits_chart
+from loadeval.report.bar_charts import iteration_chart, throughput_chart
 from loadeval.report.formatting import duration
 from loadeval.report.html.blocks import Figure, Table
 from loadeval.report.html.page import sections
 from loadeval.report.palette import LIGHT
+from loadeval.report.point_charts import OUTLIERS, waits_chart
 from loadeval.runlog.model import UNKNOWN
 from tests.report.conftest import MS
 

@@ -16,7 +16,7 @@ from loadeval.analysis.report import Report
 from loadeval.errors import UsageError
 from loadeval.report.html.page import check_replaceable, page_path, write_page
 from loadeval.report.html.plotly import PlotlyJs
-from loadeval.report.wording.verdict import report_headline
+from loadeval.report.wording.runs import report_headline
 from loadeval.runlog.model import Event
 from loadeval.runlog.reader import read_run
 

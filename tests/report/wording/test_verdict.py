@@ -28,20 +28,17 @@ from loadeval.analysis.verdict import (
     Verdict,
     VerdictAdvice,
 )
+from loadeval.report.wording import backends, runs
 from loadeval.report.wording import verdict as wording
-from loadeval.report.wording.verdict import (
+from loadeval.report.wording.backends import (
     backend_cautions,
     backend_not_measured,
     backend_reason,
     backend_verdict,
-    described_loader,
     difference_sentence,
-    growth_advice,
-    growth_reason,
-    headline,
-    reason,
-    run_notes,
 )
+from loadeval.report.wording.runs import described_loader, growth_advice, growth_reason, run_notes
+from loadeval.report.wording.verdict import headline, reason
 from loadeval.runlog.model import EpochEnd, Event
 
 if TYPE_CHECKING:
@@ -149,10 +146,10 @@ TABLES: list[tuple[Mapping[Enum, str], Sequence[type[Enum]], set[Enum]]] = [
     (wording.OBJECTIONS, [Objection], {Objection.NOT_MEASURED}),
     (wording.UNMEASURED, [Unmeasured], set()),
     (wording.ADVICE, [VerdictAdvice], set()),
-    (wording.CAUTIONS, [Caution, BackendCaution], set()),
-    (wording.MISSING, [Missing, MissingOfBackend], set()),
+    (backends.CAUTIONS, [Caution, BackendCaution], set()),
+    (backends.MISSING, [Missing, MissingOfBackend], set()),
     (wording.GATE, [GateOutcome], set()),
-    (wording.GROWTH, [GrowthReason, GrowthAdvice], set()),
+    (runs.GROWTH, [GrowthReason, GrowthAdvice], set()),
 ]
 
 

@@ -1,4 +1,7 @@
-"""What each figure shows, as plain data: matplotlib and plotly draw it, and decide nothing."""
+"""What the figures over a run show, as plain data: waits, steps, iterations and their axes.
+
+matplotlib and plotly draw it, and decide nothing. What is drawn is thinned, and nothing else.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.backends import ranked
 from loadeval.analysis.summary import (
     OUTLIER_TIMES_MEDIAN,
     epoch_start_waits,
@@ -17,11 +19,7 @@ from loadeval.analysis.summary import (
     steady,
 )
 from loadeval.report.formatting import (
-    NOT_MEASURED,
     TIME_UNITS,
-    bracketed,
-    duration,
-    number,
 )
 from loadeval.report.palette import NAMES
 from loadeval.runlog.model import ARMS, UNKNOWN
@@ -31,17 +29,12 @@ if TYPE_CHECKING:
 
     import numpy.typing as npt
 
-    from loadeval.analysis.backends import BackendReport
-    from loadeval.analysis.report import Comparison, Report, RunReport, Side
-    from loadeval.analysis.stats import Estimate
     from loadeval.runlog.model import Column, Run, Values
 
     Rows = npt.NDArray[np.intp]
     Mask = npt.NDArray[np.bool_]
 
 SECOND_NS = 1e9
-FARTHEST = 1.5
-"""How far a whisker is drawn, in longest bars."""
 LINE_BUCKETS = 1_000
 """Runs of neighbouring values, of each of which the least and the greatest are drawn."""
 DOT_BUCKETS = 350
@@ -54,188 +47,6 @@ MOST_DECADES = 5
 FINE_TO = 20
 """Times the lowest power of ten: axes that end by then have labels between those too."""
 OUTLIERS = f"over {OUTLIER_TIMES_MEDIAN}x median"
-
-
-# Bars
-
-
-@dataclass(frozen=True, slots=True)
-class Bar:
-    """From `start` on, `length` long, which is under 0 for a gain; `color` is one of the palette.
-
-    `low` and `high` are where its 95% CI begins and ends on the axis.
-    """
-
-    color: str
-    start: float
-    length: float
-    text: str
-    low: float | None = None
-    high: float | None = None
-
-    @property
-    def end(self) -> float:
-        """Its right end, without the whisker."""
-        return self.start + max(self.length, 0.0)
-
-
-@dataclass(frozen=True, slots=True)
-class Row:
-    """Bars in one row, with their value as text and its 95% CI, or why there is none.
-
-    `group` is the run that the row is of, where there are several.
-    """
-
-    label: str
-    text: str
-    bars: tuple[Bar, ...] = ()
-    interval: str = ""
-    group: str = ""
-
-    @property
-    def name(self) -> str:
-        """The label behind that of its group."""
-        return ", ".join(filter(None, (self.group, self.label)))
-
-    @property
-    def words(self) -> str:
-        """The value with its interval."""
-        return f"{self.text} {self.interval}".strip()
-
-
-@dataclass(frozen=True, slots=True)
-class BarChart:
-    """Rows of bars on one linear axis from 0, in `unit` per second or in nanoseconds."""
-
-    rows: tuple[Row, ...]
-    unit: str = ""
-
-    @property
-    def farthest(self) -> float:
-        """Where a whisker is cut off, so that a wide one does not squeeze the bars."""
-        return FARTHEST * max((bar.end for row in self.rows for bar in row.bars), default=0.0)
-
-    def end(self, row: Row) -> float:
-        """Where `row` ends, its whisker included."""
-        whiskers = [min(bar.high, self.farthest) for bar in row.bars if bar.high is not None]
-        return max([bar.end for bar in row.bars] + whiskers, default=0.0)
-
-
-def throughput_chart(report: Report) -> BarChart:
-    """Real, ideal and the loader alone: of each backend, or of the one run or the two."""
-    if report.backends is not None:
-        return backends_chart(report.backends)
-    if report.comparison is not None:
-        return comparison_chart(report.comparison)
-    (one,) = report.runs
-    return BarChart((_rate(one.sides[0].arm, one.rate),), one.unit)
-
-
-def comparison_chart(comparison: Comparison) -> BarChart:
-    """The throughputs of a comparison; two separate runs have none of the loader alone."""
-    labels = ("real", "ideal", "loader") if comparison.ideal is None else ARMS
-    rates = zip(labels, comparison.rates, strict=False)
-    return BarChart(tuple(_rate(label, rate) for label, rate in rates), comparison.unit)
-
-
-def backends_chart(found: BackendReport) -> BarChart:
-    """The throughputs of each backend, the fastest first."""
-    rows: list[Row] = []
-    for one in ranked(found.backends):
-        rates = {"real": one.real, "ideal": one.ideal, "loader": one.loader_only}
-        told = [_rate(color, rate, one.name) for color, rate in rates.items()]
-        rows += [Row("", "failed", group=one.name)] if one.error is not None else told
-    return BarChart(tuple(rows), found.unit)
-
-
-def _rate(color: str, rate: Estimate | None, group: str = "") -> Row:
-    if rate is None:
-        return Row(NAMES[color], NOT_MEASURED, group=group)
-    text = number(rate.value)
-    bar = Bar(color, 0.0, rate.value, text, rate.low, rate.high)
-    return Row(NAMES[color], text, (bar,), bracketed(rate, number), group)
-
-
-def iteration_chart(report: Report) -> BarChart:
-    """Where the time of an iteration goes: of a comparison, or of each run."""
-    if report.comparison is not None:
-        return lost_time_chart(report.comparison)
-    failed = {
-        one.name for one in (report.backends.backends if report.backends else ()) if one.error
-    }
-    rows: list[Row] = []
-    for one in report.runs:
-        if one.name in failed:
-            rows.append(Row("", "failed", group=one.name))
-            continue
-        bars = _parts_of(one)
-        text = duration(max((bar.end for bar in bars), default=None))
-        rows.append(Row("" if one.name else one.run.header.mode, text, bars, group=one.name))
-        idle_ns = one.metrics.gpu_idle_ns["real"]
-        if idle_ns is not None:
-            rows.append(_gpu_idle(0.0, idle_ns, one.name))
-    return BarChart(tuple(rows))
-
-
-def lost_time_chart(comparison: Comparison) -> BarChart:
-    """From real down to ideal: step and waiting stacked, and between them what is lost."""
-    found, (real, ideal) = comparison.headroom, comparison.sides
-    real_ns, waiting = found.real_ns, found.waiting_ns
-    # Both are lost from the end of the real bar: waiting first, then contention.
-    between_ns = None if real_ns is None or waiting is None else real_ns - waiting.value
-    rows = [
-        _stack("real", real_ns, real),
-        _lost("waiting", between_ns, waiting),
-        _lost("contention", found.ideal_ns, found.contention_ns),
-        _stack("ideal", found.ideal_ns, ideal),
-    ]
-    if found.gpu_idle_ns is not None and between_ns is not None:
-        rows.insert(2, _gpu_idle(between_ns, found.gpu_idle_ns))
-    return BarChart(tuple(rows))
-
-
-def _gpu_idle(start_ns: float, idle_ns: float, group: str = "") -> Row:
-    bar = Bar("gpu_idle", start_ns, idle_ns, duration(idle_ns))
-    return Row(NAMES["gpu_idle"], bar.text, (bar,), group=group)
-
-
-def _stack(label: str, iteration_ns: float | None, side: Side) -> Row:
-    share = side.summary.wait_share
-    if iteration_ns is None or share is None:
-        return Row(label, duration(iteration_ns))
-    wait_ns = iteration_ns * share
-    step_ns = iteration_ns - wait_ns
-    bars = (
-        Bar("step", 0.0, step_ns, duration(step_ns)),
-        Bar("waiting", step_ns, wait_ns, duration(wait_ns)),
-    )
-    return Row(label, duration(iteration_ns), bars)
-
-
-def _lost(color: str, start_ns: float | None, lost: Estimate | None) -> Row:
-    label = f"lost to {NAMES[color]}"
-    if start_ns is None or lost is None:
-        return Row(label, NOT_MEASURED)
-    ends = [None if end is None else max(start_ns + end, 0.0) for end in (lost.low, lost.high)]
-    bar = Bar(color, start_ns, lost.value, duration(lost.value), *ends)
-    return Row(label, bar.text, (bar,), bracketed(lost, duration))
-
-
-def _parts_of(one: RunReport) -> tuple[Bar, ...]:
-    """What adds up to the mean iteration of a run; of one that alternated, of its real arm."""
-    summary = one.sides[0].summary
-    if summary.wait_ns is None or summary.step_ns is None:
-        return ()
-    slower = one.comparison and one.comparison.headroom.contention_ns
-    slower_ns = min(max(slower.value, 0.0), summary.step_ns) if slower else 0.0
-    alone_ns = summary.step_ns - slower_ns
-    parts = [("step", 0.0, alone_ns), ("waiting", summary.step_ns, summary.wait_ns)]
-    if slower_ns:
-        parts.insert(1, ("contention", alone_ns, slower_ns))
-    return tuple(Bar(color, start, ns, duration(ns)) for color, start, ns in parts)
-
-
-# Axes
 
 
 @dataclass(frozen=True, slots=True)
@@ -301,9 +112,6 @@ def duration_axis(columns: Iterable[Column], title: str) -> Axis:
     typical = min((float(np.median(column)) for column in known), default=0.0)
     top = int(every.max(initial=0))
     return log_axis(every, title) if top > LOG_FROM * typical else linear_axis(top, title)
-
-
-# Batches over the run
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -520,9 +328,6 @@ def _chart(
 ) -> PointChart:
     shown, marked = (tuple(one for one in some if one.count) for some in (points, marks))
     return PointChart(run, RunTime.of(run), values, axis, shown, marked, medians)
-
-
-# Thinning: what is computed is never thinned
 
 
 def extremes(values: npt.NDArray[np.generic], buckets: int = LINE_BUCKETS) -> Rows:

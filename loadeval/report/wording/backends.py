@@ -1,0 +1,202 @@
+"""Sentences about backends, or ranks, side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.analysis.backends import (
+    BackendCaution,
+    MissingOfBackend,
+    are_ranks,
+    of_one_comparison,
+    ranked,
+)
+from loadeval.report.formatting import (
+    counted,
+    estimated,
+    number,
+    printable,
+    share,
+    short_name,
+    speedup,
+)
+from loadeval.report.wording import verdict
+from loadeval.report.wording.verdict import SEPARATE, TOO_FEW_FOR_CI, reason, remarks_in_words
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from enum import Enum
+
+    from loadeval.analysis.backends import BackendReport, BackendResult, Difference
+
+BRACKETS = "Brackets: 95% CI."
+CAUTIONS: dict[Enum, str] = {
+    **verdict.CAUTIONS,
+    BackendCaution.UNEQUAL_WORK: "The backends do not do equal work: {differences}.",
+    BackendCaution.UNEQUAL_EPOCHS: "The backends' epochs differ in {unit}: {sizes}.",
+    BackendCaution.DIFFERENT_MACHINES: "The runs are from different machines: {fact} {values}.",
+    BackendCaution.SEPARATE_RUNS: (
+        f"{SEPARATE} a difference between backends, and no 95% CI covers it."
+    ),
+    BackendCaution.BY_BATCH: (
+        "Samples are not known for every batch, or have different names: throughput is in batches."
+    ),
+    BackendCaution.MANY_DIFFERENCES: (
+        "The 95% CIs of the {count} differences are not corrected for multiple comparisons."
+    ),
+}
+MISSING: dict[Enum, str] = {
+    **verdict.MISSING,
+    MissingOfBackend.IDEAL: (
+        "No ideal throughput and no loader alone: the run does not alternate."
+    ),
+    MissingOfBackend.EPOCH_START: (
+        "No epoch start: batches were ready whenever the backend's turn began."
+    ),
+    MissingOfBackend.THROUGHPUT: "No throughput: no measured batches, or zero elapsed time.",
+}
+
+
+def backends_headline(found: BackendReport) -> str:
+    """Which backend trains fastest, by how much, with its interval, in one sentence.
+
+    Of the ranks of one training, what all of them do together.
+    """
+    if are_ranks([one.run for one in found.backends]):
+        return _ranks_headline(found)
+    known = [one for one in ranked(found.backends) if one.real]
+    if not known:
+        return "No backend was measured"
+    first = known[0]
+    if len(known) == 1:
+        return _only_backend(first, found.unit)
+    ahead = [one for one in found.differences if one.one == first.name]
+    if not ahead[0].shown:
+        return _no_fastest(first, ahead)
+    which = "" if len(ahead) == 1 else "the next, "
+    ratio, other = estimated(ahead[0].ratio, speedup), short_name(ahead[0].other)
+    return f"{short_name(first.name)} trains fastest: {ratio} as fast as {which}{other}"
+
+
+def _ranks_headline(found: BackendReport) -> str:
+    """Their throughput together, and the share lost on those that lose least and most."""
+    rates = [one.real.value for one in found.backends if one.real is not None]
+    together = f"{counted(len(found.backends), 'rank', 'ranks')} of one training"
+    if len(rates) == len(found.backends):
+        together += f", {number(sum(rates))} {short_name(found.unit)}/s together"
+    lost = sorted(one.lost_share.value for one in found.backends if one.lost_share is not None)
+    if not lost:
+        return f"{together}; ideal loading was not measured"
+    return f"{together}: each loses {share(lost[0])} to {share(lost[-1])} of its time to loading"
+
+
+def _only_backend(one: BackendResult, unit: str) -> str:
+    name = short_name(one.name)
+    if one.speedup is None:
+        return f"{name}: {estimated(one.real, number)} {short_name(unit)}/s"
+    gain = estimated(one.speedup, speedup)
+    return f"{name}: training would be {gain} as fast if loading were free"
+
+
+def _no_fastest(first: BackendResult, ahead: Sequence[Difference]) -> str:
+    if ahead[0].ratio.low is None:
+        other, ratio = short_name(ahead[0].other), estimated(ahead[0].ratio, speedup)
+        name = short_name(first.name)
+        return f"{name} was {ratio} as fast as {other}, with {TOO_FEW_FOR_CI}"
+    level = [short_name(one.other) for one in ahead if not one.shown]
+    *others, last = short_name(first.name), *level
+    fastest = "" if len(ahead) == len(level) else "the fastest, "
+    return f"No difference shown between {fastest}{', '.join(others)} and {last}"
+
+
+def measured_in_words(found: BackendReport) -> str:
+    """How many backends, or ranks, how they were run, and how many batches were measured."""
+    of_ranks = are_ranks([one.run for one in found.backends])
+    each = "rank" if of_ranks else "backend"
+    text = counted(len(found.backends), each, f"{each}s")
+    if not of_ranks:
+        text += " under one training step"
+    known = [one for one in found.backends if one.real]
+    if not known:
+        return f"{text}."
+    ideal = [one.ideal_batches for one in known if one.ideal]
+    also = f" and {_span(ideal)} ideal" if ideal else ""
+    real = _span(one.real_batches for one in known)
+    runs = [one.run for one in known if one.run is not None]
+    if of_one_comparison(runs):
+        rounds = printable(runs[0].header.settings.get("rounds"))
+        text += f", in turns, {rounds} rounds in random order"
+    elif len(runs) > 1:
+        text += ", in separate runs"
+    return f"{text}; {real} real{also} batches measured per {each}."
+
+
+def _span(counts: Iterable[int]) -> str:
+    found = sorted(set(counts))
+    return f"{found[0]:,}" if len(found) == 1 else f"{found[0]:,}-{found[-1]:,}"
+
+
+def failures(found: BackendReport) -> list[str]:
+    """The backends whose loader raised, with the error, a sentence each."""
+    return [f"{one.name} failed: {one.error}" for one in found.backends if one.error]
+
+
+def backend_verdict(result: BackendResult) -> str:
+    """The verdict in a few words; or failed, or not measured."""
+    return result.state.value if result.headroom is None else str(result.headroom.verdict)
+
+
+def backend_reason(result: BackendResult) -> str:
+    """Why: a clause without a full stop; "" where nothing was concluded."""
+    return result.error or ("" if result.headroom is None else reason(result.headroom))
+
+
+def backend_cautions(report: BackendReport) -> list[str]:
+    """What makes the figures mean less than they seem to, a sentence each.
+
+    What concerns some backends alone is behind their names.
+    """
+    sizes = (
+        f"{one.name} {' or '.join(f'{size:,}' for size in one.epoch_sizes)}"
+        for one in report.backends
+        if one.epoch_sizes
+    )
+    own = {
+        one.name: [
+            *remarks_in_words(CAUTIONS, one.cautions),
+            *(() if one.run is None else one.run.notes),
+        ]
+        for one in report.backends
+    }
+    values = {"sizes": ", ".join(sizes)}
+    return [*remarks_in_words(CAUTIONS, report.cautions, values), *_by_name(own)]
+
+
+def missing_of(result: BackendResult) -> list[str]:
+    """What was not measured of one backend and why, a sentence each."""
+    return remarks_in_words(MISSING, result.not_measured)
+
+
+def backend_not_measured(report: BackendReport) -> list[str]:
+    """What is missing of which backends, and why, a sentence each."""
+    return _by_name({one.name: missing_of(one) for one in report.backends})
+
+
+def _by_name(sentences: Mapping[str, Iterable[str]]) -> list[str]:
+    """Each sentence once, behind the names of all that it concerns."""
+    names: dict[str, list[str]] = {}
+    for name, own in sentences.items():
+        for one in own:
+            names.setdefault(one, []).append(name)
+    return [f"{', '.join(found)}: {one}" for one, found in names.items()]
+
+
+def difference_sentence(difference: Difference) -> str:
+    """How the throughputs of two backends compare: a clause without a full stop."""
+    one, other, ratio = difference.one, difference.other, difference.ratio
+    times = estimated(ratio, speedup)
+    if ratio.low is None:
+        return f"{one} {times} as fast as {other}, with {TOO_FEW_FOR_CI}"
+    if difference.shown:
+        return f"{one} {times} as fast as {other}"
+    return f"no difference shown between {one} and {other}: {times}"

@@ -1,0 +1,152 @@
+"""Sentences about runs by themselves: their loader, their events, the growth of their memory."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.analysis.memory import GrowthAdvice, GrowthReason
+from loadeval.report.formatting import (
+    NOT_MEASURED,
+    duration,
+    filled,
+    number,
+    per_second,
+    printable,
+    share,
+    short_name,
+)
+from loadeval.report.wording.backends import backends_headline
+from loadeval.report.wording.verdict import (
+    LOADED_NOTHING,
+    NO_STEADY_BATCH,
+    capitalized,
+    headline,
+    with_ci,
+)
+from loadeval.runlog.model import NOT_RECORDED
+
+if TYPE_CHECKING:
+    from enum import Enum
+
+    from loadeval.analysis.memory import Growth
+    from loadeval.analysis.report import Report, RunReport
+    from loadeval.runlog.model import Event, LoaderInfo, Run
+
+
+def report_headline(report: Report) -> str:
+    """What the runs show, in one sentence."""
+    if report.comparison is not None:
+        return headline(report.comparison.headroom)
+    if report.backends is not None:
+        return backends_headline(report.backends)
+    (one,) = report.runs
+    (side,) = one.sides
+    if side.summary.iteration_ns is None:
+        return f"Not measured: {NO_STEADY_BATCH}"
+    if side.arm == "ideal":
+        return capitalized(LOADED_NOTHING)
+    waited = f"Training waited for batches {share(side.summary.wait_share)} of the time"
+    if one.rate is None:
+        return waited
+    rate = per_second(one.rate.value, short_name(one.unit))
+    return f"{waited}, at {rate}{with_ci(one.rate, number)}"
+
+
+def run_notes(one: RunReport) -> list[str]:
+    """What reading the run brought up, what happened while it ran, and what went wrong in it."""
+    run, name = one.run, short_name(one.run.header.name)
+    lines = [f"{name}: {note}" for note in run.notes]
+    lines += [f"{name}, {event}" for event in _events(run)]
+    lines += [
+        f"{name}, epoch {end.epoch} failed: {end.error}"
+        for end in run.ends
+        if end.cause == "failed"
+    ]
+    lines += [
+        f"{name}: memory of the {found.subject} grows: {growth_reason(found)}. "
+        f"{growth_advice(found)}"
+        for found in one.metrics.growths
+        if found.grows
+    ]
+    return [printable(line) for line in lines]
+
+
+def described_loader(run: Run) -> str:
+    """What served the batches of `run`, in a few words: what is known, and nothing of the rest."""
+    loader, cache = run.header.loader, run.header.cache
+    if cache is not None:
+        return f"{printable(cache.batches)} kept batches replayed"
+    if loader.backend == NOT_RECORDED:
+        return "loader not recorded"
+    parts = [short_name(class_name(loader))]
+    for name, value in (
+        ("workers", loader.workers),
+        ("prefetch depth", loader.prefetch_depth),
+        ("batch size", loader.batch_size),
+    ):
+        parts += [] if value is None else [f"{name} {short_name(value)}"]
+    return ", ".join(parts)
+
+
+def class_name(loader: LoaderInfo) -> str:
+    """The name of the loader's class, without the module that it is in."""
+    return str(loader.backend).rsplit(".", maxsplit=1)[-1]
+
+
+PER_HOUR = "{bytes_per_hour:size} per hour, {share:share} of the {limit_bytes:size} available"
+GROWTH: dict[Enum, str] = {
+    GrowthReason.GROWS: f"it grows by {PER_HOUR}",
+    GrowthReason.STARTED_ANEW: (
+        f"it grows by {PER_HOUR}, but the workers restart before that matters"
+    ),
+    GrowthReason.LITTLE: f"it grows by only {PER_HOUR}",
+    GrowthReason.BY_CHANCE: "any growth is within the noise",
+    GrowthReason.NO_READINGS: "no memory readings of the {subject}",
+    GrowthReason.PROBE_FAILED: "{reason}",
+    GrowthReason.NO_LIMIT: "the machine's memory size is not known",
+    GrowthReason.FEW_READINGS: (
+        "too few memory readings for a trend ({count}); run for some minutes"
+    ),
+    GrowthAdvice.DROP_KEPT_TENSORS: (
+        "Something is kept from step to step: look for losses or outputs kept as tensors with "
+        "their autograd graph (keep loss.item() instead), and for unbounded lists and caches."
+    ),
+    GrowthAdvice.AVOID_COPY_ON_WRITE: (
+        "The usual cause is copy-on-write: reading a Python object writes its reference count, so "
+        "forked workers gradually copy the dataset's lists and dictionaries. Keep them in NumPy "
+        "arrays, tensors or a memory-mapped file, or use fewer workers. Otherwise look for "
+        "unbounded caches in the dataset."
+    ),
+    GrowthAdvice.BOUND_WORKER_CACHES: (
+        "Each worker has its own dataset: look for unbounded caches in it, and for files that it "
+        "never closes; or use fewer workers, or restart them each epoch."
+    ),
+}
+
+
+def growth_reason(growth: Growth) -> str:
+    """How the memory of a subject grows, or why that is not known: a clause."""
+    told = filled(GROWTH[growth.reason.code], growth.reason.values)
+    return f"{NOT_MEASURED}: {told}" if growth.bytes_per_hour is None else told
+
+
+def growth_advice(growth: Growth) -> str:
+    """What to do about it; "" for nothing."""
+    return "" if growth.advice is None else GROWTH[growth.advice]
+
+
+def _events(run: Run) -> list[str]:
+    """What happened and when; errors that were read on, and what happened again, are one line."""
+    groups: dict[str, list[Event]] = {}
+    for event in run.events:
+        key = event.message if event.kind == "note" else event.kind
+        groups.setdefault(key, []).append(event)
+    lines = []
+    for first, *again in groups.values():
+        line = f"at {duration(first.time_ns)}: {first.message}"
+        if again:
+            last = duration(again[-1].time_ns)
+            what = "times" if first.kind == "note" else "errors"
+            line += f" ({len(again) + 1:,} {what}, the last at {last})"
+        lines.append(line)
+    return lines
