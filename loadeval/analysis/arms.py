@@ -1,8 +1,7 @@
-"""The real and the ideal arm: their times by pair, the gain between them, and throughputs."""
+"""The real and the ideal arm: their times, the gain between them, and throughputs."""
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, final
 
@@ -10,27 +9,35 @@ import numpy as np
 
 from loadeval.analysis.stats import (
     Estimate,
+    MeanError,
     MeanTime,
+    Stalls,
+    added,
+    around,
+    around_ratio,
     difference,
-    over_pairs,
-    over_runs,
+    error_of_difference,
     ratio,
 )
-from loadeval.analysis.summary import steady, steady_aggregates
+from loadeval.analysis.summary import (
+    OUTLIER_TIMES_MEDIAN,
+    EpochStarts,
+    epoch_starts_of,
+    steady,
+    steady_aggregates,
+)
 from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     import numpy.typing as npt
 
-    from loadeval.analysis.stats import HalfWidth, Series
+    from loadeval.analysis.stats import Series
     from loadeval.runlog.model import Column, Run, Steps
 
     Rows = npt.NDArray[np.bool_]
 
-USUAL_PART = 0.5
-"""A pair counts when both its blocks have at least this part of the usual number of batches."""
+FEWEST_IN_BLOCK = 4
+"""A pair counts when both its blocks have as many batches, or half of what is usual for them."""
 LEAST_MISSED_SHARE = 0.05
 """Of the measured real time: a shorter missed stall would not move the result by much."""
 RULE_OF_THREE = 3.0
@@ -42,59 +49,86 @@ Hanley and Lippman-Hand, "If nothing goes wrong, is everything all right?", JAMA
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ArmTimes:
-    """The times of one arm: an entry for each pair, or for each batch of a run of its own.
+    """The times of one arm, an entry for each batch (or each aggregate of a run that has these).
 
-    `samples` is None where they are not known of every batch, or are none at all.
+    `samples` is None where they are not known of every batch, or are none at all. `pair` is the
+    pair of each, in an alternating run. `stalls` are part of the waits.
     """
 
     wait_ns: Series
     step_ns: Series
     batches: Series
-    samples: Series | None
+    samples: Series | None = None
+    pair: Column | None = None
+    stalls: Stalls | None = None
 
     @property
     def count(self) -> int:
         """How many batches."""
         return int(self.batches.sum())
 
-    def mean(self, total_ns: Series, by_sample: bool) -> MeanTime:
-        """The mean of `total_ns`, an entry each, by sample where these are known, or by batch."""
-        amount = self.samples if by_sample and self.samples is not None else self.batches
-        return MeanTime(total_ns, amount)
+    def amount(self, by_sample: bool) -> Series:
+        """Samples, where these are known, or batches."""
+        return self.samples if by_sample and self.samples is not None else self.batches
+
+    def waits(self, by_sample: bool) -> MeanTime:
+        """The mean wait by sample, where these are known, or by batch."""
+        return MeanTime(self.wait_ns, self.amount(by_sample), self.pair, self.stalls)
+
+    def steps(self, by_sample: bool) -> MeanTime:
+        """The mean step."""
+        return MeanTime(self.step_ns, self.amount(by_sample), self.pair)
 
     def iterations(self, by_sample: bool) -> MeanTime:
         """The mean iteration."""
-        return self.mean(self.wait_ns + self.step_ns, by_sample)
+        return replace(self.waits(by_sample), total_ns=self.wait_ns + self.step_ns)
 
-    def each(self, change: Callable[[Series], Series]) -> ArmTimes:
-        """These, with another series in the place of each."""
-        samples = None if self.samples is None else change(self.samples)
-        return ArmTimes(change(self.wait_ns), change(self.step_ns), change(self.batches), samples)
+    def only(self, rows: Rows) -> ArmTimes:
+        """Some of the entries."""
+        stalls = self.stalls
+        return ArmTimes(
+            self.wait_ns[rows],
+            self.step_ns[rows],
+            self.batches[rows],
+            None if self.samples is None else self.samples[rows],
+            None if self.pair is None else self.pair[rows],
+            None if stalls is None else replace(stalls, within_ns=stalls.within_ns[rows]),
+        )
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """What ideal loading gains; times are per batch of the real arm."""
+    """What ideal loading gains; times are per batch of the real arm.
+
+    `speedup`, `lost_share` and `lost_ns` are of whole epochs; `epoch_starts_ns` is the part of the
+    latter that is lost at the start and the end of epochs, None where that is not known.
+    """
 
     real_ns: float
     ideal_ns: float
     speedup: Estimate
+    steady_speedup: Estimate
     lost_share: Estimate
     lost_ns: Estimate
     waiting_ns: Estimate
     contention_ns: Estimate
+    epoch_starts_ns: Estimate | None
 
 
 @dataclass(frozen=True, slots=True)
 class ArmComparison:
     """The mean iterations of two arms, None where an arm has none; the gain where both have one.
 
-    `samples_per_batch` is that of the real arm, None where the arms are compared by batch.
+    Times are per batch of the real arm; `real_wait_ns` and `ideal_wait_ns` are the waits in the
+    iterations. `samples_per_batch` is that of the real arm, None where the arms are compared by
+    batch.
     """
 
     real_ns: float | None
     ideal_ns: float | None
+    real_wait_ns: float | None
+    ideal_wait_ns: float | None
     real_batches: int
     ideal_batches: int
     samples_per_batch: float | None
@@ -105,10 +139,10 @@ class ArmComparison:
 class RunTimes:
     """What one run measured.
 
-    An alternating run has both arms, with an entry for each of `pairs`; the others have `real`
-    alone, with an entry for each batch. `counted` is the run, in which no batch counts of a pair
-    that was not measured whole. `missed_ns` is by how much a stall beside the real blocks exceeds
-    the longest within them; the intervals in `comparison` allow for such stalls.
+    An alternating run has both arms, in `pairs`; the others have `real` alone. `counted` is the
+    run, in which no batch counts of a pair that was not measured whole. `missed_ns` is by how much
+    a stall beside the real blocks exceeds the longest within them; the intervals in `comparison`
+    allow for such stalls.
     """
 
     real: ArmTimes
@@ -125,11 +159,6 @@ class RunTimes:
         return known and (self.ideal is None or self.ideal.samples is not None)
 
     @property
-    def half_width(self) -> HalfWidth:
-        """What gives its intervals."""
-        return over_runs if self.pairs is None else over_pairs
-
-    @property
     def missed_share(self) -> float:
         """By how much real iterations may be longer than measured, for stalls beside them."""
         real_ns = float(self.real.wait_ns.sum() + self.real.step_ns.sum())
@@ -137,8 +166,10 @@ class RunTimes:
 
     def real_in(self, pairs: set[int]) -> ArmTimes:
         """The real arm in these pairs alone."""
-        rows = np.isin(self.pairs or (), list(pairs))
-        return self.real.each(lambda series: series[rows])
+        pair = (
+            np.full(len(self.real.batches), UNKNOWN) if self.real.pair is None else self.real.pair
+        )
+        return self.real.only(np.isin(pair, list(pairs)))
 
 
 def run_times(run: Run) -> RunTimes:
@@ -146,8 +177,8 @@ def run_times(run: Run) -> RunTimes:
     if run.header.mode != "alternate":
         return RunTimes(arm_times(run), run)
     pairs, real, ideal = paired(run)
-    comparison = compare_arms(real, ideal, over_pairs)
-    missed_ns = missed_stall_ns(run, comparison)
+    comparison = compare_arms(real, ideal, epoch_starts_of(run))
+    missed_ns = 0.0 if real.stalls is not None else missed_stall_ns(run, comparison)
     if comparison.gain is not None:
         gain = allowing_for_missed(comparison.gain, missed_ns, comparison.real_batches)
         comparison = replace(comparison, gain=gain)
@@ -188,59 +219,142 @@ def times_of(steps: Steps, rows: Rows) -> ArmTimes:
 
 
 def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
-    """The pairs of an alternating run that count, and their sums in the real and the ideal arm.
+    """The pairs of an alternating run that count, and the times of the real and the ideal arm.
 
-    A run often ends within a pair. A pair counts when each of its blocks has at least half of
-    the batches that a block of this run usually (in the median) has; times are scaled to equal
-    numbers of samples, so that a block that is a little short does not tilt the comparison.
+    A run often ends within a pair. A pair counts when each of its blocks has at least
+    FEWEST_IN_BLOCK batches, or half of the median block of its arm where that is fewer.
     """
     steps = run.steps
     counted = (steps.pair != UNKNOWN) & (steps.step_ns != UNKNOWN)
     numbers, index = np.unique(steps.pair[counted], return_inverse=True)
     found = np.zeros((len(ARMS), len(numbers)))
     np.add.at(found, (steps.arm[counted], index), 1.0)
-    usual = float(np.median(found[found > 0])) if len(numbers) else 0.0
-    whole = (found >= max(USUAL_PART * usual, 1.0)).all(axis=0)
-    pairs = numbers[whole]
+    usual = [float(np.median(counts[counts > 0])) if counts.any() else 0.0 for counts in found]
+    least = [max(min(FEWEST_IN_BLOCK, median / 2), 1.0) for median in usual]
+    pairs = numbers[(found >= np.array(least)[:, None]).all(axis=0)]
     kept = counted & np.isin(steps.pair, pairs)
-    arms = (kept & (steps.arm == code) for code in range(len(ARMS)))
-    real, ideal = (_by_pair(steps, rows, pairs) for rows in arms)
-    return pairs.tolist(), real, ideal
-
-
-def _by_pair(steps: Steps, rows: Rows, pairs: Column) -> ArmTimes:
-    index = np.searchsorted(pairs, steps.pair[rows])
-    return times_of(steps, rows).each(
-        lambda series: np.bincount(index, series, len(pairs)).astype(np.float64)
+    real, ideal = (
+        _in_pairs(times_of(steps, rows), steps.pair[rows])
+        for rows in (kept & (steps.arm == code) for code in range(len(ARMS)))
     )
+    stalls = stalls_of(run, kept & (steps.arm == ARMS.index("real")))
+    return pairs.tolist(), replace(real, stalls=stalls), ideal
+
+
+def _in_pairs(times: ArmTimes, pair: Column) -> ArmTimes:
+    """`times` by pair; by batch, where all batches of a pair are empty."""
+    _, index = np.unique(pair, return_inverse=True)
+    known = times.samples is not None and np.bincount(index, times.samples).all()
+    return replace(times, samples=times.samples if known else None, pair=pair)
+
+
+def stalls_of(run: Run, rows: Rows) -> Stalls | None:
+    """The stalls of a loader without workers: how much waits exceed twice their median.
+
+    Such a loader takes as long for a batch whether it loads for a real block or ahead of an ideal
+    one. So stalls, which are few, are counted over all batches, but for the first of each epoch,
+    and other waits, which caches may lengthen, over those of real blocks alone. None for other
+    loaders, and where the waits of prefetched batches were not recorded.
+    """
+    if run.header.loader.workers != 0 or run.header.loader.prefetch_depth:
+        return None
+    steps = run.steps
+    wait_ns = steps.wait_ns.astype(np.float64)
+    ideal = steps.arm == ARMS.index("ideal")
+    for epoch in np.unique(steps.epoch[ideal]).tolist():
+        # Nothing else is prefetched: they are served in this order.
+        prefetched = [one.waits_ns for one in run.prefetches if one.epoch == epoch]
+        waits_ns = np.array([wait for waits in prefetched for wait in waits], dtype=np.float64)
+        (served,) = np.nonzero(ideal & (steps.epoch == epoch))
+        if len(waits_ns) < len(served):
+            return None
+        wait_ns[served] = waits_ns[: len(served)]
+    later = wait_ns[steps.batch > 0]
+    if not len(later):
+        return None
+    bound_ns = OUTLIER_TIMES_MEDIAN * float(np.median(later))
+    within_ns, all_ns = ((waits - bound_ns).clip(min=0.0) for waits in (wait_ns[rows], later))
+    return Stalls(within_ns, all_ns) if within_ns.any() or all_ns.any() else None
 
 
 def compare_arms(
-    real: ArmTimes, ideal: ArmTimes, half_width: HalfWidth, same_unit: bool = True
+    real: ArmTimes,
+    ideal: ArmTimes,
+    starts: EpochStarts | None = None,
+    same_unit: bool = True,
 ) -> ArmComparison:
-    """The arms, compared by sample where both know theirs in the same unit."""
+    """The arms, compared by sample where both know theirs in the same unit.
+
+    In pairs where both have them. `starts` are those of the real arm's epochs; without them the
+    gain is that of the steady state.
+    """
     known = real.samples is not None and ideal.samples is not None and same_unit
     size = float(real.samples.sum()) / real.count if known and real.samples is not None else None
     scale = size or 1.0
     iterations = real.iterations(known), ideal.iterations(known)
-    real_ns, ideal_ns = (
-        mean.mean_ns * scale or None if times.count else None
-        for times, mean in zip((real, ideal), iterations, strict=True)
-    )
+    waits = real.waits(known), ideal.waits(known)
+    means = [
+        mean.mean_ns * scale if times.count else None
+        for pair in (iterations, waits)
+        for times, mean in zip((real, ideal), _beside(*pair), strict=True)
+    ]
+    real_ns, ideal_ns, real_wait_ns, ideal_wait_ns = means[0] or None, means[1] or None, *means[2:]
     gain = None
     if real_ns is not None and ideal_ns is not None:
-        waits = real.mean(real.wait_ns, known), ideal.mean(ideal.wait_ns, known)
-        steps = real.mean(real.step_ns, known), ideal.mean(ideal.step_ns, known)
-        speedup = ratio(*iterations, half_width)
-        waiting_ns, contention_ns, lost_ns = (
-            difference(*means, half_width, scale) for means in (waits, steps, iterations)
+        waiting_ns = difference(*waits, scale)
+        contention_ns = difference(real.steps(known), ideal.steps(known), scale)
+        gain = _gain(iterations, scale, waiting_ns, contention_ns, starts)
+    return ArmComparison(
+        real_ns, ideal_ns, real_wait_ns, ideal_wait_ns, real.count, ideal.count, size, gain
+    )
+
+
+def _beside(real: MeanTime, ideal: MeanTime) -> tuple[MeanTime, MeanTime]:
+    return real, ideal.beside(real)
+
+
+def _gain(
+    iterations: tuple[MeanTime, MeanTime],
+    scale: float,
+    waiting_ns: Estimate,
+    contention_ns: Estimate,
+    starts: EpochStarts | None,
+) -> Gain:
+    """The gain over whole epochs: the steady iterations, and what their starts and ends add.
+
+    An epoch takes the time of its first batches and its end, as they were seen, and steady
+    iterations for the rest. Its error is that of the two means, and what epochs differ by.
+    """
+    real, ideal = _beside(*iterations)
+    real_ns, ideal_ns = real.mean_ns * scale, ideal.mean_ns * scale
+    added_ns, steady_part, spread = 0.0, 1.0, None
+    if starts is not None:
+        added_ns, steady_part = starts.added_ns(real_ns), starts.steady_part
+        spread = starts.error(real_ns)
+    whole_ns = real_ns + added_ns
+
+    def error(real_scale: float, ideal_scale: float) -> MeanError | None:
+        of_means = error_of_difference(
+            real, ideal, real_scale * scale * steady_part, ideal_scale * scale
         )
-        # So that the parts add up to the last bit.
-        lost_ns = replace(lost_ns, value=waiting_ns.value + contention_ns.value)
-        gain = Gain(
-            real_ns, ideal_ns, speedup, lost_share(speedup), lost_ns, waiting_ns, contention_ns
-        )
-    return ArmComparison(real_ns, ideal_ns, real.count, ideal.count, size, gain)
+        if spread is None:
+            return of_means
+        return added(of_means, MeanError(spread.variance * real_scale**2, spread.freedom))
+
+    speedup = around_ratio(whole_ns / ideal_ns, error(1 / whole_ns, 1 / ideal_ns))
+    # So that the parts add up to the last bit.
+    lost_ns = waiting_ns.value + contention_ns.value + added_ns
+    return Gain(
+        real_ns,
+        ideal_ns,
+        speedup,
+        ratio(*iterations),
+        lost_share(speedup),
+        around(lost_ns, error(1.0, 1.0)),
+        waiting_ns,
+        contention_ns,
+        None if starts is None else around(added_ns, spread),
+    )
 
 
 def lost_share(speedup: Estimate) -> Estimate:
@@ -271,7 +385,7 @@ def _longest_beside_ns(run: Run, uncounted: Rows) -> int:
     follows = np.zeros(len(run.steps), dtype=np.bool_)
     follows[1:] = uncounted[:-1] & (np.diff(run.steps.epoch) == 0)
     warming_up = run.steps.wait_ns[uncounted & follows]
-    prefetched = [one.longest_ns for one in run.prefetches if one.longest_ns is not None]
+    prefetched = [max(one.waits_ns, default=0) for one in run.prefetches]
     return max([*prefetched, int(warming_up.max(initial=0))])
 
 
@@ -282,6 +396,7 @@ def allowing_for_missed(gain: Gain, missed_ns: float, batches: int) -> Gain:
     return replace(
         gain,
         speedup=speedup,
+        steady_speedup=_higher(gain.steady_speedup, more_ns / gain.ideal_ns),
         lost_share=lost_share(speedup),
         lost_ns=_higher(gain.lost_ns, more_ns),
         waiting_ns=_higher(gain.waiting_ns, more_ns),
@@ -297,81 +412,86 @@ def throughputs(
     run: Run, times: RunTimes, by_sample: bool
 ) -> tuple[Estimate | None, Estimate | None, Estimate | None]:
     """Samples, or batches, per second: real, ideal, and the loader alone; None: not measured."""
-    half_width, ideal = times.half_width, times.ideal
+    real, ideal = times.real.iterations(by_sample), None
+    if times.ideal is not None:
+        ideal = times.ideal.iterations(by_sample).beside(real)
+    alone = loader_alone(run, by_sample)
     return (
-        _per_second(times.real.iterations(by_sample), half_width, times.missed_share),
-        None if ideal is None else _per_second(ideal.iterations(by_sample), half_width),
-        loader_alone(run, by_sample),
+        _per_second(real, times.missed_share),
+        None if ideal is None else _per_second(ideal),
+        None if alone is None else _per_second(alone),
     )
 
 
-def loader_alone(run: Run, by_sample: bool) -> Estimate | None:
-    """The throughput of the loader with nobody training; None where it was not timed.
+def loader_alone(run: Run, by_sample: bool) -> MeanTime | None:
+    """The time that the loader takes with nobody training; None where that was not timed.
 
-    None too where its samples are not known, and are asked for.
+    None too where its samples are not known, and are asked for. Copying a batch is part of the time
+    where workers load meanwhile, so waits are stretched to what all of them took together.
     """
-    prefetches = [prefetch for prefetch in run.prefetches if prefetch.timed]
-    if by_sample and not all(prefetch.samples for prefetch in prefetches):
+    timed = [prefetch for prefetch in run.prefetches if prefetch.timed]
+    if not timed or (by_sample and not all(prefetch.samples for prefetch in timed)):
         return None
-    _, index = np.unique([prefetch.pair for prefetch in prefetches], return_inverse=True)
-    amounts = [float((by_sample and prefetch.samples) or prefetch.timed) for prefetch in prefetches]
-    elapsed_ns = [float(prefetch.elapsed_ns) for prefetch in prefetches]
-    summed = (np.bincount(index, values).astype(np.float64) for values in (elapsed_ns, amounts))
-    return _per_second(MeanTime(*summed), over_pairs)
+    total_ns, amount, part = [], [], []
+    for number, one in enumerate(timed):
+        waits_ns = np.array(one.waits_ns[-one.timed :], dtype=np.float64)
+        if len(waits_ns) < one.timed or not waits_ns.any():
+            waits_ns = np.ones(1)
+        size = float((by_sample and one.samples) or one.timed)
+        total_ns.append(waits_ns * (one.elapsed_ns / waits_ns.sum()))
+        amount.append(np.full(len(waits_ns), size / len(waits_ns)))
+        part.append(np.full(len(waits_ns), number))
+    return MeanTime(np.concatenate(total_ns), np.concatenate(amount), np.concatenate(part))
 
 
-def loader_only_ns(run: Run, samples_per_batch: float | None) -> float | None:
-    """The time of the loader alone, in nanoseconds per batch; None: not timed.
+def required(run: Run, times: RunTimes) -> tuple[float | None, Estimate | None]:
+    """The time of the loader alone, in nanoseconds per batch, and that over the ideal iteration.
 
-    Where all samples are known it is per sample, times `samples_per_batch`.
+    None where it was not timed, and of the latter where there is no ideal iteration.
     """
-    elapsed_ns = sum(prefetch.elapsed_ns for prefetch in run.prefetches)
-    timed = sum(prefetch.timed for prefetch in run.prefetches)
-    samples = [prefetch.samples for prefetch in run.prefetches if prefetch.timed]
-    known = [count for count in samples if count]
-    if not timed:
-        return None
-    if samples_per_batch is None or len(known) < len(samples):
-        return elapsed_ns / timed
-    return elapsed_ns / sum(known) * samples_per_batch
+    size = times.comparison.samples_per_batch if times.comparison else None
+    alone = None if size is None else loader_alone(run, by_sample=True)
+    by_sample = alone is not None
+    alone = alone or loader_alone(run, by_sample=False)
+    if alone is None:
+        return None, None
+    alone_ns = alone.mean_ns * ((size or 1.0) if by_sample else 1.0)
+    ideal_ns = times.comparison.ideal_ns if times.comparison else None
+    if times.ideal is None or not ideal_ns or not alone_ns:
+        return alone_ns, None
+    known = times.real.samples is not None
+    ideal = times.ideal.iterations(known).beside(times.real.iterations(known))
+    error = added(alone.error(1 / alone.mean_ns), ideal.error(1 / ideal.mean_ns))
+    return alone_ns, around_ratio(alone_ns / ideal_ns, error)
 
 
 def throughput_ratio(one: RunTimes, other: RunTimes, by_sample: bool, together: bool) -> Estimate:
     """The throughput of `one` over that of `other`, both of which have one.
 
-    `together` tells that both took turns in the same rounds: their ratio in each is then one
-    observation, in which drift slower than a round is gone.
+    `together` tells that both took turns in the same rounds: they are then compared round by round,
+    and drift slower than a round is gone.
     """
     shared = set(one.pairs or ()) & set(other.pairs or ())
     if together and shared:
-        half_width: HalfWidth = over_pairs
-        times, beside = one.real_in(shared), other.real_in(shared)
+        found = ratio(
+            other.real_in(shared).iterations(by_sample), one.real_in(shared).iterations(by_sample)
+        )
     else:
-        half_width = _independent(other.half_width, one.half_width)
-        times, beside = one.real, other.real
-    found = ratio(beside.iterations(by_sample), times.iterations(by_sample), half_width)
+        times, beside = (
+            replace(each.real.iterations(by_sample), pair=None) for each in (one, other)
+        )
+        found = ratio(beside, times)
     return _widened(found, one.missed_share, other.missed_share)
 
 
-def _per_second(time: MeanTime, half_width: HalfWidth, missed: float = 0.0) -> Estimate | None:
-    if not time.total_ns.sum():
+def _per_second(time: MeanTime, missed: float = 0.0) -> Estimate | None:
+    if not time.total_ns.any():
         return None
-    ones = np.ones(len(time.total_ns))
-    return _widened(ratio(MeanTime(SECOND_NS * ones, ones), time, half_width), missed)
+    mean_ns = time.mean_ns
+    return _widened(around_ratio(SECOND_NS / mean_ns, time.error(1 / mean_ns)), missed)
 
 
 def _widened(found: Estimate, slower: float, faster: float = 0.0) -> Estimate:
     if found.low is None or found.high is None:
         return found
     return replace(found, low=found.low / (1 + slower), high=found.high * (1 + faster))
-
-
-def _independent(of_first: HalfWidth, of_second: HalfWidth) -> HalfWidth:
-    """The HalfWidth of two series that have nothing to do with each other, each with its own."""
-
-    def half_width(first: Series, second: Series) -> float | None:
-        one = of_first(first, np.zeros(len(first)))
-        other = of_second(second, np.zeros(len(second)))
-        return None if one is None or other is None else math.hypot(one, other)
-
-    return half_width

@@ -9,13 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.analysis.arms import compare_arms, loader_only_ns, run_times
+from loadeval.analysis.arms import compare_arms, required, run_times
 from loadeval.analysis.metrics import quantities
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.stats import FEWEST_PAIRS, over_runs, spearman
-from loadeval.analysis.summary import epochs_of, gpu_wait, steady
+from loadeval.analysis.stats import MeanTime, error_of_difference, spearman
+from loadeval.analysis.summary import epoch_starts_of, epochs_of, gpu_wait, steady
 from loadeval.analysis.verdict import (
-    MODERATE_SHARE,
     Evidence,
     Objection,
     Unmeasured,
@@ -31,8 +30,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from loadeval.analysis.arms import ArmComparison, Gain, RunTimes
-    from loadeval.analysis.stats import Estimate, MeanTime
-    from loadeval.analysis.summary import Epochs
+    from loadeval.analysis.stats import Estimate
+    from loadeval.analysis.summary import GpuWait
     from loadeval.runlog.model import Arm, Column, Run
 
 BUSIEST_SHARE = 0.05
@@ -45,6 +44,8 @@ SIGNIFICANT = 3.3
 MANY_FAULTS = 1000
 """More in a batch, under which they take less than a millisecond."""
 FAR_MORE = 3
+LEAST_STARTS_SHARE = 0.02
+"""Of an epoch: where less is added by its start and end, it matters little how they vary."""
 LOADER_FACTS = ("backend", "batch_size", "device", "pinned", "length")
 """What replay leaves as it is; its workers are stopped, so their number does not matter."""
 MACHINE_FACTS = ("host", "cpus_usable")
@@ -62,6 +63,7 @@ class Caution(Enum):
     WORKERS_BUSY = "workers busy in the ideal arm"
     PAGE_FAULTS = "more page faults in the ideal arm"
     HIDDEN_WAITS = "waits hidden by GPU work"
+    ONE_EPOCH = "one epoch's start"
 
 
 class Missing(Enum):
@@ -73,6 +75,7 @@ class Missing(Enum):
     WORKERS_CPU = "CPU time of the workers"
     SAMPLES = "samples of every batch"
     PREFETCH_DEPTH = "prefetch depth"
+    EPOCH_STARTS = "epoch starts"
 
 
 class BatchProperty(Enum):
@@ -86,32 +89,39 @@ class BatchProperty(Enum):
 class Headroom:
     """What ideal loading gains; times are in nanoseconds per batch of the real arm.
 
-    `speedup` is the ratio of the mean iterations per sample (per batch where samples are unknown,
-    or called differently). `lost_ns` = `real_ns` - `ideal_ns` is the sum of `waiting_ns`, the
-    difference of the waits, and `contention_ns`, the difference of the steps: what the
-    loader's workers take from the training process. Either may be negative; a step that ends by
-    waiting for a device is shorter when the device had work during the wait. `lost_share` =
-    1 - 1 / `speedup` gives the verdict, with its interval. `required` = `loader_only_ns` /
-    `ideal_ns` is how many times as fast the loader alone would have to be; None for a loader that
-    loads nothing while a step runs, whose time is added to the step's. `epoch_start_ns` is the mean
-    first wait of an epoch, `gpu_idle_ns` how long the device had nothing to do in the wait for a
-    real batch, by its own clock, and `epoch_speedup` what ideal loading is worth with it, over
-    epochs as long as they are. `pairs` is None for two separate runs. What cannot be known is
-    None, and `not_measured` says why.
+    `speedup` is how many times as fast whole epochs would be, by sample (by batch where samples are
+    unknown, or called differently), and `lost_share` = 1 - 1 / `speedup` gives the verdict. Per
+    batch an epoch takes `real_ns`, the steady iteration, and `epoch_starts_ns`, what the
+    starts and ends of epochs add to it. `lost_ns` = `real_ns` + `epoch_starts_ns` - `ideal_ns` is
+    the sum of `waiting_ns`, the difference of the waits, `contention_ns`, the difference of the
+    steps (what the loader's workers take from the training process), and `epoch_starts_ns`, which
+    is None where no epoch's start was seen or its length is not known. Each may be negative; a step
+    that ends by waiting for a device is shorter when the device had work during the wait, and the
+    first batches may come faster than later ones. `steady_speedup` = `real_ns` / `ideal_ns`;
+    `real_wait_ns` and `ideal_wait_ns` are the waits in these.
+
+    `required` = `loader_only_ns` / `ideal_ns` is how many times as fast the loader alone would have
+    to be; None for a loader that loads nothing while a step runs, whose time is added to the
+    step's. `epoch_start_ns` is the mean first wait of an epoch, `gpu_idle_ns` how long the device
+    had nothing to do in the wait for a real batch, by its own clock. `pairs` is None for two
+    separate runs. What cannot be known is None, and `not_measured` says why.
     """
 
     speedup: Estimate | None
+    steady_speedup: Estimate | None
     lost_share: Estimate | None
     real_ns: float | None
     ideal_ns: float | None
+    real_wait_ns: float | None
+    ideal_wait_ns: float | None
     loader_only_ns: float | None
     lost_ns: Estimate | None
     waiting_ns: Estimate | None
     contention_ns: Estimate | None
-    required: float | None
+    epoch_starts_ns: Estimate | None
+    required: Estimate | None
     epoch_start_ns: float | None
     gpu_idle_ns: float | None
-    epoch_speedup: float | None
     samples_per_batch: float | None
     unit: str
     pairs: int | None
@@ -127,17 +137,31 @@ class Headroom:
         verdict = str(self.verdict)
         if self.verdict.objection is not None:
             verdict = f"{verdict} ({self.verdict.objection.value})"
-        parts = (self.lost_ns, self.waiting_ns, self.contention_ns)
-        shares = [part.value / self.real_ns for part in parts if part is not None and self.real_ns]
-        if self.speedup is None:
+        whole_ns = self.whole_ns
+        if self.speedup is None or self.lost_share is None or not whole_ns:
             return verdict
         low, high = self.speedup.low, self.speedup.high
         interval = "" if low is None or high is None else f" [{low:.2f}, {high:.2f}]"
-        lost, waiting, contention = shares
-        return (
-            f"{self.speedup.value:.2f}x{interval} if loading were free: {verdict}, {lost:.0%} of "
-            f"the time lost (waiting {waiting:.0%}, contention {contention:.0%})"
+        parts = {
+            "waiting": self.waiting_ns,
+            "contention": self.contention_ns,
+            "epoch starts": self.epoch_starts_ns,
+        }
+        shares = (
+            f"{name} {part.value / whole_ns:.0%}"
+            for name, part in parts.items()
+            if part is not None
         )
+        return (
+            f"{self.speedup.value:.2f}x{interval} if loading were free: {verdict}, "
+            f"{self.lost_share.value:.0%} of the time lost ({', '.join(shares)})"
+        )
+
+    @property
+    def whole_ns(self) -> float | None:
+        """What an epoch takes per batch, its start and end included."""
+        starts_ns = 0.0 if self.epoch_starts_ns is None else self.epoch_starts_ns.value
+        return None if self.real_ns is None else self.real_ns + starts_ns
 
 
 def headroom(run: Run, times: RunTimes | None = None) -> Headroom:
@@ -154,17 +178,27 @@ def headroom(run: Run, times: RunTimes | None = None) -> Headroom:
         )
     found, pairs = times.comparison, times.pairs
     cpu_share, too_busy = _worker_cpu_share(run, pairs)
+    loads_ahead = 0 not in (run.header.loader.workers, run.header.loader.prefetch_depth)
+    alone_ns, needed = required(run, times)
+    evidence = found.gain and Evidence(
+        found.gain,
+        min(found.real_batches, found.ideal_batches),
+        alternating=True,
+        required=needed if loads_ahead else None,
+        loads_ahead=loads_ahead,
+        workers_busy=cpu_share if too_busy else None,
+        missed_ns=times.missed_ns,
+    )
     cautions = [Remark(Caution.WORKERS_BUSY, {"cpu_share": cpu_share})] if too_busy else []
     return _headroom(
         times.counted,
         found,
-        pairs=len(pairs),
-        loader_only_ns=loader_only_ns(run, found.samples_per_batch),
-        workers_busy=cpu_share if too_busy else None,
-        missed_ns=times.missed_ns,
+        evidence,
         unmeasured=(_why_unmeasured(run, found.real_batches),),
         cautions=[*cautions, *more_faults(times.counted, found)],
         not_measured=_missing(run, found, pairs, cpu_share),
+        pairs=len(pairs),
+        loader_only_ns=alone_ns,
     )
 
 
@@ -178,14 +212,20 @@ def headroom_of_two(
     _check_arm(real, "real")
     _check_arm(ideal, "ideal")
     one, other = (found.real for found in times or (run_times(real), run_times(ideal)))
-    found = compare_arms(one, other, over_runs, same_unit(real, ideal))
+    found = compare_arms(one, other, epoch_starts_of(real), same_unit(real, ideal))
     sides = ((real, one, found.real_ns), (ideal, other, found.ideal_ns))
     known, scale = found.samples_per_batch is not None, found.samples_per_batch or 1.0
     unknown = any(times.count and times.samples is None for times in (one, other))
+    evidence = found.gain and Evidence(
+        found.gain,
+        min(found.real_batches, found.ideal_batches),
+        alternating=False,
+        drift_ns=max(drift_ns(times.iterations(known)) * scale for times in (one, other)),
+    )
     return _headroom(
         real,
         found,
-        drift_ns=max(drift_ns(times.iterations(known)) * scale for times in (one, other)),
+        evidence,
         unmeasured=tuple(
             _why_unmeasured(run, times.count) for run, times, mean in sides if mean is None
         ),
@@ -211,57 +251,38 @@ def _check_arm(run: Run, arm: Arm) -> None:
 def _headroom(  # noqa: PLR0913 - what one run and two runs tell differently
     run: Run,
     found: ArmComparison,
+    evidence: Evidence | None,
     *,
     unmeasured: tuple[Remark, ...],
     cautions: Sequence[Remark],
+    not_measured: Sequence[Remark] = (),
     pairs: int | None = None,
     loader_only_ns: float | None = None,
-    workers_busy: float | None = None,
-    drift_ns: float = 0.0,
-    missed_ns: float = 0.0,
-    not_measured: Sequence[Remark] = (),
 ) -> Headroom:
-    gain, epochs, waited = found.gain, epochs_of(run), gpu_wait(run, "real")
-    loads_ahead, required = (
-        0 not in (run.header.loader.workers, run.header.loader.prefetch_depth),
-        None,
-    )
-    if loads_ahead and loader_only_ns is not None and found.ideal_ns:
-        required = loader_only_ns / found.ideal_ns
-    advice: tuple[Remark, ...]
-    if gain is None:
+    if evidence is None:
         verdict = Verdict(objection=Objection.NOT_MEASURED, unmeasured=unmeasured)
         more = VerdictAdvice.LONGER_EPOCHS if pairs is None else VerdictAdvice.MORE_PAIRS
-        advice = (Remark(more),)
+        advice: tuple[Remark, ...] = (Remark(more),)
     else:
-        evidence = Evidence(
-            gain,
-            min(found.real_batches, found.ideal_batches),
-            alternating=pairs is not None,
-            required=required,
-            loads_ahead=pairs is None or loads_ahead,
-            workers_busy=workers_busy,
-            drift_ns=drift_ns,
-            missed_ns=missed_ns,
-        )
         verdict = judge(evidence)
-        advice = (*advise(evidence, verdict), *_long_epoch_starts(gain, epochs))
-    if waited is not None and waited.hidden:
-        values = {"wait_ns": waited.wait_ns, "gpu_idle_ns": waited.gpu_idle_ns}
-        cautions = [*cautions, Remark(Caution.HIDDEN_WAITS, values)]
+        advice = advise(evidence, verdict)
+    gain, waited = found.gain, gpu_wait(run, "real")
     return Headroom(
         speedup=gain and gain.speedup,
+        steady_speedup=gain and gain.steady_speedup,
         lost_share=gain and gain.lost_share,
         real_ns=found.real_ns,
         ideal_ns=found.ideal_ns,
+        real_wait_ns=found.real_wait_ns,
+        ideal_wait_ns=found.ideal_wait_ns,
         loader_only_ns=loader_only_ns,
         lost_ns=gain and gain.lost_ns,
         waiting_ns=gain and gain.waiting_ns,
         contention_ns=gain and gain.contention_ns,
-        required=required,
-        epoch_start_ns=epochs.epoch_start_ns,
+        epoch_starts_ns=gain and gain.epoch_starts_ns,
+        required=None if evidence is None else evidence.required,
+        epoch_start_ns=epochs_of(run).epoch_start_ns,
         gpu_idle_ns=None if waited is None else waited.gpu_idle_ns,
-        epoch_speedup=gain and epochs.speedup(gain.real_ns, gain.ideal_ns),
         samples_per_batch=found.samples_per_batch,
         unit=run.header.unit,
         pairs=pairs,
@@ -269,9 +290,31 @@ def _headroom(  # noqa: PLR0913 - what one run and two runs tell differently
         ideal_batches=found.ideal_batches,
         verdict=verdict,
         advice=advice,
-        cautions=tuple(cautions),
-        not_measured=tuple(not_measured),
+        cautions=(*cautions, *_hidden_waits(waited), *_one_epoch(gain)),
+        not_measured=(*not_measured, *_no_epoch_starts(gain)),
     )
+
+
+def _hidden_waits(waited: GpuWait | None) -> list[Remark]:
+    if waited is None or not waited.hidden:
+        return []
+    values = {"wait_ns": waited.wait_ns, "gpu_idle_ns": waited.gpu_idle_ns}
+    return [Remark(Caution.HIDDEN_WAITS, values)]
+
+
+def _one_epoch(gain: Gain | None) -> list[Remark]:
+    """That the interval does not tell how much epoch starts vary, where they matter."""
+    starts_ns = gain and gain.epoch_starts_ns
+    if gain is None or starts_ns is None or starts_ns.low is not None:
+        return []
+    starts_share = abs(starts_ns.value) / (gain.real_ns + starts_ns.value)
+    return [Remark(Caution.ONE_EPOCH, {"starts_share": starts_share})] * (
+        starts_share >= LEAST_STARTS_SHARE
+    )
+
+
+def _no_epoch_starts(gain: Gain | None) -> list[Remark]:
+    return [Remark(Missing.EPOCH_STARTS)] * (gain is not None and gain.epoch_starts_ns is None)
 
 
 def _name(run: Run) -> str:
@@ -326,27 +369,14 @@ def drift_ns(iterations: MeanTime) -> float:
     """By how much the second half of a run is slower or faster than the first, beyond noise."""
     middle = len(iterations.total_ns) // 2
     first, second = (
-        type(iterations)(iterations.total_ns[rows], iterations.amount[rows])
+        MeanTime(iterations.total_ns[rows], iterations.amount[rows])
         for rows in (slice(None, middle), slice(middle, None))
     )
-    if middle < FEWEST_PAIRS or not first.amount.sum() or not second.amount.sum():
+    if not first.amount.sum() or not second.amount.sum():
         return 0.0
-    half_width = over_runs(first.deviations(), second.deviations())
+    error = error_of_difference(first, second, 1.0, 1.0)
     change_ns = abs(first.mean_ns - second.mean_ns)
-    return change_ns if half_width is not None and change_ns > half_width else 0.0
-
-
-def _long_epoch_starts(gain: Gain, epochs: Epochs) -> list[Remark]:
-    """Advice where more is lost at the starts of epochs, beyond the interval of the steady part."""
-    whole = epochs.speedup(gain.real_ns, gain.ideal_ns)
-    if whole is None:
-        return []
-    share, of_steady = 1 - 1 / whole, gain.lost_share
-    within = of_steady.high is not None and share <= of_steady.high
-    if within or share - max(of_steady.value, 0.0) < max(MODERATE_SHARE, of_steady.value):
-        return []
-    values = {"batches": epochs.batches, "speedup": whole}
-    return [Remark(VerdictAdvice.SHORTER_EPOCH_START, values)]
+    return change_ns if error is not None and change_ns > error.half_width else 0.0
 
 
 def same_unit(real: Run, ideal: Run) -> bool:

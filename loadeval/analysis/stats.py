@@ -2,13 +2,18 @@
 
 No random numbers are drawn.
 
-Intervals over pairs: each pair's deviation from the common ratio (or difference) is one
-observation, and Student's t over them gives the interval. A percentile bootstrap over so few pairs
-is too narrow; a studentised or skew-corrected one only widens the interval for bursty loaders.
+The error of a mean of times in order: overlapping batch means (Meketon and Schmeiser, "Overlapping
+batch means: something for nothing?", Winter Simulation Conference 1984) over windows of a seventh
+of the series, which leaves six degrees of freedom for Student's t. Neighbours may depend on each
+other. Where they do visibly, the error is that of an AR(1) process with their correlation, if it
+is the larger: with few times, windows of a seventh miss much of a long memory.
 
-Intervals over two runs: each run's variance is the one that a moving block bootstrap with blocks of
-sqrt(n) batches converges to, which has a closed form; neighbouring batches may depend on each
-other.
+The two arms of an alternating run are compared pair by pair: each real time stands beside the mean
+of the ideal block of its pair, and the differences are the series. Drift slower than a pair is gone
+from it. Each ideal block counts for as much as the real block of its pair, so that drift does not
+tilt the comparison where blocks are of unequal length. Errors of separate series add up, with
+degrees of freedom after Satterthwaite ("An approximate distribution of estimates of variance
+components", Biometrics Bulletin 2, 1946).
 
 Slopes: the median of the slopes between any two points (Theil, "A rank-invariant method of linear
 and polynomial regression analysis", Indagationes Mathematicae 12, 1950; Sen, "Estimates of the
@@ -23,8 +28,7 @@ Smith ("Techniques of trend analysis for monthly water quality data", Water Reso
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -34,12 +38,24 @@ import numpy.typing as npt
 from loadeval.runlog.histogram import BINS, greatest_of, least_of
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from loadeval.runlog.model import Column
 
-FEWEST_PAIRS = 3
-"""With fewer pairs, or blocks of a run, there is no interval."""
-FEWEST_PRECISE = 8
+FEWEST_PAIRS = 2
+"""With fewer pairs there is no interval: what differs between them is not seen."""
+FEWEST_TIMES = 8
+"""With fewer times in a series there is no interval."""
+FEWEST_PRECISE = 4
 """With fewer pairs, agreement may be chance: a loader's bursts may not have come yet."""
+WINDOWS = 7
+"""Into how many windows a series is divided; each may begin anywhere in it."""
+MOST_SHORTFALL = 1 / 3
+"""By how much the variance within a series of a long memory may be short of the true one, at most.
+
+More cannot be told from so few times.
+"""
+MOST_FREEDOM = 200.0
 COVERED = 0.95
 COVERED_SIGMAS = 1.96
 """Standard deviations of the normal distribution that hold 95% of it."""
@@ -47,8 +63,6 @@ COVERED_SIGMAS = 1.96
 Series = npt.NDArray[np.float64]
 TimeSeries = tuple[Series, Series]
 """Times, which increase, and the values at them."""
-HalfWidth = Callable[[Series, Series], "float | None"]
-"""Half the width of the interval of mean(real) - mean(ideal); None where there is none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,110 +70,217 @@ class Estimate:
     """A value and its 95% interval; `low` and `high` are None where none can be had."""
 
     value: float
-    low: float | None
-    high: float | None
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MeanError:
+    """The variance of a mean, and the degrees of freedom with which it was estimated."""
+
+    variance: float
+    freedom: float
+
+    @property
+    def half_width(self) -> float:
+        """Half the width of the 95% interval."""
+        return student(round(self.freedom, 2)) * math.sqrt(self.variance)
+
+
+def added(*errors: MeanError | None) -> MeanError | None:
+    """The error of a sum of independent means; None where one of them has none."""
+    known = [error for error in errors if error is not None]
+    if len(known) < len(errors):
+        return None
+    variance = sum(error.variance for error in known)
+    freedom = sum(error.variance**2 / error.freedom for error in known)
+    ratio = variance**2 / freedom if freedom else MOST_FREEDOM
+    return MeanError(variance, min(max(ratio, 1.0), MOST_FREEDOM))
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Stalls:
+    """The part of waits that is stalls, where it is known of more batches than those measured.
+
+    `within_ns` has an entry for each that was measured, `all_ns` for each batch of the run.
+    """
+
+    within_ns: Series
+    all_ns: Series
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeanTime:
-    """Mean time per sample or batch: `total_ns` by `amount`, an entry for each pair or batch."""
+    """Mean time per sample or batch: `total_ns` by `amount`, in order, an entry for each batch.
+
+    `pair` numbers the pair of an alternating run that each is of. `stalls` are part of `total_ns`.
+    """
 
     total_ns: Series
     amount: Series
+    pair: Column | None = None
+    stalls: Stalls | None = None
 
     @property
     def mean_ns(self) -> float:
-        """Time per sample or batch: the ratio of the sums."""
-        return float(self.total_ns.sum() / self.amount.sum())
+        """Time per sample or batch: the ratio of the sums, with the mean stall of all batches."""
+        total_ns = float(self.total_ns.sum())
+        if self.stalls is not None:
+            total_ns += len(self.amount) * float(self.stalls.all_ns.mean())
+            total_ns -= float(self.stalls.within_ns.sum())
+        return total_ns / float(self.amount.sum())
 
     def deviations(self) -> Series:
-        """What each entry adds to the error of `mean_ns`, to first order; their mean is 0."""
-        return np.asarray(
-            (self.total_ns - self.mean_ns * self.amount) / self.amount.mean(), dtype=np.float64
+        """What each entry adds to the error of `mean_ns`, stalls apart; their mean is 0."""
+        total_ns = self.total_ns - (0.0 if self.stalls is None else self.stalls.within_ns)
+        mean_ns = total_ns.sum() / self.amount.sum()
+        return np.asarray((total_ns - mean_ns * self.amount) / self.amount.mean())
+
+    def error(self, scale: float = 1.0) -> MeanError | None:
+        """The error of `scale` times `mean_ns`."""
+        return added(
+            error_of_mean(scale * self.deviations(), self.pair), *self.error_of_stalls(scale)
         )
 
+    def error_of_stalls(self, scale: float) -> tuple[MeanError | None, ...]:
+        """That of `scale` times the mean stall, where there are some."""
+        if self.stalls is None:
+            return ()
+        return (error_of_mean(scale * self.stalls.all_ns / self.amount.mean()),)
 
-def ratio(real: MeanTime, ideal: MeanTime, half_width: HalfWidth) -> Estimate:
+    def beside(self, real: MeanTime) -> MeanTime:
+        """The same, each pair weighing as much as it does in `real`."""
+        if self.pair is None or real.pair is None:
+            return self
+        pairs, index = np.unique(self.pair, return_inverse=True)
+        wanted = np.bincount(np.searchsorted(pairs, real.pair), real.amount, len(pairs))
+        weight = (wanted / np.bincount(index, self.amount))[index]
+        return replace(self, total_ns=self.total_ns * weight, amount=self.amount * weight)
+
+
+def in_pairs(blocks: Sequence[npt.NDArray[np.generic]]) -> MeanTime:
+    """The mean of the times in `blocks`, each of a pair of its own."""
+    total_ns = np.concatenate([block.astype(np.float64) for block in blocks])
+    pair = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
+    return MeanTime(total_ns, np.ones(len(total_ns)), pair)
+
+
+def ratio(real: MeanTime, ideal: MeanTime) -> Estimate:
     """Time of `real` over that of `ideal`, neither of which may be 0."""
-    value = real.mean_ns / ideal.mean_ns
-    half = half_width(real.deviations() / real.mean_ns, ideal.deviations() / ideal.mean_ns)
-    if half is None:
-        return Estimate(value, None, None)
+    ideal = ideal.beside(real)
+    real_ns, ideal_ns = real.mean_ns, ideal.mean_ns
+    error = error_of_difference(real, ideal, 1 / real_ns, 1 / ideal_ns)
+    return around_ratio(real_ns / ideal_ns, error)
+
+
+def around_ratio(value: float, error: MeanError | None) -> Estimate:
+    """`value` with its interval, where `error` is that of its logarithm."""
+    if error is None:
+        return Estimate(value)
     # So wide that exp would overflow is as good as without bounds.
-    factor = math.exp(min(half, 700.0))
+    factor = math.exp(min(error.half_width, 700.0))
     return Estimate(value, value / factor, value * factor)
 
 
-def difference(
-    real: MeanTime, ideal: MeanTime, half_width: HalfWidth, scale: float = 1.0
-) -> Estimate:
+def difference(real: MeanTime, ideal: MeanTime, scale: float = 1.0) -> Estimate:
     """Time of `real` less that of `ideal`, in nanoseconds for each `scale` samples or batches."""
+    ideal = ideal.beside(real)
     value = (real.mean_ns - ideal.mean_ns) * scale
-    half = half_width(real.deviations() * scale, ideal.deviations() * scale)
-    return Estimate(value, *((None, None) if half is None else (value - half, value + half)))
+    return around(value, error_of_difference(real, ideal, scale, scale))
 
 
-def over_pairs(real: Series, ideal: Series) -> float | None:
-    """The HalfWidth of two series, entry i of both being of pair i."""
-    if len(real) < FEWEST_PAIRS:
+def around(value: float, error: MeanError | None) -> Estimate:
+    """`value` with its interval."""
+    if error is None:
+        return Estimate(value)
+    return Estimate(value, value - error.half_width, value + error.half_width)
+
+
+def error_of_difference(
+    real: MeanTime, ideal: MeanTime, real_scale: float, ideal_scale: float
+) -> MeanError | None:
+    """The error of `real_scale` times one mean less `ideal_scale` times another.
+
+    In pairs where both have theirs; `ideal` is then weighted as `beside` does.
+    """
+    if real.pair is None or ideal.pair is None:
+        return added(real.error(real_scale), ideal.error(ideal_scale))
+    pairs, of_real = np.unique(real.pair, return_inverse=True)
+    if len(pairs) < FEWEST_PAIRS:
         return None
-    return student(len(real) - 1) * float(np.std(real - ideal, ddof=1)) / math.sqrt(len(real))
-
-
-def over_runs(real: Series, ideal: Series) -> float | None:
-    """The HalfWidth of two independent series, each in order of time."""
-    blocks = min(len(side) // _block_length(side) if len(side) else 0 for side in (real, ideal))
-    if blocks < FEWEST_PAIRS:
+    of_ideal = np.searchsorted(pairs, ideal.pair)
+    amount = np.bincount(of_ideal, ideal.amount)
+    deviations = ideal_scale * (ideal.total_ns - ideal.mean_ns * ideal.amount)
+    level = np.bincount(of_ideal, deviations) / amount
+    share = real.amount / real.amount.mean()
+    series = real_scale * real.deviations() - level[of_real] * share
+    error = error_of_mean(series, real.pair)
+    if error is None:
         return None
-    return student(blocks - 1) * math.sqrt(variance_of_mean(real) + variance_of_mean(ideal))
+    # A window that is shorter than a block sees little of the noise of the ideal block's mean.
+    counts = np.bincount(of_ideal)
+    within = deviations - level[of_ideal] * ideal.amount
+    of_means = np.bincount(of_ideal, within**2) / np.maximum(counts - 1, 1) * counts / amount**2
+    noise = float(((amount / amount.sum()) ** 2 * of_means).sum())
+    missed = 1 - _seen(_window(len(series)), len(series) / len(pairs))
+    error = MeanError(error.variance + missed * noise, error.freedom)
+    return added(error, *real.error_of_stalls(real_scale))
 
 
-def variance_of_mean(series: Series) -> float:
-    """The variance of the mean of a `series` whose neighbours may depend on each other."""
-    length = _block_length(series)
-    sums = np.cumsum(np.concatenate([[0.0], series - series.mean()]))
+def _seen(window: int, block: float) -> float:
+    """The share of the variance of independent blocks that windows see in means over them."""
+    if window >= block:
+        return 1 - block / (3 * window)
+    return window / block * (1 - window / (3 * block))
+
+
+def error_of_mean(series: Series, part: Column | None = None) -> MeanError | None:
+    """The error of the mean of a `series` in order, whose neighbours may depend on each other.
+
+    Those of different parts do not follow on one another. None where it is too short.
+    """
+    count = len(series)
+    if count < FEWEST_TIMES:
+        return None
+    deviations = series - series.mean()
+    length = _window(count)
+    sums = np.cumsum(np.concatenate([[0.0], deviations]))
     means = (sums[length:] - sums[:-length]) / length
-    blocks = len(series) // length
-    return float(np.mean(means**2)) * length / len(series) * blocks / max(blocks - 1, 1)
+    windows = count / length
+    found = MeanError(float(np.mean(means**2)) / (windows - 1), windows - 1)
+    follows = slice(None) if part is None else part[1:] == part[:-1]
+    squares = float((deviations**2).sum()) or 1.0
+    correlation = float((deviations[1:] * deviations[:-1])[follows].sum()) / squares
+    if correlation <= 2 / math.sqrt(count):
+        return found
+    # It comes out too small by about this much (Marriott and Pope, Biometrika 41, 1954).
+    correlation = min(correlation + 3 * (1 + correlation) / count, 0.99)
+    memory = (1 + correlation) / (1 - correlation)
+    shortfall = min(memory / count, MOST_SHORTFALL)
+    variance = squares / (count - 1) / count * memory / (1 - shortfall)
+    remembering = MeanError(variance, max(count / memory - 1, 1.5))
+    return max(found, remembering, key=lambda error: error.half_width)
 
 
-def speedup_of_pairs(
-    real_ns: npt.NDArray[np.generic], ideal_ns: npt.NDArray[np.generic]
-) -> Estimate:
-    """The speed-up over pairs of equally large blocks: the ratio of the sums of their times.
-
-    No interval under three pairs; not a number where either arm took no time.
-    """
-    if not real_ns.sum() or not ideal_ns.sum():
-        return Estimate(math.nan, None, None)
-    ones = np.ones(len(real_ns))
-    real, ideal = (MeanTime(times.astype(np.float64), ones) for times in (real_ns, ideal_ns))
-    return ratio(real, ideal, over_pairs)
+def _window(count: int) -> int:
+    return max(1, round(count / WINDOWS))
 
 
-def precision_of(
-    real_ns: npt.NDArray[np.generic], ideal_ns: npt.NDArray[np.generic]
-) -> float | None:
-    """Half the width of the interval of `speedup_of_pairs`, as a share of the speed-up.
-
-    None where there is no interval.
-    """
-    speedup = speedup_of_pairs(real_ns, ideal_ns)
-    if speedup.low is None or speedup.high is None:
-        return None
-    return (speedup.high - speedup.low) / 2 / speedup.value
-
-
-def is_precise(wanted: float, real_ns: Sequence[float], ideal_ns: Sequence[float]) -> bool:
-    """Whether `precision_of` pairs of mean iterations is under `wanted`, and they are no few."""
+def is_precise(
+    wanted: float,
+    real_ns: Sequence[npt.NDArray[np.generic]],
+    ideal_ns: Sequence[npt.NDArray[np.generic]],
+) -> bool:
+    """Whether the speed-up over these pairs of blocks is known within `wanted` of itself."""
     if len(real_ns) < FEWEST_PRECISE:
         return False
-    precision = precision_of(np.array(real_ns), np.array(ideal_ns))
-    return precision is not None and precision < wanted
+    found = ratio(in_pairs(real_ns), in_pairs(ideal_ns))
+    low, high = found.low, found.high
+    return low is not None and high is not None and (high - low) / 2 < wanted * found.value
 
 
 @lru_cache(maxsize=256)
-def student(freedom: int) -> float:
+def student(freedom: float) -> float:
     """The bound that Student's t of so many degrees of freedom stays within, with 95%.
 
     With t = sqrt(freedom) tan(a) the density over a is cos(a) ** (freedom - 1).
@@ -169,10 +290,6 @@ def student(freedom: int) -> float:
     within = np.concatenate([[0.0], np.cumsum(density[1:] + density[:-1])])
     angle = float(np.interp(COVERED, within / within[-1], angles))
     return math.sqrt(freedom) * math.tan(angle)
-
-
-def _block_length(series: Series) -> int:
-    return max(1, round(math.sqrt(len(series))))
 
 
 def slope(parts: Sequence[TimeSeries]) -> Estimate | None:

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.stats import quantiles
+from loadeval.analysis.stats import MeanError, quantiles
 from loadeval.runlog.histogram import dense
 from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
+    from loadeval.analysis.stats import Series
     from loadeval.runlog.model import Aggregate, Arm, Column, Run
 
 QUANTILES = (0.5, 0.95, 0.99)
@@ -173,28 +174,104 @@ class Epochs:
     epoch_start_ns: float | None
     end_ns: float | None
 
-    def speedup(self, real_ns: float, ideal_ns: float) -> float | None:
-        """What ideal loading is worth over a whole epoch, given the steady iterations a batch.
-
-        A wait at the end that is not known is left out.
-        """
-        if self.batches is None or self.epoch_start_ns is None:
-            return None
-        whole_ns = self.epoch_start_ns + self.batches * real_ns + (self.end_ns or 0.0)
-        return whole_ns / (self.batches * ideal_ns)
-
 
 def epochs_of(run: Run) -> Epochs:
     """The epochs of a run that loaded."""
-    whole = {end.epoch: end.wait_ns for end in run.ends if end.cause == "exhausted"}
-    waits = [wait_ns for wait_ns in whole.values() if wait_ns is not None]
-    found = [count for epoch, count in epoch_lengths(run).items() if epoch in whole]
+    ends = _ends_ns(run)
+    found = [count for epoch, count in epoch_lengths(run).items() if epoch in ends]
     length = run.header.loader.length
     return Epochs(
         batches=_mean(found) or (float(length) if length else None),
         epoch_start_ns=_mean(epoch_start_waits(run).tolist()),
-        end_ns=_mean(waits),
+        end_ns=_mean([wait_ns for wait_ns in ends.values() if wait_ns is not None]),
     )
+
+
+def _ends_ns(run: Run) -> dict[int, int | None]:
+    """How long each epoch that was served to its end took to end, None where that is not known."""
+    found = {end.epoch: end.wait_ns for end in run.ends if end.cause == "exhausted"}
+    prefetched = {one.epoch: one.end_ns for one in run.prefetches if one.end_ns is not None}
+    return found | {epoch: prefetched[epoch] for epoch in found.keys() & prefetched.keys()}
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class EpochStarts:
+    """What the first batches and the end of an epoch take: entries for each that was seen to start.
+
+    `batches` is the mean length of an epoch. `first_batches` are those at its start whose waits
+    and steps, and the wait that ends the epoch, take `first_ns`.
+    """
+
+    batches: float
+    first_batches: Series
+    first_ns: Series
+
+    @property
+    def epochs(self) -> int:
+        """How many were seen to start."""
+        return len(self.first_ns)
+
+    @property
+    def steady_part(self) -> float:
+        """The part of an epoch's batches that comes after the first ones."""
+        return max(1 - float(self.first_batches.mean()) / self.batches, 0.0)
+
+    def added_ns(self, real_ns: float) -> float:
+        """What is added to the steady iteration `real_ns`, per batch of an epoch."""
+        return float(self._beyond(real_ns).mean())
+
+    def error(self, real_ns: float) -> MeanError | None:
+        """The error of `added_ns`, by what epochs differ; None where only one was seen."""
+        if self.epochs == 1:
+            return None
+        variance = float(self._beyond(real_ns).var(ddof=1)) / self.epochs
+        return MeanError(variance, self.epochs - 1)
+
+    def _beyond(self, real_ns: float) -> Series:
+        return (self.first_ns - self.first_batches * real_ns) / self.batches
+
+
+def epoch_starts_of(run: Run) -> EpochStarts | None:
+    """Those of a run that loaded; None where none was seen, or an epoch's length is not known.
+
+    The first batches are those that the steady part leaves out, as far as they were served in
+    order, before anything was prefetched.
+    """
+    epochs = epochs_of(run)
+    if epochs.batches is None:
+        return None
+    ends, found = _ends_ns(run), []
+    for epoch, (batches, batches_ns) in _first_batches(run).items():
+        end_ns = ends.get(epoch)
+        if epoch or not run.header.loader.ready_batches:
+            found.append(
+                (batches, batches_ns + (epochs.end_ns or 0.0 if end_ns is None else end_ns))
+            )
+    if not found:
+        return None
+    first_batches, first_ns = np.array(found, dtype=np.float64).T
+    return EpochStarts(epochs.batches, first_batches, first_ns)
+
+
+def _first_batches(run: Run) -> dict[int, tuple[int, int]]:
+    """By epoch, how many batches it was seen to begin with, and their waits and steps."""
+    found: dict[int, tuple[int, int]] = {}
+    first = max(run.header.warmup, 1)
+    for aggregate in run.aggregates:
+        if aggregate.first < first and aggregate.step_ns is not None:
+            batches, first_ns = found.get(aggregate.epoch, (0, 0))
+            first_ns += aggregate.wait_ns + aggregate.step_ns
+            found[aggregate.epoch] = batches + aggregate.batches, first_ns
+    if run.header.every > 1:
+        return found
+    steps = run.steps
+    plain = (steps.arm == ARMS.index("real")) & (steps.step_ns != UNKNOWN)
+    for epoch in np.unique(steps.epoch).tolist():
+        rows = np.flatnonzero((steps.epoch == epoch) & (steps.batch < first))
+        rows = rows[np.logical_and.accumulate(plain[rows])]
+        if len(rows):
+            found[epoch] = len(rows), int((steps.wait_ns + steps.step_ns)[rows].sum())
+    return found
 
 
 def epoch_lengths(run: Run) -> dict[int, int]:

@@ -63,6 +63,7 @@ class VerdictAdvice(Enum):
     """What to do about a verdict."""
 
     FASTER_LOADER = "make the loader faster"
+    ABOUT_AS_FAST = "the loader is about as fast as the step"
     FAST_ENOUGH = "the loader is fast enough on its own"
     SMOOTHER_LOADING = "look for slow batches"
     LESS_CONTENTION = "let loading take less"
@@ -117,7 +118,7 @@ class Evidence:
     gain: Gain
     fewest_batches: int
     alternating: bool
-    required: float | None = None
+    required: Estimate | None = None
     loads_ahead: bool = True
     workers_busy: float | None = None
     drift_ns: float = 0.0
@@ -208,8 +209,20 @@ def advise(found: Evidence, verdict: Verdict) -> tuple[Remark, ...]:
 
 
 def _where_to_look(found: Evidence) -> tuple[Remark, ...]:
-    """By whether most is lost in waiting, and by whether the loader alone is fast enough."""
-    waits = mostly_waiting(found.gain.waiting_ns, found.gain.contention_ns)
+    """By where most is lost, and by whether the loader alone is fast enough."""
+    gain = found.gain
+    starts: tuple[Remark, ...] = ()
+    place = most_lost_in(gain.waiting_ns, gain.contention_ns, gain.epoch_starts_ns)
+    if gain.epoch_starts_ns is not None:
+        starts_share = gain.epoch_starts_ns.value / gain.ideal_ns * (1 - found.share.value)
+        if place is Part.EPOCH_STARTS or starts_share >= MODERATE_SHARE:
+            starts = (Remark(VerdictAdvice.SHORTER_EPOCH_START, {"starts_share": starts_share}),)
+    if place is Part.EPOCH_STARTS:
+        return starts
+    return (*_in_steady_state(found, place is Part.WAITING), *starts)
+
+
+def _in_steady_state(found: Evidence, waits: bool) -> tuple[Remark, ...]:
     if waits and not found.loads_ahead:
         return (Remark(VerdictAdvice.LOAD_IN_BACKGROUND),)
     contention = () if waits else (Remark(VerdictAdvice.LESS_CONTENTION),)
@@ -218,16 +231,42 @@ def _where_to_look(found: Evidence) -> tuple[Remark, ...]:
             *contention,
             Remark(VerdictAdvice.SEE_FINDINGS if waits else VerdictAdvice.MEASURE_EVERY_BATCH),
         )
-    capacity = {"required": found.required}
-    if found.required > 1:
+    enough, capacity = keeps_up(found.required), {"required": found.required.value}
+    if enough is None:
+        bounds = {"low": found.required.low, "high": found.required.high}
+        return (Remark(VerdictAdvice.ABOUT_AS_FAST, bounds), *contention)
+    if not enough:
         return (Remark(VerdictAdvice.FASTER_LOADER, capacity), *contention)
     rest = contention or (Remark(VerdictAdvice.SMOOTHER_LOADING),)
     return (Remark(VerdictAdvice.FAST_ENOUGH, capacity), *rest)
 
 
-def mostly_waiting(waiting_ns: Estimate, contention_ns: Estimate) -> bool:
-    """Whether more is lost in waiting than in contention."""
-    return waiting_ns.value >= contention_ns.value
+def keeps_up(required: Estimate) -> bool | None:
+    """Whether a loader that is `required` times too slow alone is fast enough.
+
+    None where its interval spans 1.
+    """
+    if required.low is None or required.high is None:
+        return required.value <= 1
+    return None if required.low <= 1 < required.high else required.high <= 1
+
+
+class Part(Enum):
+    """What the time that is lost consists of."""
+
+    WAITING = "waiting"
+    CONTENTION = "contention"
+    EPOCH_STARTS = "epoch starts"
+
+
+def most_lost_in(
+    waiting_ns: Estimate, contention_ns: Estimate, epoch_starts_ns: Estimate | None
+) -> Part:
+    """The largest part."""
+    parts = {Part.WAITING: waiting_ns.value, Part.CONTENTION: contention_ns.value}
+    if epoch_starts_ns is not None:
+        parts[Part.EPOCH_STARTS] = epoch_starts_ns.value
+    return max(parts, key=parts.__getitem__)
 
 
 class GateOutcome(Enum):

@@ -121,6 +121,7 @@ def _lost(gain: Headroom) -> list[list[str]]:
         ("time lost", gain.lost_ns, gain.lost_share),
         ("  waiting", gain.waiting_ns, None),
         ("  contention", gain.contention_ns, None),
+        ("  epoch starts", gain.epoch_starts_ns, None),
     )
     rows = [["", "per batch", "95% CI", "of the time", "95% CI"]]
     for label, time_ns, part in parts:

@@ -138,11 +138,12 @@ def comparison_facts(found: Comparison) -> Rows:
     rates = [_iteration(*pair, found.unit) for pair in zip(times_ns, found.rates, strict=True)]
     facts = [
         ("speed-up", estimated(headroom.speedup, speedup)),
-        ("speed-up, whole epochs", speedup(headroom.epoch_speedup)),
+        ("speed-up, steady state", estimated(headroom.steady_speedup, speedup)),
         *zip((*ARMS, "loader alone"), rates, strict=True),
         ("lost per batch", lost_of_iteration(headroom)),
         ("  waiting", estimated(headroom.waiting_ns, duration)),
         ("  contention", estimated(headroom.contention_ns, duration)),
+        ("  epoch starts", estimated(headroom.epoch_starts_ns, duration)),
         ("required", required_in_words(headroom.required)),
         ("first batch of an epoch", duration(headroom.epoch_start_ns)),
     ]

@@ -185,7 +185,7 @@ class Alternation:
         """
         prefetched = 0
         raised: Exception | None = None
-        longest_ns: int | None = None
+        waits_ns: list[int] = []
         timed = elapsed_ns = samples = total_bytes = 0
         is_over = is_full = False
         while prefetched < wanted and not is_full:
@@ -199,7 +199,7 @@ class Alternation:
                 raised = error
                 break
             delivered = self.clock()
-            longest_ns = max(longest_ns or 0, delivered - asked)
+            waits_ns.append(delivered - asked)
             held.append(self._adapter.keep(batch))
             prefetched += 1
             count, nbytes = self._counter.count(batch)
@@ -211,7 +211,7 @@ class Alternation:
             total_bytes += max(nbytes, 0)
             is_full = total_bytes + max(nbytes, 0) > self._max_bytes
         known = samples if timed and samples >= 0 else None
-        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, known, longest_ns)
+        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, known, tuple(waits_ns))
         self.keep(fact)
         return Prefetched(fact, raised, is_over, is_full)
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.arms import run_times
+from loadeval.analysis.arms import lost_share, run_times
 from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.metrics import Quantity, quantities
 from loadeval.analysis.remark import Remark
@@ -109,11 +109,12 @@ class Case:
 
     @property
     def lost(self) -> Estimate | None:
-        """The share of the time lost to data loading, where it matters.
+        """The share of the steady state that is lost to data loading, where it matters.
 
         None where it may be nothing. Without an interval that is not known: see `no_interval`.
         """
-        found = None if self.headroom is None else self.headroom.lost_share
+        steady_speedup = None if self.headroom is None else self.headroom.steady_speedup
+        found = None if steady_speedup is None else lost_share(steady_speedup)
         if found is None or (found.low is not None and found.low <= 0):
             return None
         return found if found.value >= MODERATE_SHARE else None
@@ -132,18 +133,27 @@ class Case:
 
     @property
     def waiting_share(self) -> float:
-        """The share of the time lost in waiting; of a log by itself all that it waited."""
+        """The share of the steady state lost in waiting; of a log by itself all that it waited."""
         found = self.headroom
-        if found is None or found.lost_ns is None or found.waiting_ns is None or not found.real_ns:
+        if found is None or found.waiting_ns is None or not found.real_ns or not found.ideal_ns:
             return self.summary.wait_share or 0.0
         # Where steps are faster than the ideal ones, waiting exceeds what is lost.
-        return max(min(found.waiting_ns.value, found.lost_ns.value), 0.0) / found.real_ns
+        lost_ns = found.real_ns - found.ideal_ns
+        return max(min(found.waiting_ns.value, lost_ns), 0.0) / found.real_ns
 
     @property
     def contention_share(self) -> float:
         """The rest of what is lost, in slower steps."""
-        lost = self.headroom and self.headroom.lost_share
-        return max(lost.value - self.waiting_share, 0.0) if lost else 0.0
+        speedup = None if self.headroom is None else self.headroom.steady_speedup
+        return max(1 - 1 / speedup.value - self.waiting_share, 0.0) if speedup else 0.0
+
+    @property
+    def epoch_starts_share(self) -> float | None:
+        """The share of whole epochs lost at their starts and ends; None: not known."""
+        found = self.headroom
+        if found is None or found.epoch_starts_ns is None or not found.whole_ns:
+            return None
+        return found.epoch_starts_ns.value / found.whole_ns
 
     @property
     def loads_synchronously(self) -> bool:

@@ -120,7 +120,8 @@ def _without_overlap(case: Case, findings: list[Finding]) -> list[Finding]:
         left = sum(part for part, told in parts if not told)
         costs[outliers] = left if left >= variability.WORTH_SAYING else None
     start = Rule.EPOCH_BOUNDARIES
-    steady = 1 - raw.get(start, 0.0)
+    starts_share = case.epoch_starts_share
+    steady = 1 - (raw.get(start, 0.0) if starts_share is None else starts_share)
     return [
         _costing(one, costs[one.rule], 1.0 if one.rule == start else steady) for one in findings
     ]

@@ -206,18 +206,18 @@ def idle_gpu(case: Case) -> Answer:
         (Remark(Advice.PROFILE_STEP),),
         (
             Fact("GPU busy with ideal loading", busy, "share"),
-            Fact("time lost", lost.value, "share"),
+            Fact("steady time lost", lost.value, "share"),
         ),
     )
 
 
 def _lighter_loading(case: Case) -> tuple[Remark, ...]:
-    required = case.headroom and case.headroom.required
+    required = None if case.headroom is None else case.headroom.required
     workers, none_left, used = case.loader.workers, no_cpu_left(case), own_cpus(case)
     if workers == 0:
         return Remark(Advice.LOADING_EVICTS_CACHES), Remark(Advice.LOAD_IN_WORKERS)
     # A loader that is too slow with its workers is slower with fewer.
-    lowers = workers is not None and workers > 1 and (required or 0.0) <= 1
+    lowers = workers is not None and workers > 1 and (required is None or required.value <= 1)
     less = Remark(Advice.LIGHTER_LOADING)
     if lowers:
         less = workers_to(Advice.LOWER_WORKERS, case.loader)

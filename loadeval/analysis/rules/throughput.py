@@ -18,7 +18,7 @@ from loadeval.analysis.rules.workers import (
     receiving_ns,
     worker_cpus,
 )
-from loadeval.analysis.verdict import MODERATE_SHARE
+from loadeval.analysis.verdict import MODERATE_SHARE, keeps_up
 
 if TYPE_CHECKING:
     from loadeval.analysis.rules.case import Answer, Case
@@ -49,17 +49,18 @@ def capacity(case: Case) -> Answer:
         return None
     if found.required is None:
         return Remark(Unknown.LOADER_ALONE_NOT_TIMED)
-    if found.required <= 1 or not case.waiting_share:
+    enough = keeps_up(found.required)
+    if found.required.value <= 1 or not case.waiting_share:
         return None
-    advice = more_workers(case, found, found.required)
+    advice = more_workers(case, found, found.required.value)
     return Finding(
         Rule.CAPACITY,
         severity_of(case.waiting_share),
-        advice.confidence,
-        Remark(Problem.LOADER_TOO_SLOW, {"required": found.required}),
+        advice.confidence if enough is False else "possible",
+        Remark(Problem.LOADER_TOO_SLOW, {"required": found.required.value}),
         advice.changes,
         (
-            Fact("time lost", lost.value, "share", lost.low, lost.high),
+            Fact("steady time lost", lost.value, "share", lost.low, lost.high),
             Fact("spent waiting", case.waiting_share, "share"),
             *case.times,
             *facts(
@@ -116,8 +117,8 @@ def shallow_queue(case: Case) -> Answer:
         Rule.SHALLOW_QUEUE,
         severity_of(share),
         # What is longer than making a batch takes is no empty queue alone.
-        "possible" if wait_ns > alone_ns else "likely",
-        Remark(Problem.QUEUE_RUNS_EMPTY, {"required": found.required, "wait_share": share}),
+        "possible" if wait_ns > alone_ns or not _keeps_up(case) else "likely",
+        Remark(Problem.QUEUE_RUNS_EMPTY, {"required": alone_ns / ideal_ns, "wait_share": share}),
         (deeper_prefetch(case.loader), _hides(case, depth * ideal_ns)),
         (
             Fact("waiting", share, "share"),
@@ -194,7 +195,7 @@ def _lost_in_waiting(case: Case) -> Finding | None:
         Remark(Problem.LOSS_UNEXPLAINED, {"lost_share": lost.value, "wait_share": share}),
         (Remark(Advice.ALTERNATE),),
         (
-            Fact("time lost", lost.value, "share", lost.low, lost.high),
+            Fact("steady time lost", lost.value, "share", lost.low, lost.high),
             Fact("spent waiting", share, "share"),
         ),
         share,
@@ -211,7 +212,13 @@ def _share_waited(case: Case) -> float | Remark | None:
     if found.required is None:
         return Remark(Unknown.LOADER_ALONE_NOT_TIMED)
     share = case.waiting_share
-    return share if found.required <= 1 and share >= MODERATE_SHARE else None
+    return share if found.required.value <= 1 and share >= MODERATE_SHARE else None
+
+
+def _keeps_up(case: Case) -> bool:
+    """Whether the whole interval says that the loader alone is fast enough."""
+    required = None if case.headroom is None else case.headroom.required
+    return required is not None and bool(keeps_up(required))
 
 
 def _share_in_stalls(case: Case) -> float:

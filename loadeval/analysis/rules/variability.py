@@ -153,6 +153,8 @@ def epoch_boundaries(case: Case) -> Answer:
         return Remark(Unknown.EPOCH_LENGTH_UNKNOWN)
     mean_ns = float(later.mean())
     cost = mean_ns / (mean_ns + rest_ns)
+    if case.epoch_starts_share is not None:  # some batches may have been made during that wait
+        cost = min(cost, case.epoch_starts_share)
     if cost < MODERATE_SHARE:
         return None
     changes, confidence = _against_boundaries(case, mean_ns)

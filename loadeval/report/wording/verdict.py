@@ -15,7 +15,8 @@ from loadeval.analysis.verdict import (
     Objection,
     Unmeasured,
     VerdictAdvice,
-    mostly_waiting,
+    keeps_up,
+    most_lost_in,
 )
 from loadeval.report.formatting import (
     NOT_MEASURED,
@@ -92,8 +93,9 @@ def lost_in_words(headroom: Headroom) -> str:
     """The time lost per batch and its two parts, with intervals, in one sentence."""
     return (
         f"Lost per batch: {lost_of_iteration(headroom)}: "
-        f"{estimated(headroom.waiting_ns, duration)} waiting and "
-        f"{estimated(headroom.contention_ns, duration)} contention."
+        f"{estimated(headroom.waiting_ns, duration)} waiting, "
+        f"{estimated(headroom.contention_ns, duration)} contention and "
+        f"{estimated(headroom.epoch_starts_ns, duration)} epoch starts."
     )
 
 
@@ -102,16 +104,19 @@ def lost_of_iteration(headroom: Headroom) -> str:
     lost = estimated(headroom.lost_ns, duration)
     if headroom.lost_ns is None:
         return lost
-    return f"{lost} of {duration(headroom.real_ns)} ({estimated(headroom.lost_share, share)})"
+    return f"{lost} of {duration(headroom.whole_ns)} ({estimated(headroom.lost_share, share)})"
 
 
-def required_in_words(required: float | None) -> str:
+def required_in_words(required: Estimate | None) -> str:
     """How much faster the loader must be."""
     if required is None:
         return NOT_MEASURED
-    if required > 1:
-        return f"the loader must be {speedup(required)} faster to keep up"
-    return f"{speedup(required)} of an ideal iteration: alone, the loader is fast enough"
+    enough, found = keeps_up(required), estimated(required, speedup)
+    if enough is None:
+        return f"{found}: alone, the loader is about as fast as the step"
+    if enough:
+        return f"{found} of an ideal iteration: alone, the loader is fast enough"
+    return f"the loader must be {found} faster to keep up"
 
 
 def _unmeasured_side(headroom: Headroom) -> str:
@@ -164,6 +169,10 @@ ADVICE: dict[Enum, str] = {
         "Use cheaper decoding and transforms, or a faster loader; add workers only if CPUs are "
         "free. The findings say what this run supports."
     ),
+    VerdictAdvice.ABOUT_AS_FAST: (
+        "The loader alone is about as fast as the step: it loads a batch in {low:.2f} to "
+        "{high:.2f} ideal iterations."
+    ),
     VerdictAdvice.FAST_ENOUGH: (
         "The loader is fast enough on its own: it loads a batch in {required:.2f} ideal iterations."
     ),
@@ -189,10 +198,8 @@ ADVICE: dict[Enum, str] = {
         "workers, if CPUs are free."
     ),
     VerdictAdvice.SHORTER_EPOCH_START: (
-        "Over whole epochs of {batches:.0f} batches, training with ideal loading would be "
-        "{speedup:speedup} as fast: epoch starts cost more than the steady state. Make epochs "
-        "longer or their start faster: "
-        "starting workers, opening files, filling a shuffle buffer."
+        "Epoch starts take {starts_share:share} of the time: make epochs longer, or their start "
+        "faster (starting workers, opening files, filling a shuffle buffer)."
     ),
     VerdictAdvice.LOOK_AT_STEP: "Loading keeps up: look at the training step instead.",
     VerdictAdvice.MORE_PAIRS: (
@@ -243,9 +250,13 @@ CAUTIONS: dict[Enum, str] = {
         "and MALLOC_MMAP_THRESHOLD_ to 2000000000 so that the C library keeps its memory."
     ),
     Caution.HIDDEN_WAITS: HIDDEN,
+    Caution.ONE_EPOCH: (
+        "Only one epoch was seen to start, {starts_share:share} of its time: a second would show "
+        "by how much starts vary, which the 95% CI leaves out."
+    ),
 }
 MISSING: dict[Enum, str] = {
-    Missing.INTERVAL: "No 95% CI: fewer than three whole pairs.",
+    Missing.INTERVAL: "No 95% CI: fewer than two whole pairs.",
     Missing.LOADER_ALONE: "The loader alone was not timed: no batches were prefetched.",
     Missing.LOADER_ALONE_READY: (
         "The loader alone was not timed: all prefetched batches were ready ahead of time."
@@ -254,6 +265,10 @@ MISSING: dict[Enum, str] = {
         "The workers' CPU time in the ideal blocks could not be read: they may not have been idle."
     ),
     Missing.SAMPLES: (f"Samples are not known for every batch: {BY_BATCH}."),
+    Missing.EPOCH_STARTS: (
+        "Epoch starts are not part of the result: no epoch was seen to start, or its length is "
+        "not known."
+    ),
     Missing.PREFETCH_DEPTH: (
         "The loader's prefetch depth is not known: if it prefetches, real blocks begin with a "
         "queue that ideal blocks have filled, and more time is lost than reported."
@@ -286,7 +301,7 @@ def reason(headroom: Headroom) -> str:
         "drift": verdict.drift_ns / headroom.real_ns if headroom.real_ns else None,
         "difference": abs(gain.value),
         "lost": _lost_clause(gain),
-        "too_few": "one run has too few aggregates" if two_runs else "fewer than three whole pairs",
+        "too_few": "one run has too few aggregates" if two_runs else "fewer than two whole pairs",
         "slower": -gain.value,
         "missed_ns": verdict.missed_ns,
         "widest": 100 * WIDEST_SHARE,
@@ -299,8 +314,8 @@ def _lost(headroom: Headroom, lost: Estimate) -> str:
     limited = headroom.verdict.highest is not InputBound.NOT and lost.value > 0
     if not limited or waiting_ns is None or contention_ns is None:
         return _lost_clause(lost)
-    place = "waiting" if mostly_waiting(waiting_ns, contention_ns) else "contention"
-    return f"{_lost_clause(lost)}, most of it to {place}"
+    place = most_lost_in(waiting_ns, contention_ns, headroom.epoch_starts_ns)
+    return f"{_lost_clause(lost)}, most of it to {place.value}"
 
 
 def _lost_clause(lost: Estimate) -> str:
