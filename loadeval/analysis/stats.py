@@ -50,11 +50,8 @@ FEWEST_PRECISE = 4
 """With fewer pairs, agreement may be chance: a loader's bursts may not have come yet."""
 WINDOWS = 7
 """Into how many windows a series is divided; each may begin anywhere in it."""
-MOST_SHORTFALL = 1 / 3
-"""By how much the variance within a series of a long memory may be short of the true one, at most.
-
-More cannot be told from so few times.
-"""
+MOST_SHORTFALL = 0.5
+"""By how much the variance of a series with a long memory is corrected, at most."""
 MOST_FREEDOM = 200.0
 COVERED = 0.95
 COVERED_SIGMAS = 1.96
@@ -99,8 +96,8 @@ def added(*errors: MeanError | None) -> MeanError | None:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Stalls:
-    """The part of waits that is stalls, where it is known of more batches than those measured.
+class AllWaits:
+    """Waits that are known of more batches than those measured.
 
     `within_ns` has an entry for each that was measured, `all_ns` for each batch of the run.
     """
@@ -113,40 +110,41 @@ class Stalls:
 class MeanTime:
     """Mean time per sample or batch: `total_ns` by `amount`, in order, an entry for each batch.
 
-    `pair` numbers the pair of an alternating run that each is of. `stalls` are part of `total_ns`.
+    `pair` numbers the pair of an alternating run that each is of. The waits of `all_waits` are part
+    of `total_ns`.
     """
 
     total_ns: Series
     amount: Series
     pair: Column | None = None
-    stalls: Stalls | None = None
+    all_waits: AllWaits | None = None
 
     @property
     def mean_ns(self) -> float:
-        """Time per sample or batch: the ratio of the sums, with the mean stall of all batches."""
+        """Time per sample or batch: the ratio of the sums, with the mean wait of all batches."""
         total_ns = float(self.total_ns.sum())
-        if self.stalls is not None:
-            total_ns += len(self.amount) * float(self.stalls.all_ns.mean())
-            total_ns -= float(self.stalls.within_ns.sum())
+        if self.all_waits is not None:
+            total_ns += len(self.amount) * float(self.all_waits.all_ns.mean())
+            total_ns -= float(self.all_waits.within_ns.sum())
         return total_ns / float(self.amount.sum())
 
     def deviations(self) -> Series:
-        """What each entry adds to the error of `mean_ns`, stalls apart; their mean is 0."""
-        total_ns = self.total_ns - (0.0 if self.stalls is None else self.stalls.within_ns)
+        """What each entry adds to the error of `mean_ns`, besides `all_waits`; their mean is 0."""
+        total_ns = self.total_ns - (0.0 if self.all_waits is None else self.all_waits.within_ns)
         mean_ns = total_ns.sum() / self.amount.sum()
         return np.asarray((total_ns - mean_ns * self.amount) / self.amount.mean())
 
     def error(self, scale: float = 1.0) -> MeanError | None:
         """The error of `scale` times `mean_ns`."""
         return added(
-            error_of_mean(scale * self.deviations(), self.pair), *self.error_of_stalls(scale)
+            error_of_mean(scale * self.deviations(), self.pair), *self.error_of_waits(scale)
         )
 
-    def error_of_stalls(self, scale: float) -> tuple[MeanError | None, ...]:
-        """That of `scale` times the mean stall, where there are some."""
-        if self.stalls is None:
+    def error_of_waits(self, scale: float) -> tuple[MeanError | None, ...]:
+        """That of `scale` times the mean of `all_waits`, where there are some."""
+        if self.all_waits is None:
             return ()
-        return (error_of_mean(scale * self.stalls.all_ns / self.amount.mean()),)
+        return (error_of_mean(scale * self.all_waits.all_ns / self.amount.mean()),)
 
     def beside(self, real: MeanTime) -> MeanTime:
         """The same, each pair weighing as much as it does in `real`."""
@@ -224,7 +222,7 @@ def error_of_difference(
     noise = float(((amount / amount.sum()) ** 2 * of_means).sum())
     missed = 1 - _seen(_window(len(series)), len(series) / len(pairs))
     error = MeanError(error.variance + missed * noise, error.freedom)
-    return added(error, *real.error_of_stalls(real_scale))
+    return added(error, *real.error_of_waits(real_scale))
 
 
 def _seen(window: int, block: float) -> float:
@@ -253,10 +251,12 @@ def error_of_mean(series: Series, part: Column | None = None) -> MeanError | Non
     correlation = float((deviations[1:] * deviations[:-1])[follows].sum()) / squares
     if correlation <= 2 / math.sqrt(count):
         return found
-    # It comes out too small by about this much (Marriott and Pope, Biometrika 41, 1954).
-    correlation = min(correlation + 3 * (1 + correlation) / count, 0.99)
+    # It comes out too small by about this much (Marriott and Pope, Biometrika 41, 1954), and so
+    # does the variance: by memory / count around a mean that moves along, and by as much again
+    # because the memory is known from these few times alone.
+    correlation = min(correlation + (1 + 3 * correlation) / count, 0.99)
     memory = (1 + correlation) / (1 - correlation)
-    shortfall = min(memory / count, MOST_SHORTFALL)
+    shortfall = min(2 * memory / count, MOST_SHORTFALL)
     variance = squares / (count - 1) / count * memory / (1 - shortfall)
     remembering = MeanError(variance, max(count / memory - 1, 1.5))
     return max(found, remembering, key=lambda error: error.half_width)
