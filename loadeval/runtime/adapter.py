@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from loadeval.errors import UsageError
 from loadeval.runlog.model import LoaderInfo
-from loadeval.runtime.batch import clone_leaf, map_leaves, survey
+from loadeval.runtime.batch import map_leaves, survey
+from loadeval.runtime.copies import clone_leaf
 from loadeval.runtime.cuda import synchronize
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""Batches as trees of containers, arrays and plain values: walk, copy and measure them."""
+"""Batches as trees of containers, arrays and plain values: walk, rebuild and measure them."""
 
 from __future__ import annotations
 
@@ -8,8 +8,6 @@ from functools import lru_cache
 from operator import attrgetter, itemgetter
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
-
-import numpy as np
 
 from loadeval.runlog.model import UNKNOWN
 
@@ -169,24 +167,6 @@ def _rebuilt_object(node: Any, change: Callable[[Any], Any], made: dict[int, Any
         for name, value in attributes_of(node).items():
             object.__setattr__(fresh, name, _rebuilt(value, change, made))
     return fresh
-
-
-def clone_leaf(leaf: Any) -> Any:
-    """A copy of `leaf` in memory of its own: same values, layout, device and pinning.
-
-    Tensors are cut from their graph and from the shared memory of the worker that sent them.
-    """
-    if isinstance(leaf, np.ndarray):
-        return copy.deepcopy(leaf) if leaf.dtype.hasobject else leaf.copy(order="K")
-    if hasattr(leaf, "clone") and hasattr(leaf, "detach"):
-        cloned = leaf.detach().clone()
-        return cloned.pin_memory() if leaf.is_pinned() else cloned
-    if isinstance(leaf, memoryview):
-        return np.array(leaf).data
-    try:
-        return copy.deepcopy(leaf)
-    except (TypeError, copy.Error):  # it cannot be copied, so it is shared
-        return leaf
 
 
 BYTES = (bytes, bytearray)

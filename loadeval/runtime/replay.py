@@ -13,7 +13,8 @@ import numpy as np
 
 from loadeval.errors import CacheError, LoadevalWarning
 from loadeval.runlog.model import UNKNOWN
-from loadeval.runtime.batch import attributes_of, clone_leaf, is_container, leaves, map_leaves
+from loadeval.runtime.batch import attributes_of, is_container, leaves, map_leaves
+from loadeval.runtime.copies import clone_leaf
 from loadeval.runtime.counting import Count, Counter
 from loadeval.runtime.loop import chunk_sizes
 
