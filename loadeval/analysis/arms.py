@@ -195,7 +195,11 @@ def arm_times(run: Run) -> ArmTimes:
     others: what happens at every 20th may happen at every one of them, or at none.
     """
     if run.header.every == 1:
-        return times_of(run.steps, steady(run))
+        times = times_of(run.steps, steady(run))
+        # Its waits and steps have nothing to do with each other, and are judged apart.
+        alone = _loads_on_request(run)
+        waits = AllWaits(times.wait_ns, times.wait_ns) if alone and times.count else None
+        return replace(times, all_waits=waits)
     aggregates = steady_aggregates(run)
     counts = [aggregate.samples for aggregate in aggregates if aggregate.samples is not None]
     known = len(counts) == len(aggregates) and sum(counts) > 0
@@ -249,6 +253,10 @@ def _in_pairs(times: ArmTimes, pair: Column) -> ArmTimes:
     return replace(times, samples=times.samples if known else None, pair=pair)
 
 
+def _loads_on_request(run: Run) -> bool:
+    return run.header.loader.workers == 0 and not run.header.loader.prefetch_depth
+
+
 def all_waits_of(run: Run, real: ArmTimes, rows: Rows) -> AllWaits | None:
     """The loading times of all batches, where they tell more than the waits in `rows` alone.
 
@@ -257,7 +265,7 @@ def all_waits_of(run: Run, real: ArmTimes, rows: Rows) -> AllWaits | None:
     counted over all batches, but for the first of each epoch. None for other loaders, where the
     real blocks alone are exact enough, and where waits of prefetched batches were not recorded.
     """
-    if run.header.loader.workers != 0 or run.header.loader.prefetch_depth:
+    if not _loads_on_request(run):
         return None
     error = real.waits(by_sample=False).error()
     total_ns = float((real.wait_ns + real.step_ns).sum())

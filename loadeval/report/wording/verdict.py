@@ -256,7 +256,7 @@ CAUTIONS: dict[Enum, str] = {
     ),
 }
 MISSING: dict[Enum, str] = {
-    Missing.INTERVAL: "No 95% CI: fewer than two whole pairs.",
+    Missing.INTERVAL: "No 95% CI: fewer than three whole pairs.",
     Missing.LOADER_ALONE: "The loader alone was not timed: no batches were prefetched.",
     Missing.LOADER_ALONE_READY: (
         "The loader alone was not timed: all prefetched batches were ready ahead of time."
@@ -301,7 +301,7 @@ def reason(headroom: Headroom) -> str:
         "drift": verdict.drift_ns / headroom.real_ns if headroom.real_ns else None,
         "difference": abs(gain.value),
         "lost": _lost_clause(gain),
-        "too_few": "one run has too few aggregates" if two_runs else "fewer than two whole pairs",
+        "too_few": "one run has too few aggregates" if two_runs else "fewer than three whole pairs",
         "slower": -gain.value,
         "missed_ns": verdict.missed_ns,
         "widest": 100 * WIDEST_SHARE,
