@@ -1,54 +1,54 @@
-"""The speed-up of one case: measured apart, by our alternating run, and by our peers."""
+"""The speed-up of one case: measured apart by bare loops, and by our alternating run."""
 
 from __future__ import annotations
 
+import mmap
 import os
 import subprocess
 import sys
 import time
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from nvidia.dali.plugin.pytorch.loader_evaluator import LoaderEvaluator as DALIEvaluator
-from spdl.dataloader import CacheDataLoader
+import torch
 
 from loadeval import LoaderEvaluator
+from loadeval.runlog.model import ARMS, UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
     from loadeval.analysis.headroom import Headroom
+    from loadeval.runlog.model import Arm, Run
     from tests.benchmarks.truth_cases import Case
     from tests.benchmarks.truth_loaders import Step
 
-OUR_BATCHES = 200
-PEERS_BATCHES = 100
-MORE = 8
-"""Batches that a bare loop leaves in the loader, so that its workers are busy to the end."""
 UNSETTLED = 5
-"""Batches at the start of an epoch that are left out of the truth: a queue of four, and one."""
-CACHED = 20
+"""The fewest batches in memory that are stepped over before the timed ones."""
+WARM_S = 0.25
+"""For how long, at least: until CPU caches and allocator have settled."""
+ENOUGH = 125
+"""Batches in memory at most: steps vary less than loading does."""
 CORE = 0
 
 
 @dataclass
 class Truth:
-    """Seconds, one entry for each time that both paces were measured."""
+    """Seconds per batch, one entry for each time that both paces were measured."""
 
     real_s: list[float] = field(default_factory=list)
     ideal_s: list[float] = field(default_factory=list)
-    epoch_start_s: list[float] = field(default_factory=list)
 
     def again(self, case: Case) -> None:
-        """Measure both paces once more."""
-        count = case.truth_batches
-        epoch_start_s, real_s = bare(case, case.loader(count + MORE))
-        self.epoch_start_s.append(epoch_start_s)
-        self.real_s.append(real_s)
-        kept = [case.content(index) for index in reversed(range(count))]
-        self.ideal_s.append(bare(case, emptied(kept))[1])
+        """Measure both paces once more: whole epochs of the loader, and memory's steady state."""
+        epochs = case.truth_epochs or case.epochs
+        real_s = epochs_s(case.loader(case.batches), case.step(case.batches), epochs)
+        self.real_s.append(real_s / (epochs * case.batches))
+        count = min(case.batches, ENOUGH)
+        kept = outside_heap(map(case.content, range(count)))
+        warm_up(kept, case.step(count))
+        self.ideal_s.append(total_s(served(kept), case.step(count)) / count)
 
     @property
     def value(self) -> float:
@@ -59,29 +59,76 @@ class Truth:
         ratios = [real / ideal for real, ideal in zip(self.real_s, self.ideal_s, strict=True)]
         return min(ratios), max(ratios)
 
-    def of_epoch(self, batches: int) -> float:
-        """With epoch start, which free loading would not have."""
-        opening = sum(self.epoch_start_s) / batches
-        return (opening + sum(self.real_s)) / sum(self.ideal_s)
+    @property
+    def of_two_runs(self) -> float:
+        """What one run with the loader and one over batches in memory say, made by hand."""
+        return self.real_s[0] / self.ideal_s[0]
+
+    def plain_s(self, case: Case) -> float:
+        """Seconds of a bare run of as many batches as ours has."""
+        return sum(self.real_s) / len(self.real_s) * case.batches * case.epochs
 
 
-def emptied(kept: list[Any]) -> Iterator[Any]:
-    """The batches of a reversed list, none of which is held once it is handed out."""
-    while kept:
-        yield kept.pop()
+@dataclass(frozen=True)
+class Ours:
+    """`page_faults` are those of a real and of an ideal batch; None where they were not counted."""
+
+    headroom: Headroom
+    elapsed_s: float
+    page_faults: tuple[float, float] | None
 
 
-def bare(case: Case, batches: Iterable[Any]) -> tuple[float, float]:
-    """Seconds to the first batch, and per batch in steady state."""
-    step, asked = case.step(case.truth_batches), time.perf_counter()
-    delivered, ended = [], []
-    for batch in islice(batches, case.truth_batches):
-        delivered.append(time.perf_counter())
+def outside_heap(batches: Iterable[Any]) -> list[Any]:
+    """Copies in mapped memory, one of each tensor.
+
+    On the C heap they would change what a step's own allocations find there, and so how many page
+    faults it meets.
+    """
+    copies: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+
+    def copied(leaf: torch.Tensor) -> torch.Tensor:
+        if id(leaf) not in copies:
+            region = torch.frombuffer(mmap.mmap(-1, leaf.nbytes), dtype=leaf.dtype)
+            # The original is held too, or another could get its id.
+            copies[id(leaf)] = leaf, region.reshape(leaf.shape).copy_(leaf)
+        return copies[id(leaf)][1]
+
+    return [
+        {key: copied(leaf) for key, leaf in batch.items()}
+        if isinstance(batch, dict)
+        else copied(batch)
+        for batch in batches
+    ]
+
+
+def served(kept: list[Any]) -> Iterator[Any]:
+    """Each batch, its dictionary anew: what a step puts in there goes when the step is over."""
+    for batch in kept:
+        yield dict(batch) if isinstance(batch, dict) else batch
+
+
+def warm_up(kept: list[Any], step: Step) -> None:
+    """Untimed steps over batches in memory, at most once over all."""
+    began = time.perf_counter()
+    for number, batch in enumerate(served(kept)):
+        if number >= UNSETTLED and time.perf_counter() - began >= WARM_S:
+            return
         step(batch)
         del batch
-        ended.append(time.perf_counter())
-    settled_s = ended[-1] - ended[UNSETTLED - 1]
-    return delivered[0] - asked, settled_s / (len(ended) - UNSETTLED)
+
+
+def total_s(batches: Iterable[Any], step: Step) -> float:
+    """Seconds of a whole loop."""
+    began = time.perf_counter()
+    for batch in batches:
+        step(batch)
+        del batch
+    return time.perf_counter() - began
+
+
+def epochs_s(loader: Any, step: Step, epochs: int) -> float:
+    """Seconds of whole epochs, from each one's `iter()` to its StopIteration."""
+    return sum(total_s(loader, step) for _ in range(epochs))
 
 
 @contextmanager
@@ -90,15 +137,15 @@ def disturbed(step: Step, batches: int) -> Iterator[Step]:
     before = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {CORE})  # the burner inherits it
     burners: list[subprocess.Popen[bytes]] = []
-    served = 0
+    count = 0
 
     def counting(batch: Any) -> None:
-        nonlocal served
-        if served == batches // 3:
+        nonlocal count
+        if count == batches // 3:
             burners.append(subprocess.Popen([sys.executable, "-Sc", "while True: pass"]))
-        if served == 2 * batches // 3:
+        if count == 2 * batches // 3:
             burners[0].kill()
-        served += 1
+        count += 1
         step(batch)
 
     try:
@@ -116,41 +163,23 @@ def steps(case: Case, batches: int, runs: int = 1) -> Any:
     return disturbed(one, batches * runs) if case.drifts else nullcontext(one)
 
 
-def alternating(case: Case) -> Headroom:
+def alternating(case: Case) -> Ours:
     """Ours: one training loop."""
     with (
-        LoaderEvaluator(case.loader(OUR_BATCHES), mode="alternate") as loader,
-        steps(case, OUR_BATCHES) as step,
+        LoaderEvaluator(case.loader(case.batches), mode="alternate") as loader,
+        steps(case, case.batches, case.epochs) as step,
     ):
-        for batch in loader:
-            step(batch)
-            del batch
-        return loader.headroom()
+        elapsed_s = epochs_s(loader, step, case.epochs)
+        run = loader.recorded()
+        real, ideal = page_faults(run, "real"), page_faults(run, "ideal")
+        both = None if real is None or ideal is None else (real, ideal)
+        return Ours(loader.headroom(), elapsed_s, both)
 
 
-def total_s(batches: Iterable[Any], step: Step) -> float:
-    """Seconds of a whole loop."""
-    began = time.perf_counter()
-    for batch in batches:
-        step(batch)
-        del batch
-    return time.perf_counter() - began
-
-
-def dali(case: Case) -> float:
-    """As its tutorial does: the total of a log run over that of a replay run."""
-    count = PEERS_BATCHES
-    with steps(case, count, runs=2) as step:
-        real_s = total_s(DALIEvaluator(case.loader(count), mode="log"), step)
-        replay = DALIEvaluator(case.loader(count), mode="replay", num_cached_batches=CACHED)
-        return real_s / total_s(replay, step)
-
-
-def spdl(case: Case) -> float:
-    """A run's mean iteration over that of a second run, once it is served from the cache."""
-    count = PEERS_BATCHES
-    with steps(case, count, runs=2) as step:
-        real_s = total_s(case.loader(count), step) / count
-        cached = iter(CacheDataLoader(case.loader(count), CACHED, CACHED, count))
-        total_s(islice(cached, CACHED), step)
-        return real_s / (total_s(cached, step) / (count - CACHED))
+def page_faults(run: Run, arm: Arm) -> float | None:
+    """Minor page faults per counted batch of an arm."""
+    found = [getattr(one, "minor_faults", None) for one in run.windows if one.arm == arm]
+    counted = (run.steps.pair != UNKNOWN) & (run.steps.arm == ARMS.index(arm))
+    if not counted.any() or None in found:
+        return None
+    return float(sum(found) / counted.sum())
