@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 
 from loadeval import LoaderEvaluator
-from loadeval.analysis.stats import MeanTime, over_pairs, ratio
+from loadeval.analysis.stats import MeanTime, ratio
 from loadeval.demo.photographs import make_photographs
 from loadeval.demo.run import Training
 from loadeval.probes import host
@@ -96,13 +96,12 @@ def trained(probes: list[Timed], on: list[bool]) -> Steps:
 
 
 def pace(steps: Steps, on: list[bool], wanted: bool) -> MeanTime:
-    """The iterations of the blocks with probes, or without, an entry for each pair."""
+    """The iterations of the blocks with probes, or without."""
     row = np.arange(len(steps))
     counts = (row % BLOCK >= WARMUP) & (steps.step_ns != UNKNOWN)
     counts &= np.array(on)[row // BLOCK] == wanted
-    pair, iteration_ns = row[counts] // (2 * BLOCK), (steps.wait_ns + steps.step_ns)[counts]
-    total_ns, batches = np.bincount(pair, iteration_ns), np.bincount(pair)
-    return MeanTime(total_ns.astype(np.float64), batches.astype(np.float64))
+    iteration_ns = (steps.wait_ns + steps.step_ns)[counts].astype(np.float64)
+    return MeanTime(iteration_ns, np.ones(len(iteration_ns)), row[counts] // (2 * BLOCK))
 
 
 def main() -> None:
@@ -113,7 +112,7 @@ def main() -> None:
     probes = often()
     steps = trained(probes, on)
     without, with_probes = pace(steps, on, wanted=False), pace(steps, on, wanted=True)
-    found = ratio(without, with_probes, over_pairs)
+    found = ratio(without, with_probes)
     elapsed_ns = (steps.wait_ns + steps.step_ns)[np.repeat(on, BLOCK)[: len(steps)]].sum()
     console = Console()
     low, high = found.low or 0, found.high or 0

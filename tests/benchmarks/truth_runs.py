@@ -178,8 +178,9 @@ def alternating(case: Case) -> Ours:
 
 def page_faults(run: Run, arm: Arm) -> float | None:
     """Minor page faults per counted batch of an arm."""
-    found = [getattr(one, "minor_faults", None) for one in run.windows if one.arm == arm]
+    windows = [window for window in run.windows if window.arm == arm]
+    found = [window.minor_faults for window in windows if window.minor_faults is not None]
     counted = (run.steps.pair != UNKNOWN) & (run.steps.arm == ARMS.index(arm))
-    if not counted.any() or None in found:
+    if not counted.any() or len(found) < len(windows):
         return None
     return float(sum(found) / counted.sum())
