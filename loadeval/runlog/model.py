@@ -311,8 +311,8 @@ class Prefetch:
 
     The last `timed` of the `batches`, those that the loader had not prefetched, took
     `elapsed_ns` and hold `samples` (None: unknown). The first batch of an epoch is never timed.
-    `waits_ns` has the wait for each of them, in order. `end_ns` is how long the loader took to end
-    its epoch, where it ended it then.
+    `waits_ns` has the wait for each of all of them, in order; it is empty in logs that do not
+    tell. `end_ns` is how long the loader took to end its epoch; None if it did not end it here.
     """
 
     pair: int
@@ -330,7 +330,8 @@ class Window:
     """The counted part of one arm in one pair, or what of it fell into one epoch.
 
     `workers_cpu_ns` is the CPU time of the process's children in that time, in ticks of some
-    10 ms; None where it could not be read. `minor_faults` are the page faults of this process.
+    10 ms; None where it could not be read. `minor_faults` are the page faults of this process in
+    it that needed no disk; None where they are not known.
     """
 
     pair: int
