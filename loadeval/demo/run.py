@@ -33,7 +33,7 @@ BATCH_SIZE = 32
 WORKERS = 2
 PHOTOGRAPHS = 1024
 EPOCHS = 12
-"""Of 32 batches each; a pair of blocks takes 26."""
+"""Of 32 batches each."""
 
 Progress = Callable[[str, int, int], object]
 """Called with a stage's name, how much of it is done, and the total."""

@@ -374,7 +374,9 @@ def test_memory_for_a_block_that_is_large_enough_is_all_it_takes() -> None:
     """With 30 batches in memory a block of 250 is one of 15, after as many to warm up."""
     clock = FakeClock()
     loader = SerialLoader([bytes(100)] * 9000, [MS] * 9000, clock)
-    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=3000)
+    evaluator = LoaderEvaluator(
+        loader, mode="alternate", clock=clock, max_cache_bytes=3000, pairs=4
+    )
     for _ in evaluator:
         clock.advance(MS)
     run = evaluator.recorded()

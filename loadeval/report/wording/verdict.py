@@ -203,9 +203,8 @@ ADVICE: dict[Enum, str] = {
     ),
     VerdictAdvice.LOOK_AT_STEP: "Loading keeps up: look at the training step instead.",
     VerdictAdvice.MORE_PAIRS: (
-        "Measure more pairs: run more batches or epochs, and raise pairs= or batches= if they "
-        "ended the run. A pair takes about 25 batches, more with a deep queue; start with ten "
-        "pairs."
+        "Measure more: run more batches or epochs, and raise pairs= or batches= if they ended the "
+        "run. Start with 250 batches."
     ),
     VerdictAdvice.MORE_BATCHES: (
         "Measure more batches in both runs, or one run with mode='alternate'."
