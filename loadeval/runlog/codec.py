@@ -43,6 +43,8 @@ OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes")
 """Those that may be unknown throughout, and are null then."""
 WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns")
 """Those that may be unknown in part."""
+MAY_BE_MISSING = ("waits_ns", "end_ns", "minor_faults")
+"""Fields that older logs do not have."""
 LARGEST = 2**62 - 1
 """In nanoseconds 146 years; two of them still add up within 64 bits."""
 WHOLE = "a whole number, 0 or more"
@@ -142,6 +144,9 @@ def decode(content: Any) -> Line:
     line: Line = kind(**found)
     if isinstance(line, Aggregate):
         _check_aggregate(line)
+    elif isinstance(line, Prefetch) and len(line.waits_ns) not in {0, line.batches}:
+        expected = f"a wait for each of its {line.batches} batches"
+        raise unexpected("waits_ns", content["waits_ns"], expected)
     return line
 
 
@@ -204,7 +209,7 @@ def _fields_of(kind: Any, content: Fields) -> Fields:
     """The fields of `kind`, a dataclass: all of `content`, checked by their annotations."""
     readers = _readers_of(kind)
     _check_names(content, readers)
-    return {name: read(name, content[name]) for name, read in readers.items()}
+    return {name: read(name, content[name]) for name, read in readers.items() if name in content}
 
 
 @cache
@@ -216,6 +221,8 @@ def _readers_of(kind: Any) -> dict[str, Callable[[str, Any], Any]]:
             found[name] = _column_of
         elif hint == ValuesByName:
             found[name] = _values_by_name
+        elif hint == tuple[int, ...]:
+            found[name] = _counts_of
         else:
             several = isinstance(hint, UnionType) or get_origin(hint) is Literal
             found[name] = partial(_value, get_args(hint) if several else (hint,))
@@ -225,7 +232,7 @@ def _readers_of(kind: Any) -> dict[str, Callable[[str, Any], Any]]:
 def _check_names(found: Fields, expected: Collection[str]) -> None:
     """Raises RunLogError when `found` has other names than `expected`."""
     for name in expected:
-        if name not in found:
+        if name not in found and name not in MAY_BE_MISSING:
             raise RunLogError(f"has no {name!r}, which was expected there")
     unknown = ", ".join(repr(name) for name in found if name not in expected)
     if unknown:
@@ -277,11 +284,24 @@ def _column_of(name: str, values: Any) -> Column | None:
     if gaps and None in values:
         known = [value for value in values if value is not None]
         values = [UNKNOWN if value is None else value for value in values]
-    # Looking at the types and the extremes is quicker than at each value.
-    if set(map(type, known)) - {int} or (known and not 0 <= min(known) <= max(known) <= LARGEST):
-        wrong = next(value for value in known if not _is_count(value))
-        raise unexpected(name, wrong, WHOLE + " or null" * gaps)
+    _check_counts(name, known, WHOLE + " or null" * gaps)
     return np.array(values, dtype=np.int64)
+
+
+def _counts_of(name: str, values: Any) -> tuple[int, ...]:
+    if not isinstance(values, list):
+        raise unexpected(name, values, "a list of whole numbers")
+    _check_counts(name, values, WHOLE)
+    return tuple(values)
+
+
+def _check_counts(name: str, values: list[Any], expected: str) -> None:
+    # Looking at the types and the extremes is quicker than at each value.
+    if set(map(type, values)) - {int} or (
+        values and not 0 <= min(values) <= max(values) <= LARGEST
+    ):
+        wrong = next(value for value in values if not _is_count(value))
+        raise unexpected(name, wrong, expected)
 
 
 def _values_by_name(name: str, columns: Any) -> ValuesByName:

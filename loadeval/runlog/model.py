@@ -311,7 +311,8 @@ class Prefetch:
 
     The last `timed` of the `batches`, those that the loader had not prefetched, took
     `elapsed_ns` and hold `samples` (None: unknown). The first batch of an epoch is never timed.
-    `longest_ns` is the longest wait for one of all of them; None where there was none.
+    `waits_ns` has the wait for each of all of them, in order; it is empty in logs that do not
+    tell. `end_ns` is how long the loader took to end its epoch; None if it did not end it here.
     """
 
     pair: int
@@ -320,7 +321,8 @@ class Prefetch:
     timed: int
     elapsed_ns: int
     samples: int | None
-    longest_ns: int | None = None
+    waits_ns: tuple[int, ...] = ()
+    end_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,7 +330,8 @@ class Window:
     """The counted part of one arm in one pair, or what of it fell into one epoch.
 
     `workers_cpu_ns` is the CPU time of the process's children in that time, in ticks of some
-    10 ms; None where it could not be read.
+    10 ms; None where it could not be read. `minor_faults` are the page faults of this process in
+    it that needed no disk; None where they are not known.
     """
 
     pair: int
@@ -336,6 +339,7 @@ class Window:
     arm: Arm
     elapsed_ns: int
     workers_cpu_ns: int | None
+    minor_faults: int | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

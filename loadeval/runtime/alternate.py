@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import logging
+import math
 import random
 import time
 from collections import deque
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, count
+from itertools import chain
+from operator import sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from loadeval.runlog.model import Prefetch, Window
+import numpy as np
+
+from loadeval.runlog.model import SECOND_NS, Prefetch, Window
 from loadeval.runtime.loop import Stage, restarting
 
 if TYPE_CHECKING:
@@ -19,18 +23,39 @@ if TYPE_CHECKING:
 
     import psutil
 
-    from loadeval.runlog.model import Arm, LoaderInfo
+    from loadeval.runlog.model import Arm, LoaderInfo, Values
     from loadeval.runtime.adapter import Adapter
     from loadeval.runtime.counting import Counter
     from loadeval.runtime.recorder import Recorder
     from loadeval.runtime.settings import Settings
 
-    Enough = Callable[[Sequence[float], Sequence[float]], bool]
+    Enough = Callable[[Sequence[Values], Sequence[Values]], bool]
 
 SMALLEST_BLOCK = 8
 """The fewest counted batches of one arm in one pair."""
 SHORTEST_WARMUP = 3
 """Batches until a memory-bound step runs at full speed again after a switch of arms."""
+BLOCK_NS = SECOND_NS // 4
+"""How long an ideal block is to last: what its first steps lose after the pause is then little.
+
+The loader is waited for before an ideal block; meanwhile CPU caches go cold and the core sleeps.
+"""
+WARMUP_NS = SECOND_NS // 20
+"""How long a warm-up is to last: after a switch or a pause, steps are slow for tens of ms."""
+LONGEST_BLOCK_NS = 10 * SECOND_NS
+"""No block is to last longer, so that both arms of a pair see the same machine."""
+FEWEST_REAL_PER_IDEAL = 3
+"""The real arm has rare stalls that its first blocks do not show."""
+MOST_REAL_PER_IDEAL = 8
+"""A larger share of real batches would hardly be more precise."""
+ASSUMED_REAL_PER_IDEAL = 4
+"""As long as the noise of neither arm is known."""
+FEWEST_PAIRS = 4
+"""How many pairs the batches of a run are to suffice for, at least."""
+BATCHES_OF_UNKNOWN_EPOCH = 200
+"""The length assumed of an epoch whose length is not known."""
+FIXED_REAL_BLOCK = 32
+"""Counted batches of a real block where sizes may not depend on what is measured."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,79 +68,271 @@ class PlannedBlock:
     counted: int
 
 
-def planned_blocks(
-    seed: int, pairs: int | None, prefetch_depth: int, size: int
-) -> Iterator[PlannedBlock]:
-    """The blocks of `pairs` pairs (None: without end), the arms of each in random order.
-
-    The real arm's warm-up is longer: the loader, whose queue begins empty, has to refill it.
-    """
-    shortest = SHORTEST_WARMUP
-    warmup: dict[Arm, int] = {"real": max(prefetch_depth + 1, shortest), "ideal": shortest}
-    for pair in count() if pairs is None else range(pairs):
-        order: list[Arm] = ["real", "ideal"]
-        random.Random(f"{seed}/{pair}").shuffle(order)  # noqa: S311 - no secret
-        for arm in order:
+def planned_blocks(seed: int, pairs: int, prefetch_depth: int, size: int) -> Iterator[PlannedBlock]:
+    """The blocks of `pairs` pairs, all of one size, the arms of each in random order."""
+    warmup: dict[Arm, int] = {"real": head_for(prefetch_depth), "ideal": SHORTEST_WARMUP}
+    for pair in range(pairs):
+        for arm in arms_of(seed, pair):
             yield PlannedBlock(pair, arm, warmup[arm], size)
 
 
+def arms_of(seed: int, pair: int) -> list[Arm]:
+    """Both arms, in the order in which they have their blocks of a pair."""
+    order: list[Arm] = ["real", "ideal"]
+    random.Random(f"{seed}/{pair}").shuffle(order)  # noqa: S311 - no secret
+    return order
+
+
+def head_for(prefetch_depth: int) -> int:
+    """Batches until a loader whose queue begins empty has refilled it, and steps are steady."""
+    return max(prefetch_depth + 1, SHORTEST_WARMUP)
+
+
 def block_for(prefetch_depth: int) -> int:
-    """Counted batches in a block: enough that prefetching them takes more than the queue holds."""
+    """The smallest ideal block: prefetching it takes more than the queue holds.
+
+    So there are batches that time the loader alone, and what a real block took out of the queue
+    is served in the next ideal block.
+    """
     return max(SMALLEST_BLOCK, 2 * prefetch_depth + 2)
 
 
 class Progress:
-    """Follows `schedule` until it ends, `batches` were served, or `enough` returns True.
+    """Follows the blocks of `schedule` until it ends.
 
-    `enough` is called after each pair with the mean iterations, in nanoseconds, of all real and all
-    ideal blocks so far. Set it to None to go on regardless. `served` are all batches so far, also
-    those that were not counted.
+    `served` are all batches so far, also those that were not counted, and `left` those that the
+    block still has to count.
+    """
+
+    def __init__(self, schedule: Iterator[PlannedBlock]) -> None:
+        self.served = self.left = 0
+        self._epoch_began = self._longest_epoch = 0
+        self._schedule = schedule
+        self._block: PlannedBlock | None = None
+        self._iterations_ns: list[Values] = []
+
+    @property
+    def block(self) -> PlannedBlock | None:
+        """The block that is under way, or else the next one; None if all are complete."""
+        if self._block is None:
+            self._block = next(self._schedule, None)
+            self.left = 0 if self._block is None else self._block.counted
+        return self._block
+
+    def advance(self, served: int, times_ns: Sequence[int]) -> None:
+        """Note counted batches of the block; it ends with its last one.
+
+        `times_ns` are when they were asked for, and when the last step ended unless it was broken
+        off.
+        """
+        self.served += served
+        self.left -= served
+        times = np.array(times_ns, dtype=np.int64)
+        self._iterations_ns.append((times[1:] - times[:-1]).astype(np.float64))
+        if self._block is not None and self.left <= 0:
+            block, self._block = self._block, None
+            parts, self._iterations_ns = self._iterations_ns, []
+            self._completed(block, np.concatenate(parts))
+
+    def begin_epoch(self, head: int) -> None:
+        """An epoch begins, with a head of so many batches."""
+        ended = self.served - self._epoch_began
+        if ended > head:  # no mere look at the first batch
+            self._longest_epoch = max(self._longest_epoch, ended)
+        self._epoch_began = self.served
+
+    def longest_warmup(self, head: int) -> float:
+        """Half of what an epoch has after its head, so that also short epochs have counted batches.
+
+        Judged by the longest one so far; infinite in the first epoch.
+        """
+        if not self._longest_epoch:
+            return math.inf
+        return (max(self._longest_epoch, self.served - self._epoch_began) - head) / 2
+
+    def note_head(self, stage: Stage) -> None:
+        """Note the real batches with which an epoch began."""
+
+    def limit(self, batches: int) -> None:
+        """There is memory for only `batches` more in a row: a block of given size goes on."""
+
+    def _completed(self, block: PlannedBlock, iterations_ns: Values) -> None:
+        """Note what a whole block took."""
+
+
+@dataclass(slots=True)
+class _ArmSoFar:
+    """The iterations of all counted batches of an arm; `pace_ns` is the mean of the last block.
+
+    Mean and squared deviations are updated block by block: T. F. Chan, G. H. Golub and R. J.
+    LeVeque, "Algorithms for computing the sample variance", The American Statistician 37, 1983.
+    """
+
+    batches: int = 0
+    mean_ns: float = 0.0
+    squared_deviations: float = 0.0
+    pace_ns: float | None = None
+
+    def add(self, iterations_ns: Values) -> None:
+        if not len(iterations_ns):  # each of its batches was the last of an epoch broken off
+            return
+        batches, mean_ns = len(iterations_ns), float(iterations_ns.mean())
+        change_ns, total = mean_ns - self.mean_ns, self.batches + batches
+        self.squared_deviations += float(((iterations_ns - mean_ns) ** 2).sum())
+        self.squared_deviations += change_ns**2 * self.batches * batches / total
+        self.mean_ns += change_ns * batches / total
+        self.batches, self.pace_ns = total, mean_ns
+
+    @property
+    def relative_sd(self) -> float:
+        if not self.mean_ns:
+            return 0.0
+        return math.sqrt(self.squared_deviations / self.batches) / self.mean_ns
+
+
+class Schedule(Progress):
+    """Decides the blocks of an alternating run, and follows them.
+
+    A pair's blocks are sized when it begins, from the pace and the noise of both arms so far; the
+    order of its arms depends on `seed` and its number alone. The run ends after `pairs` pairs,
+    with the first pair to reach `batches` served ones, or when `enough` returns True; None is no
+    limit. `enough` is called after each pair with the iterations in nanoseconds of the counted
+    real batches of each pair so far, and of the ideal ones; a pair in which none is known of an
+    arm is left out. `length` is how many batches an epoch has, if that is known.
+
+    Where `fixed` is set sizes depend on no measurement. In distributed training all ranks must
+    switch arms at the same batch.
     """
 
     def __init__(
         self,
-        schedule: Iterator[PlannedBlock],
+        *,
+        seed: int = 0,
+        pairs: int | None = None,
         batches: int | None = None,
+        prefetch_depth: int = 0,
+        length: int | None = None,
         enough: Enough | None = None,
     ) -> None:
-        self._schedule = schedule
-        self._batches = batches
+        super().__init__(self._planned())
+        self.fixed = False
         self.enough = enough
-        self.served = 0
-        self._counted = 0
-        self._elapsed_ns = 0
-        self._iterations_ns: dict[Arm, list[float]] = {"real": [], "ideal": []}
-        self.block = next(schedule, None)
+        self.is_over = False
+        self._seed = seed
+        self._pairs = pairs
+        self._batches = batches
+        self._depth = prefetch_depth
+        self._length = length
+        self._arms: dict[Arm, _ArmSoFar] = {"real": _ArmSoFar(), "ideal": _ArmSoFar()}
+        self._latest_ns: dict[Arm, Values] = {}
+        self._of_pairs: dict[Arm, list[Values]] = {"real": [], "ideal": []}
+        self._head_iterations_ns: list[int] = []
+        self._head_steps_ns: list[int] = []
 
-    @property
-    def left(self) -> int:
-        """How many batches the current block still has to count."""
-        return 0 if self.block is None else self.block.counted - self._counted
+    def note_head(self, stage: Stage) -> None:
+        """Until an arm has had a block, its pace is taken from the heads of epochs."""
+        if self._arms["ideal"].pace_ns is None or self._arms["real"].pace_ns is None:
+            ends_ns = [*stage.marks[2::2], stage.asked_ns]
+            self._head_iterations_ns += map(sub, ends_ns, stage.marks[::2])
+            self._head_steps_ns += map(sub, ends_ns, stage.marks[1::2])
 
-    def advance(self, served: int, elapsed_ns: int) -> None:
-        """Note counted batches, and move to the next block once this one is complete."""
-        self.served += served
-        self._counted += served
-        self._elapsed_ns += elapsed_ns
+    def limit(self, batches: int) -> None:
+        """The block ends with the `batches` that memory has room for, if it is large enough."""
         block = self.block
-        if block is None or self._counted < block.counted:
-            return
-        self._iterations_ns[block.arm].append(self._elapsed_ns / self._counted)
-        self._counted = self._elapsed_ns = 0
-        following = next(self._schedule, None)
-        pair_is_over = following is None or following.pair != block.pair
-        self.block = None if pair_is_over and self._spent() else following
+        if block is not None and not self.fixed:
+            counted = block.counted - self.left
+            self.left = min(self.left, max(batches, SMALLEST_BLOCK - counted))
 
-    def _spent(self) -> bool:
-        if self._batches is not None and self.served >= self._batches:
+    def _planned(self) -> Iterator[PlannedBlock]:
+        pair = 0
+        while not self.is_over:
+            real, ideal, real_warmup, ideal_warmup = self._sizes()
+            blocks: dict[Arm, PlannedBlock] = {
+                "real": PlannedBlock(pair, "real", real_warmup, real),
+                "ideal": PlannedBlock(pair, "ideal", ideal_warmup, ideal),
+            }
+            for arm in arms_of(self._seed, pair):
+                yield blocks[arm]
+            pair += 1
+
+    def _sizes(self) -> list[int]:
+        """Counted batches of a pair's real and ideal blocks, and the warm-ups of both.
+
+        Batches are in proportion to the noise of an arm: J. Neyman, "On the two different aspects
+        of the representative method", Journal of the Royal Statistical Society 97, 1934.
+        """
+        least = [SMALLEST_BLOCK, block_for(self._depth), head_for(self._depth), SHORTEST_WARMUP]
+        if self.fixed:
+            return [FIXED_REAL_BLOCK, *least[1:]]
+        real_ns = self._pace_ns("real", self._head_iterations_ns)
+        ideal_ns = self._pace_ns("ideal", self._head_steps_ns)
+        noise = self._noise_ratio()
+        base = max(SMALLEST_BLOCK, math.ceil(BLOCK_NS / ideal_ns))
+        real = base * min(max(noise, FEWEST_REAL_PER_IDEAL), MOST_REAL_PER_IDEAL)
+        ideal = real / min(max(noise, 1), MOST_REAL_PER_IDEAL)
+        wanted = [
+            min(round(real), int(LONGEST_BLOCK_NS / real_ns)),
+            min(round(ideal), int(LONGEST_BLOCK_NS / ideal_ns)),
+            math.ceil(WARMUP_NS / real_ns),
+            math.ceil(WARMUP_NS / ideal_ns),
+        ]
+        sizes = list(map(max, wanted, least))
+        excess = sum(sizes) - self._pair_budget()
+        for which, smallest in enumerate(least):
+            cut = max(min(excess, sizes[which] - smallest), 0)
+            sizes[which] -= cut
+            excess -= cut
+        return sizes
+
+    def _pace_ns(self, arm: Arm, of_heads_ns: list[int]) -> float:
+        pace_ns = self._arms[arm].pace_ns
+        return max(float(np.median(of_heads_ns)) if pace_ns is None else pace_ns, 1.0)
+
+    def _noise_ratio(self) -> float:
+        """By how much iterations of the real arm vary more than those of the ideal arm."""
+        real, ideal = self._arms["real"], self._arms["ideal"]
+        if not real.batches or not ideal.batches:
+            return ASSUMED_REAL_PER_IDEAL
+        if not ideal.relative_sd:
+            return MOST_REAL_PER_IDEAL
+        return real.relative_sd / ideal.relative_sd
+
+    def _pair_budget(self) -> int:
+        """How many batches a pair may serve, so that there are enough pairs.
+
+        Of one epoch, or of twice what was served: before this epoch, for it is to have enough
+        pairs too, or so far, where its length is not known. That is without the head of an epoch,
+        and without what was taken out of the queue and is left at its end.
+        """
+        if self._length:
+            likely = max(self._length, 2 * self._epoch_began)
+        else:
+            likely = max(BATCHES_OF_UNKNOWN_EPOCH, 2 * self.served)
+        total = self._batches or likely
+        apart = head_for(self._depth) + self._depth
+        return (total - apart) // max(FEWEST_PAIRS, self._pairs or 0)
+
+    def _completed(self, block: PlannedBlock, iterations_ns: Values) -> None:
+        self._arms[block.arm].add(iterations_ns)
+        self._latest_ns[block.arm] = iterations_ns
+        if block.arm == arms_of(self._seed, block.pair)[-1]:
+            self.is_over = self._is_enough(block.pair + 1)
+
+    def _is_enough(self, pairs: int) -> bool:
+        if pairs == self._pairs or (self._batches is not None and self.served >= self._batches):
             return True
-        return self.enough is not None and self.enough(*self._iterations_ns.values())
+        if self.enough is None:
+            return False
+        if all(map(len, self._latest_ns.values())):
+            for arm, iterations_ns in self._latest_ns.items():
+                self._of_pairs[arm].append(iterations_ns)
+        return self.enough(self._of_pairs["real"], self._of_pairs["ideal"])
 
 
 REORDERED = (
-    "loadeval: mode='alternate' prefetches batches. Each is served once, but some come a few "
-    "places earlier or later, so losses differ from a run without loadeval. Use mode='log' if "
-    "that matters"
+    "loadeval: mode='alternate' prefetches batches. Each is served once, but most come a few "
+    "places earlier, and some up to two blocks later, so losses differ from a run without "
+    "loadeval. Use mode='log' if that matters"
 )
 DIFFERENT_RANDOM_NUMBERS = (
     "loadeval: mode='alternate' prefetches batches. Each is served once, in order, but if the "
@@ -140,6 +357,7 @@ class Alternation:
     ) -> None:
         self.progress = progress
         self.depth = info.prefetch_depth or 0
+        self.head = head_for(self.depth)
         self.fence = adapter.fence
         self.clock = settings.clock
         self.keep = recorder.keep
@@ -183,35 +401,35 @@ class Alternation:
         Fewer if the epoch ends before, the loader raises, or memory is full. Those beyond the
         loader's own queue are timed.
         """
-        prefetched = 0
         raised: Exception | None = None
-        longest_ns: int | None = None
+        waits_ns: list[int] = []
+        end_ns: int | None = None
         timed = elapsed_ns = samples = total_bytes = 0
         is_over = is_full = False
-        while prefetched < wanted and not is_full:
+        while len(waits_ns) < wanted and not is_full:
             asked = self.clock()
             try:
                 batch = next(source)
             except StopIteration:
-                is_over = True
+                is_over, end_ns = True, self.clock() - asked
                 break
             except Exception as error:  # noqa: BLE001 - raised again, after the batches before it
                 raised = error
                 break
             delivered = self.clock()
-            longest_ns = max(longest_ns or 0, delivered - asked)
+            waits_ns.append(delivered - asked)
             held.append(self._adapter.keep(batch))
-            prefetched += 1
             count, nbytes = self._counter.count(batch)
             del batch
-            if prefetched > self.depth:
+            if len(waits_ns) > self.depth:
                 timed += 1
                 elapsed_ns += (self.clock() if self._loads_meanwhile else delivered) - asked
                 samples = count + samples if min(count, samples) >= 0 else -1
             total_bytes += max(nbytes, 0)
             is_full = total_bytes + max(nbytes, 0) > self._max_bytes
         known = samples if timed and samples >= 0 else None
-        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, known, longest_ns)
+        prefetched = len(waits_ns)
+        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, known, tuple(waits_ns), end_ns)
         self.keep(fact)
         return Prefetched(fact, raised, is_over, is_full)
 
@@ -234,7 +452,8 @@ class AlternatingEpoch:
 
     An ideal block leaves the loader's queue full, and a full queue hides a slow loader for many
     batches. So a real block first empties the queue, and holds these batches for the next ideal
-    block: they move by a few places. If the loader raises, they are served before the exception.
+    block: they come up to two real blocks later, and others a few places earlier. If the loader
+    raises, they are served before the exception.
     `queue_is_full` tells that the loader had filled its queue before the epoch began.
     """
 
@@ -255,45 +474,63 @@ class AlternatingEpoch:
         self._opened_ns = opened_ns
         self._epoch = 0
         self._queue_is_full = queue_is_full
+        self._settled = 0
         self.asked_ns: int | None = None
         self._over = False
 
     def stages(self, epoch: int) -> Generator[Stage, None, None]:
-        """See Plan. The first batch, whose wait is the epoch start, belongs to no block."""
+        """See Plan. The first batches belong to no block.
+
+        They show the epoch start, and what follows it, as without loadeval.
+        """
         self._epoch = epoch
         progress = self._shared.progress
         self.asked_ns = self._shared.clock() - self._opened_ns
-        yield from self._uncounted(self._in_order, 1, "real")
+        progress.begin_epoch(self._shared.head)
+        yield from self._begin(Stage(self._in_order, self._shared.head, since_ns=self.asked_ns))
         while not self._over:
             block = progress.block
             if block is None:
                 self.rest = self.remainder()
                 return
             yield from self._ideal(block) if block.arm == "ideal" else self._real(block)
+            self._settled = 0
         yield from self._uncounted_held()
 
     def remainder(self) -> Iterator[Any]:
         """See Plan."""
         return chain(drained(self._held), self._source)
 
+    def _begin(self, head: Stage) -> Iterator[Stage]:
+        """The first batches, which are also warm-up of a real block that follows."""
+        yield from self._served(head)
+        self._shared.progress.note_head(head)
+        self._settled = head.served
+
     def _real(self, block: PlannedBlock) -> Iterator[Stage]:
         if self._queue_is_full:
             self._queue_is_full = False
+            self._settled = 0
             prefetched = self._prefetch(self._shared.depth, block)
             yield from self._ended_by(prefetched)
         if not self._over:
-            yield from self._uncounted(self._in_order, block.warmup, "real")
+            warmup = self._warmup(max(block.warmup - self._settled, 0))
+            yield from self._uncounted(self._in_order, warmup, "real")
         if not self._over:
             yield from self._counted(block, self._in_order, self._shared.progress.left)
 
     def _ideal(self, block: PlannedBlock) -> Iterator[Stage]:
         shared = self._shared
-        prefetched = self._prefetch(block.warmup + shared.progress.left - len(self._held), block)
+        warmup = self._warmup(block.warmup)
+        wanted = warmup + shared.progress.left
+        prefetched = self._prefetch(wanted - len(self._held), block)
         shared.wait_until_idle(prefetched.fact)
         self._queue_is_full = bool(shared.depth)
-        count = min(len(self._held), block.warmup + shared.progress.left)
+        count = min(len(self._held), wanted)
         # When memory limits the prefetch, the warm-up must leave something to count.
-        warmup = min(block.warmup, count // 2 if prefetched.is_full else count)
+        warmup = min(warmup, count // 2 if prefetched.is_full else count)
+        if prefetched.is_full:
+            shared.progress.limit(count - warmup)
         batches = drained(self._held)
         yield from self._uncounted(batches, warmup, "ideal")
         if count > warmup:
@@ -317,36 +554,63 @@ class AlternatingEpoch:
 
         So what loadeval does before them, and the loader at its epoch's end, counts as no step.
         """
-        stage = Stage(source, size, arm, since_ns=self.asked_ns)
-        yield stage
+        return self._served(Stage(source, size, arm, since_ns=self.asked_ns))
+
+    def _served(self, stage: Stage) -> Iterator[Stage]:
+        try:
+            yield stage
+        finally:
+            self._shared.progress.served += stage.served
         self.asked_ns = stage.asked_ns
-        self._shared.progress.served += stage.served
         self._over = stage.fell_short
+
+    def _warmup(self, planned: int) -> int:
+        return int(min(planned, self._shared.progress.longest_warmup(self._shared.head)))
 
     def _counted(self, block: PlannedBlock, source: Iterator[Any], size: int) -> Iterator[Stage]:
         shared = self._shared
         shared.mark()
         shared.fence()
-        cpu_ns = shared.workers_cpu_ns()
+        cpu_ns, faults = shared.workers_cpu_ns(), minor_faults()
         began_ns = shared.clock()
         stage = Stage(source, size, block.arm, block.pair, began_ns)
-        ended_ns = began_ns
+        times_ns: list[int] = []  # the end of the last step is not known if it is broken off
         try:
             yield stage
             reached_ns = shared.clock()
             shared.fence()
             # Ending an epoch, such as stopping workers, is no part of a step or block.
             over_ns = stage.asked_ns if stage.fell_short else reached_ns
-            ended_ns = over_ns + shared.clock() - reached_ns
+            self.asked_ns = over_ns + shared.clock() - reached_ns
+            times_ns = [self.asked_ns]
+            faults_now = minor_faults()
         finally:
-            shared.progress.advance(stage.served, ended_ns - began_ns)
+            times_ns = [*stage.marks[::2], *times_ns]
+            shared.progress.advance(stage.served, times_ns)
         shared.mark()
-        self.asked_ns = ended_ns
         self._over = stage.fell_short
-        now_ns = shared.workers_cpu_ns()
-        used_ns = None if cpu_ns is None or now_ns is None else max(now_ns - cpu_ns, 0)
-        window = Window(block.pair, self._epoch, block.arm, ended_ns - began_ns, used_ns)
+        window = Window(
+            block.pair,
+            self._epoch,
+            block.arm,
+            self.asked_ns - began_ns,
+            _increase(cpu_ns, shared.workers_cpu_ns()),
+            _increase(faults, faults_now),
+        )
         shared.keep(window)
+
+
+def minor_faults() -> int | None:
+    """Page faults of this process so far that needed no disk; None where that is not known."""
+    try:
+        import resource  # noqa: PLC0415 - Windows has none
+    except ImportError:
+        return None
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+
+
+def _increase(before: int | None, after: int | None) -> int | None:
+    return None if before is None or after is None else max(after - before, 0)
 
 
 def _held_before_errors(source: Iterator[Any], held: deque[Any]) -> Iterator[Any]:

@@ -19,9 +19,7 @@ from loadeval.runtime.adapter import IterableAdapter, check_is_loader
 from loadeval.runtime.alternate import (
     AlternatingEpoch,
     Alternation,
-    Progress,
-    block_for,
-    planned_blocks,
+    Schedule,
 )
 from loadeval.runtime.annotate import annotation_for
 from loadeval.runtime.counting import Counter
@@ -59,7 +57,7 @@ class Measurement:
     """Serves and records epochs of a loader, in any mode.
 
     `cache` has the batches of an earlier measurement, so that a copy need not read them again.
-    `enough` tells an alternating run when to stop, see Progress. `probes` are read while epochs
+    `enough` tells an alternating run when to stop, see Schedule. `probes` are read while epochs
     are served.
     """
 
@@ -88,13 +86,18 @@ class Measurement:
         self._real: WholeEpoch | None = None
         self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
         self.recorder = self._recorder(loader, info, fill_ns, probes)
+        self._schedule = Schedule(
+            seed=settings.seed,
+            pairs=settings.pairs,
+            batches=settings.batches,
+            prefetch_depth=info.prefetch_depth or 0,
+            length=info.length,
+            enough=enough,
+        )
         self.alternation = None
         if settings.mode == "alternate":
-            depth = info.prefetch_depth or 0
-            schedule = planned_blocks(settings.seed, settings.pairs, depth, block_for(depth))
-            progress = Progress(schedule, settings.batches, enough)
             self.alternation = Alternation(
-                progress, self.adapter, self.counter, info, settings, self.recorder
+                self._schedule, self.adapter, self.counter, info, settings, self.recorder
             )
 
     def epoch(self, loader: Any, owner: object, adapter: Adapter | None = None) -> Iterator[Any]:
@@ -111,7 +114,7 @@ class Measurement:
                 stacklevel=3,
             )
             return adapter.epoch(loader)
-        if self.alternation is not None and self.alternation.progress.block is None:
+        if self.alternation is not None and self._schedule.is_over:
             return adapter.epoch(loader)
         clock = self.settings.clock
         if self.cache is not None and not self._left_real():
@@ -127,7 +130,7 @@ class Measurement:
         elif self.alternation is None:
             plan = WholeEpoch(source, clock, opened_ns)
         else:
-            self._stop_with_all_ranks(self.alternation.progress)
+            self._switch_with_all_ranks()
             self.alternation.log_side_effects()
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
         begin, count, annotate = self.recorder.begin_epoch, self.counter.best_for, None
@@ -177,10 +180,14 @@ class Measurement:
         self._real_left -= 0 if real is None else real.served
         return self._real_left
 
-    def _stop_with_all_ranks(self, progress: Progress) -> None:
+    def _switch_with_all_ranks(self) -> None:
         # Checked each epoch: a framework may start torch.distributed later.
-        if progress.enough is not None and place_among_ranks():
-            progress.enough = None
+        schedule = self._schedule
+        if not place_among_ranks():
+            return
+        schedule.fixed = True
+        if schedule.enough is not None:
+            schedule.enough = None
             self.recorder.note(NOT_STOPPED_EARLY)
 
     def close(self) -> None:

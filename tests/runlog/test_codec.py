@@ -17,6 +17,7 @@ from loadeval.errors import RunLogError
 from loadeval.runlog.codec import (
     KINDS,
     LARGEST,
+    MAY_BE_MISSING,
     OPTIONAL_COLUMNS,
     WITH_GAPS,
     decode,
@@ -32,6 +33,7 @@ from loadeval.runlog.model import (
     GpuIdle,
     Header,
     LoaderInfo,
+    Prefetch,
     Readings,
 )
 
@@ -125,12 +127,21 @@ def readings(draw: Draw) -> Any:
     )
 
 
+@st.composite
+def prefetches(draw: Draw) -> Any:
+    """With as many waits as batches, or with none."""
+    waits_ns = tuple(draw(st.lists(WHOLE, max_size=4)))
+    batches = st.just(len(waits_ns)) if waits_ns else WHOLE
+    return draw(objects(Prefetch, batches=batches, waits_ns=st.just(waits_ns)))
+
+
 LINES = {
     **{name: objects(kind) for name, kind in KINDS.items()},
     "header": objects(Header, every=st.integers(1, LARGEST)),
     "block": blocks(),
     "excerpt": blocks(Excerpt),
     "aggregate": aggregates(),
+    "prefetch": prefetches(),
     "readings": readings(),
     "gpu_idle": objects(
         GpuIdle, gpu_idle_ns=st.integers(0, 4).flatmap(lambda rows: column(rows, UNKNOWN))
@@ -173,7 +184,7 @@ def test_a_line_is_read_or_refused(data: st.DataObject, value: Any) -> None:
         assert "expected" in str(error)  # noqa: PT017 - what is raised is not the point
     else:
         assert known
-        assert not lost
+        assert not lost or name in MAY_BE_MISSING
         assert plain(decode(json.loads(to_text(encode(found))))) == plain(found)
 
 
@@ -183,9 +194,18 @@ def test_a_field_too_few_or_too_many_is_named(kind: str, data: st.DataObject) ->
     line = json.loads(to_text(encode(data.draw(LINES[kind]))))
     with pytest.raises(RunLogError, match="has 'color', which the format does not know, where"):
         decode({**line, "color": "red"})
-    for name in line.keys() - {"type", "format", "version"}:
+    for name in line.keys() - {"type", "format", "version", *MAY_BE_MISSING}:
         with pytest.raises(RunLogError, match=f"^has no '{name}', which was expected there$"):
             decode({key: value for key, value in line.items() if key != name})
+
+
+@pytest.mark.parametrize("kind", ["prefetch", "window"])
+@given(data=st.data())
+def test_a_field_that_older_logs_do_not_have_may_be_missing(kind: str, data: st.DataObject) -> None:
+    line = json.loads(to_text(encode(data.draw(LINES[kind]))))
+    found = decode({name: value for name, value in line.items() if name not in MAY_BE_MISSING})
+    for name in MAY_BE_MISSING:
+        assert not getattr(found, name, None)
 
 
 LINE: dict[str, dict[str, Any]] = {
@@ -233,9 +253,17 @@ LINE: dict[str, dict[str, Any]] = {
         "timed": 8,
         "elapsed_ns": 900,
         "samples": 32,
-        "longest_ns": 110,
+        "waits_ns": [110] * 12,
+        "end_ns": 30,
     },
-    "window": {"pair": 0, "epoch": 7, "arm": "ideal", "elapsed_ns": 70, "workers_cpu_ns": None},
+    "window": {
+        "pair": 0,
+        "epoch": 7,
+        "arm": "ideal",
+        "elapsed_ns": 70,
+        "workers_cpu_ns": None,
+        "minor_faults": 4,
+    },
     "readings": {
         "probe": "gpu",
         "subject": "GPU 0 (NVIDIA H100)",
@@ -288,10 +316,11 @@ NO_COLUMN = [3, "0", {}, False, *([0, value] for value in (*NO_COUNT, {}, LARGES
         *(("epoch", name, NO_COUNT) for name in ("request_ns", "wait_ns")),
         ("epoch", "error", [3]),
         *(("prefetch", name, [*NO_COUNT, None]) for name in ("pair", "elapsed_ns")),
-        ("prefetch", "samples", NO_COUNT),
+        *(("prefetch", name, NO_COUNT) for name in ("samples", "end_ns")),
+        ("prefetch", "waits_ns", [*NO_COLUMN, None, [0, None], [1] * 11, [1] * 13]),
         ("window", "arm", [None, "both"]),
         ("window", "elapsed_ns", [*NO_COUNT, None]),
-        ("window", "workers_cpu_ns", NO_COUNT),
+        *(("window", name, NO_COUNT) for name in ("workers_cpu_ns", "minor_faults")),
         *(("readings", name, [None, 3]) for name in ("probe", "subject")),
         ("readings", "missing", [3]),
         ("readings", "time_ns", [None, [1.5, 2], [None, 2]]),

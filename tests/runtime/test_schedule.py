@@ -1,0 +1,317 @@
+"""How an alternating run sizes its blocks, and when it ends."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from loadeval.runtime.alternate import (
+    FEWEST_PAIRS,
+    LONGEST_BLOCK_NS,
+    SHORTEST_WARMUP,
+    SMALLEST_BLOCK,
+    WARMUP_NS,
+    PlannedBlock,
+    Schedule,
+    arms_of,
+    block_for,
+    head_for,
+)
+from loadeval.runtime.loop import Stage
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loadeval.runlog.model import Arm, Values
+
+    Pair = dict[Arm, PlannedBlock]
+
+MS = 1_000_000
+MANY = 10**9
+"""Batches of an epoch that leave blocks as large as they are wanted."""
+DEPTHS = st.integers(0, 64)
+PACES = st.integers(0, 1000) | st.integers(0, 30_000 * MS)
+
+
+def noted_head(schedule: Schedule, wait_ns: int, step_ns: int, size: int = 3) -> None:
+    """Serve the head of an epoch, in which every batch takes as long."""
+    schedule.begin_epoch(size)
+    stage = Stage(iter(()), size)
+    for batch in range(size):
+        request_ns = batch * (wait_ns + step_ns)
+        stage.marks += [request_ns, request_ns + wait_ns]
+    stage.asked_ns = size * (wait_ns + step_ns)
+    schedule.served += size
+    schedule.note_head(stage)
+
+
+def next_pair(schedule: Schedule, iterations: Callable[[PlannedBlock], Sequence[int]]) -> Pair:
+    """Serve both blocks, each with its warm-up."""
+    found: Pair = {}
+    for _ in range(2):
+        block = schedule.block
+        assert block is not None
+        schedule.served += block.warmup
+        times_ns = [0, *np.cumsum(iterations(block)).tolist()]
+        schedule.advance(block.counted, times_ns)
+        found[block.arm] = block
+    return found
+
+
+def steady(real_ns: int, ideal_ns: int) -> Callable[[PlannedBlock], list[int]]:
+    each_ns: dict[Arm, int] = {"real": real_ns, "ideal": ideal_ns}
+    return lambda block: [each_ns[block.arm]] * block.counted
+
+
+def noisy(real_sd: float, ideal_sd: float) -> Callable[[PlannedBlock], list[int]]:
+    """Iterations with such standard deviations in ms: 20 ms of real ones, 10 ms of ideal ones."""
+    of_arm: dict[Arm, tuple[float, float]] = {"real": (20, real_sd), "ideal": (10, ideal_sd)}
+
+    def of(block: PlannedBlock) -> list[int]:
+        mean, sd = of_arm[block.arm]
+        return [round((mean + sd * (-1) ** number) * MS) for number in range(block.counted)]
+
+    return of
+
+
+def counted(pair: Pair) -> tuple[int, int]:
+    return pair["real"].counted, pair["ideal"].counted
+
+
+def begun(wait_ns: int, step_ns: int, length: int = MANY, seed: int = 0) -> Schedule:
+    schedule = Schedule(length=length, seed=seed)
+    noted_head(schedule, wait_ns, step_ns)
+    return schedule
+
+
+@given(PACES, PACES, DEPTHS, st.none() | st.integers(0, 10**6), st.integers(0, 2**32))
+def test_sizes_are_within_their_bounds(
+    wait_ns: int, step_ns: int, depth: int, length: int | None, seed: int
+) -> None:
+    """Blocks and warm-ups are as large as steps need, and last no longer than a block may."""
+    schedule = Schedule(seed=seed, prefetch_depth=depth, length=length)
+    noted_head(schedule, wait_ns, step_ns, head_for(depth))
+    pair = next_pair(schedule, lambda block: [step_ns, wait_ns] * (block.counted // 2))
+    least: dict[Arm, tuple[int, int]] = {
+        "real": (SMALLEST_BLOCK, head_for(depth)),
+        "ideal": (block_for(depth), SHORTEST_WARMUP),
+    }
+    paces: dict[Arm, int] = {"real": wait_ns + step_ns, "ideal": step_ns}
+    for arm, each_ns in paces.items():
+        block = pair[arm]
+        smallest, shortest = least[arm]
+        assert block.counted >= smallest
+        assert block.warmup >= shortest
+        assert block.counted == smallest or block.counted * each_ns <= LONGEST_BLOCK_NS
+        assert block.warmup == shortest or (block.warmup - 1) * each_ns < WARMUP_NS
+
+
+@given(st.integers(0, 10**5), DEPTHS, PACES, PACES, st.integers(1, 40), st.integers(0, 2**32))
+def test_batches_suffice_for_four_pairs(
+    batches: int, depth: int, wait_ns: int, step_ns: int, pairs: int, seed: int
+) -> None:
+    """Or for as many as are wanted, where they do for the smallest ones."""
+    wanted = max(FEWEST_PAIRS, pairs)
+    smallest = SMALLEST_BLOCK + block_for(depth) + head_for(depth) + SHORTEST_WARMUP
+    head = head_for(depth)
+    assume(batches >= head + depth + wanted * smallest)
+    schedule = Schedule(seed=seed, pairs=wanted, prefetch_depth=depth, length=batches)
+    noted_head(schedule, wait_ns, step_ns, head)
+    for _ in range(wanted):
+        next_pair(schedule, steady(wait_ns + step_ns, step_ns))
+    assert schedule.served <= batches
+
+
+@given(st.lists(st.tuples(PACES, PACES), min_size=2, max_size=2), DEPTHS)
+def test_fixed_sizes_depend_on_nothing_measured(times: list[tuple[int, int]], depth: int) -> None:
+    found = []
+    for wait_ns, step_ns in times:
+        schedule = Schedule(prefetch_depth=depth, length=wait_ns)
+        schedule.fixed = True
+        noted_head(schedule, wait_ns, step_ns)
+        found.append([next_pair(schedule, steady(wait_ns, step_ns)) for _ in range(4)])
+    assert found[0] == found[1]
+    for pair in found[0]:
+        assert counted(pair) == (32, block_for(depth))
+        assert (pair["real"].warmup, pair["ideal"].warmup) == (head_for(depth), SHORTEST_WARMUP)
+
+
+def test_a_fixed_block_goes_on_when_memory_is_full() -> None:
+    """Where another rank's block would."""
+    schedule = Schedule()
+    schedule.fixed = True
+    assert schedule.block is not None
+    schedule.limit(1)
+    assert schedule.left == schedule.block.counted
+
+
+@pytest.mark.parametrize("step_ms", [1, 2, 10, 25])
+def test_an_ideal_block_of_fast_steps_lasts_long_enough(step_ms: int) -> None:
+    """And so do the warm-ups."""
+    pair = next_pair(begun(step_ms * MS, step_ms * MS), noisy(1, 1))
+    assert pair["ideal"].counted == 250 // step_ms
+    assert pair["ideal"].warmup == max(50 // step_ms, SHORTEST_WARMUP)
+    assert pair["real"].warmup == max(math.ceil(25 / step_ms), SHORTEST_WARMUP)
+
+
+def test_the_median_of_heads_is_the_first_pace() -> None:
+    """Of several epochs: the start of one is no pace."""
+    schedule = Schedule(length=MANY)
+    for first_wait_ns in (900 * MS, 10 * MS):
+        stage = Stage(iter(()), 3, marks=[0, first_wait_ns])
+        for _ in range(2):
+            request_ns = stage.marks[-1] + 2 * MS
+            stage.marks += [request_ns, request_ns + 3 * MS]
+        stage.asked_ns = stage.marks[-1] + 2 * MS
+        schedule.note_head(stage)
+    pair = next_pair(schedule, steady(5 * MS, 2 * MS))
+    assert pair["ideal"].counted == 125
+    assert pair["real"].warmup == 10
+
+
+@pytest.mark.parametrize(
+    ("real_sd", "ideal_sd", "expected"),
+    [
+        (0, 0, (200, 25)),
+        (2, 1, (75, 75)),
+        (4, 1, (75, 38)),
+        (10, 1, (125, 25)),
+        (16, 1, (200, 25)),
+        (19.9, 0.1, (200, 25)),
+    ],
+)
+def test_batches_are_in_proportion_to_the_noise(
+    real_sd: float, ideal_sd: float, expected: tuple[int, int]
+) -> None:
+    """Relative to the mean: 3 to 8 times 25 real ones, the least of a step of 10 ms."""
+    schedule = begun(10 * MS, 10 * MS)
+    first = next_pair(schedule, noisy(real_sd, ideal_sd))
+    assert counted(first) == (100, 25)
+    found = counted(next_pair(schedule, noisy(real_sd, ideal_sd)))
+    assert found == pytest.approx(expected, abs=1)
+
+
+def test_noise_is_of_all_pairs_so_far() -> None:
+    """Also what differs between them."""
+    schedule = begun(10 * MS, 10 * MS)
+    parts: list[list[int]] = []
+    for real_ns in (20, 60, 40):
+        pair = next_pair(
+            schedule,
+            lambda block, real_ns=real_ns: (  # type: ignore[misc]
+                [real_ns * MS] * block.counted if block.arm == "real" else noisy(1, 1)(block)
+            ),
+        )
+        parts.append([real_ns] * pair["real"].counted)
+    whole = np.concatenate(parts)
+    noise = (whole.std() / whole.mean()) / (1 / 10)
+    real, ideal = counted(next_pair(schedule, noisy(1, 1)))
+    assert 3 < noise < 8
+    assert (real, ideal) == pytest.approx((25 * noise, 25), rel=0.02)
+
+
+def test_pace_is_of_the_last_block() -> None:
+    schedule = begun(MS, 50 * MS)
+    assert next_pair(schedule, steady(6 * MS, 5 * MS))["ideal"].counted == SMALLEST_BLOCK
+    pair = next_pair(schedule, steady(6 * MS, 5 * MS))
+    assert counted(pair) == (400, 50)
+    assert (pair["real"].warmup, pair["ideal"].warmup) == (9, 10)
+
+
+@pytest.mark.parametrize(
+    ("wait_ms", "step_ms", "expected"), [(900, 100, (10, 8)), (5000, 3000, (8, 8))]
+)
+def test_no_block_is_longer_than_ten_seconds(
+    wait_ms: int, step_ms: int, expected: tuple[int, int]
+) -> None:
+    """But for one of the fewest batches."""
+    pair = next_pair(begun(wait_ms * MS, step_ms * MS), steady(MS, MS))
+    assert counted(pair) == expected
+
+
+def test_real_batches_are_the_first_to_go() -> None:
+    """Then ideal ones, and then the warm-ups, where the batches do not suffice for four pairs."""
+    sizes = []
+    for length in (10**4, 603, 403, 303, 203, 3):
+        pair = next_pair(begun(0, 5 * MS, length=length), steady(5 * MS, 5 * MS))
+        sizes.append((*counted(pair), pair["real"].warmup, pair["ideal"].warmup))
+    assert sizes == [
+        (200, 50, 10, 10),
+        (80, 50, 10, 10),
+        (30, 50, 10, 10),
+        (8, 47, 10, 10),
+        (8, 22, 10, 10),
+        (8, 8, 3, 3),
+    ]
+
+
+def test_blocks_grow_with_the_batches_served() -> None:
+    """So a run of many short epochs has blocks that are large enough in the end."""
+    schedule = begun(MS, MS, length=40)
+    found = []
+    for _ in range(20):
+        noted_head(schedule, MS, MS)
+        found.append(next_pair(schedule, noisy(16, 1)))
+    assert counted(found[0]) == (8, 8)
+    assert counted(found[-1]) == (200, 25)
+
+
+def test_both_blocks_of_a_pair_are_sized_when_it_begins() -> None:
+    """What its first block shows changes nothing before the next pair."""
+    for first, seed in ((arms_of(seed, 0)[0], seed) for seed in range(8)):
+        schedule = begun(10 * MS, 10 * MS, seed=seed)
+        pair = next_pair(schedule, steady(MS, MS))
+        assert counted(pair) == (100, 25), first
+
+
+def test_a_pair_without_a_whole_iteration_is_no_measurement() -> None:
+    """As where training leaves each epoch with its first counted batch."""
+    told = []
+
+    def enough(real: Sequence[Values], ideal: Sequence[Values]) -> bool:
+        told.append((real, ideal))
+        return False
+
+    schedule = Schedule(length=MANY, enough=enough)
+    noted_head(schedule, 100 * MS, 100 * MS)
+    for _ in range(2):
+        block = schedule.block
+        assert block is not None
+        for _ in range(block.counted):
+            schedule.advance(1, [5])
+    assert told == [([], [])]
+    assert counted(next_pair(schedule, steady(200 * MS, 100 * MS))) == (32, 8)
+
+
+@pytest.mark.parametrize("limit", ["pairs", "batches", "enough"])
+def test_a_run_ends_with_a_pair(limit: str) -> None:
+    def enough(real: Sequence[Values], ideal: Sequence[Values]) -> bool:
+        return len(real) == len(ideal) == 3
+
+    options = {"pairs": {"pairs": 3}, "batches": {"batches": 60}, "enough": {"enough": enough}}
+    schedule = Schedule(**options[limit])  # type: ignore[arg-type]
+    noted_head(schedule, 100 * MS, 100 * MS)
+    for _ in range(3):
+        assert not schedule.is_over
+        next_pair(schedule, steady(200 * MS, 100 * MS))
+    assert schedule.is_over
+    assert schedule.block is None
+
+
+def test_an_epoch_that_is_only_looked_at_limits_no_warm_up() -> None:
+    """A training that reads one batch first, or checks some, goes on with whole warm-ups."""
+    schedule = Schedule()
+    schedule.begin_epoch(3)
+    schedule.served += 1
+    schedule.begin_epoch(3)
+    assert schedule.longest_warmup(3) == math.inf
+    schedule.served += 9
+    schedule.begin_epoch(3)
+    assert schedule.longest_warmup(3) == 3
+    schedule.served += 103
+    assert schedule.longest_warmup(3) == 50
