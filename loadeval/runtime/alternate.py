@@ -10,6 +10,7 @@ from collections import deque
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
+from operator import sub
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -236,8 +237,8 @@ class Schedule(Progress):
         """Until an arm has had a block, its pace is taken from the heads of epochs."""
         if self._arms["ideal"].pace_ns is None or self._arms["real"].pace_ns is None:
             ends_ns = [*stage.marks[2::2], stage.asked_ns]
-            self._head_iterations_ns += map(int.__sub__, ends_ns, stage.marks[::2])
-            self._head_steps_ns += map(int.__sub__, ends_ns, stage.marks[1::2])
+            self._head_iterations_ns += map(sub, ends_ns, stage.marks[::2])
+            self._head_steps_ns += map(sub, ends_ns, stage.marks[1::2])
 
     def limit(self, batches: int) -> None:
         """The block ends with the `batches` that memory has room for, if it is large enough."""

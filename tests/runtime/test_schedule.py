@@ -141,6 +141,15 @@ def test_fixed_sizes_depend_on_nothing_measured(times: list[tuple[int, int]], de
         assert (pair["real"].warmup, pair["ideal"].warmup) == (head_for(depth), SHORTEST_WARMUP)
 
 
+def test_a_fixed_block_goes_on_when_memory_is_full() -> None:
+    """Where another rank's block would."""
+    schedule = Schedule()
+    schedule.fixed = True
+    assert schedule.block is not None
+    schedule.limit(1)
+    assert schedule.left == schedule.block.counted
+
+
 @pytest.mark.parametrize("step_ms", [1, 2, 10, 25])
 def test_an_ideal_block_of_fast_steps_lasts_long_enough(step_ms: int) -> None:
     """And so do the warm-ups."""
