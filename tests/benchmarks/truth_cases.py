@@ -135,7 +135,14 @@ def cases(folder: Path) -> list[Case]:
     scan = BurnThenScan(Burn(0))
     unzip = Unzip.from_new(folder / "images.zip")
     return [
-        Case("S1", "in process 15 ms, step 10", in_process(Sleep(15)), ten, widest=STEADY),
+        Case(
+            "S1",
+            "in process 15 ms, step 10",
+            in_process(Sleep(15)),
+            ten,
+            batches=200,
+            widest=STEADY,
+        ),
         Case("S2", "2 workers x 15 ms, step 10", workers(Sleep(15)), ten, widest=STEADY),
         Case("S2b", "2 workers x 30 ms, step 10", workers(Sleep(30)), ten, widest=STEADY),
         Case(
@@ -143,7 +150,7 @@ def cases(folder: Path) -> list[Case]:
             "200 ms at every 20th, step 10",
             in_process(Sleep(0, 200, 20)),
             ten,
-            batches=240,
+            batches=200,
             widest=REGULAR,
         ),
         Case(
@@ -160,6 +167,7 @@ def cases(folder: Path) -> list[Case]:
             "2 CPU-bound workers, CPU-bound step",
             workers(burn(20)),
             every(burn(10)),
+            batches=200,
         ),
         Case(
             "tail",
@@ -187,7 +195,8 @@ def cases(folder: Path) -> list[Case]:
             "autocorrelated waits of 10 ms, step 10",
             in_process(autocorrelated(10)),
             ten,
-            peers_batches=250,
+            batches=200,
+            peers_batches=200,
         ),
         Case("a little slower", "2 workers x 21 ms, gamma, step 10", workers(gamma(21)), ten),
         Case("a little faster", "2 workers x 19 ms, gamma, step 10", workers(gamma(19)), ten),
@@ -205,12 +214,14 @@ def cases(folder: Path) -> list[Case]:
             in_process(Sleep(10), content=labelled),
             changing_in_place,
             labelled,
+            batches=200,
         ),
         Case(
             "buffer",
             "8 ms, buffer reused, step by content",
             lambda n: Reusing(n, numbered, Sleep(8)),
             growing_with_content,
+            batches=200,
         ),
         Case(
             "start",
@@ -265,6 +276,7 @@ def cases(folder: Path) -> list[Case]:
             "2 workers open a zip for each sample",
             workers(unzip),
             every(Sleep(least_ms(unzip) / 2.6)),
+            batches=200,
         ),
         Case(
             "threads",
@@ -289,15 +301,21 @@ def cases(folder: Path) -> list[Case]:
             faults=True,
         ),
         Case(
-            "faults, 5 MB",
-            "5 ms, step makes 19 MB of 5, goes on for 7",
+            "faults 5 MB",
+            "5 ms, step makes 19 MB of 5, sleeps 7",
             in_process(Sleep(5), content=images),
             to_floats(7),
             images,
             batches=200,
             faults=True,
         ),
-        Case("growing", "10 ms, step grows 2 to 18", in_process(Sleep(10)), growing_with_time),
+        Case(
+            "growing",
+            "10 ms, step grows 2 to 18",
+            in_process(Sleep(10)),
+            growing_with_time,
+            batches=200,
+        ),
         Case(
             "drift",
             "CPU-bound, core shared for a third",
