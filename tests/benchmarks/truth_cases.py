@@ -144,7 +144,14 @@ def cases(folder: Path) -> list[Case]:
             widest=STEADY,
         ),
         Case("S2", "2 workers x 15 ms, step 10", workers(Sleep(15)), ten, widest=STEADY),
-        Case("S2b", "2 workers x 30 ms, step 10", workers(Sleep(30)), ten, widest=STEADY),
+        Case(
+            "S2b",
+            "2 workers x 30 ms, step 10",
+            workers(Sleep(30)),
+            ten,
+            batches=200,
+            widest=STEADY,
+        ),
         Case(
             "S3",
             "200 ms at every 20th, step 10",
@@ -174,7 +181,8 @@ def cases(folder: Path) -> list[Case]:
             "Pareto waits in process, step 5",
             in_process(pareto()),
             every(Sleep(5)),
-            peers_batches=250,
+            batches=200,
+            peers_batches=200,
         ),
         Case(
             "slow sample",
@@ -269,14 +277,14 @@ def cases(folder: Path) -> list[Case]:
             "3 workers x 20 ms, one at a time, step 10",
             workers(Alone(multiprocessing.Lock(), Sleep(20)), 3),
             ten,
-            batches=200,
+            batches=150,
         ),
         Case(
             "zip",
             "2 workers open a zip for each sample",
             workers(unzip),
             every(Sleep(least_ms(unzip) / 2.6)),
-            batches=200,
+            batches=150,
         ),
         Case(
             "threads",
@@ -321,6 +329,7 @@ def cases(folder: Path) -> list[Case]:
             "CPU-bound, core shared for a third",
             in_process(burn(8)),
             every(burn(8)),
+            batches=200,
             drifts=True,
         ),
     ]

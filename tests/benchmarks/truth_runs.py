@@ -28,7 +28,7 @@ UNSETTLED = 5
 """The fewest batches in memory that are stepped over before the timed ones."""
 WARM_S = 0.25
 """For how long, at least: until CPU caches and allocator have settled."""
-ENOUGH = 125
+ENOUGH = 100
 """Batches in memory at most: steps vary less than loading does."""
 CORE = 0
 
