@@ -28,7 +28,7 @@ UNSETTLED = 5
 """The fewest batches in memory that are stepped over before the timed ones."""
 WARM_S = 0.25
 """For how long, at least: until CPU caches and allocator have settled."""
-ENOUGH = 125
+ENOUGH = 100
 """Batches in memory at most: steps vary less than loading does."""
 CORE = 0
 
@@ -43,12 +43,14 @@ class Truth:
     def again(self, case: Case) -> None:
         """Measure both paces once more: whole epochs of the loader, and memory's steady state."""
         epochs = case.truth_epochs or case.epochs
-        real_s = epochs_s(case.loader(case.batches), case.step(case.batches), epochs)
+        with steps(case, case.batches, epochs) as step:
+            real_s = epochs_s(case.loader(case.batches), step, epochs)
         self.real_s.append(real_s / (epochs * case.batches))
         count = min(case.batches, ENOUGH)
         kept = outside_heap(map(case.content, range(count)))
         warm_up(kept, case.step(count))
-        self.ideal_s.append(total_s(served(kept), case.step(count)) / count)
+        with steps(case, count) as step:
+            self.ideal_s.append(total_s(served(kept), step) / count)
 
     @property
     def value(self) -> float:
