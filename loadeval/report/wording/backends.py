@@ -21,12 +21,7 @@ from loadeval.report.formatting import (
     speedup,
 )
 from loadeval.report.wording import verdict
-from loadeval.report.wording.verdict import (
-    SEPARATE,
-    TOO_FEW_FOR_CI,
-    reason,
-    remarks_in_words,
-)
+from loadeval.report.wording.verdict import SEPARATE, TOO_FEW_FOR_CI, reason, remarks_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence

@@ -90,7 +90,7 @@ def measured(headroom: Headroom) -> str:
 
 
 def time_span(headroom: Headroom) -> str:
-    """What the speed-up and the time lost are of: whole epochs, or without starts less."""
+    """What the speed-up and the time lost are of; the steady state where starts are not known."""
     return STEADY if headroom.epoch_starts_ns is None else "whole epochs"
 
 

@@ -39,6 +39,7 @@ from loadeval.report.wording.backends import (
 )
 from loadeval.report.wording.runs import described_loader, growth_advice, growth_reason, run_notes
 from loadeval.report.wording.verdict import (
+    epoch_start_in_words,
     headline,
     lost_in_words,
     reason,
@@ -297,6 +298,17 @@ def test_the_time_lost_in_words(alternating: Callable[..., Run]) -> None:
         "Lost per batch: 10.0 ms of 30.0 ms, steady state (50.0%): 8.00 ms waiting and 2.00 ms "
         "contention."
     )
+
+
+@pytest.mark.parametrize(
+    ("start_ns", "text"),
+    [(300.0 * MS, "300 ms until the first batch, on average"), (None, "not measured")],
+)
+def test_an_epoch_start_in_words(
+    alternating: Callable[..., Run], start_ns: float | None, text: str
+) -> None:
+    """It ends with the first batch."""
+    assert epoch_start_in_words(replace(headroom(alternating()), epoch_start_ns=start_ns)) == text
 
 
 def test_the_time_lost_that_was_not_measured(alternating: Callable[..., Run]) -> None:
