@@ -42,8 +42,8 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.model import Column
 
-FEWEST_PAIRS = 3
-"""With fewer pairs there is no interval: both may have had the arms in the same order."""
+FEWEST_PAIRS = 2
+"""With fewer pairs there is no interval. The second has its arms in the reversed order."""
 FEWEST_TIMES = 8
 """With fewer times in a series there is no interval."""
 FEWEST_PRECISE = 4

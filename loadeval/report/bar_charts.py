@@ -15,6 +15,7 @@ from loadeval.report.formatting import (
     duration,
     number,
 )
+from loadeval.report.lost import lost_parts
 from loadeval.report.palette import NAMES
 from loadeval.runlog.model import ARMS
 
@@ -23,8 +24,10 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.backends import BackendReport
-    from loadeval.analysis.report import Comparison, Report, RunReport, Side
+    from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.report import Comparison, Report, RunReport
     from loadeval.analysis.stats import Estimate
+    from loadeval.report.lost import LostPart
 
     Rows = npt.NDArray[np.intp]
     Mask = npt.NDArray[np.bool_]
@@ -152,19 +155,22 @@ def iteration_chart(report: Report) -> BarChart:
 
 
 def lost_time_chart(comparison: Comparison) -> BarChart:
-    """From real down to ideal: step and waiting stacked, and between them what is lost."""
-    found, (real, ideal) = comparison.headroom, comparison.sides
-    real_ns, waiting = found.real_ns, found.waiting_ns
-    # Both are lost from the end of the real bar: waiting first, then contention.
-    between_ns = None if real_ns is None or waiting is None else real_ns - waiting.value
-    rows = [
-        _stack("real", real_ns, real),
-        _lost("waiting", between_ns, waiting),
-        _lost("contention", found.ideal_ns, found.contention_ns),
-        _stack("ideal", found.ideal_ns, ideal),
-    ]
+    """From real down to ideal: what makes up each stacked, and between them what is lost."""
+    found = comparison.headroom
+    waiting, contention, *starts = lost_parts(found)
+    real = _stack("real", found.real_ns, found.real_wait_ns)
+    rows = [real]
+    for one in starts:
+        rows = [_with_starts(real, found, one), _lost(one, found.real_ns)]
+    # The others are lost from the end of the steady iteration: waiting first, then contention.
+    between_ns = None
+    if found.real_ns is not None and waiting.time_ns is not None:
+        between_ns = found.real_ns - waiting.time_ns.value
+    rows.append(_lost(waiting, between_ns))
     if found.gpu_idle_ns is not None and between_ns is not None:
-        rows.insert(2, _gpu_idle(between_ns, found.gpu_idle_ns))
+        rows.append(_gpu_idle(between_ns, found.gpu_idle_ns))
+    rows.append(_lost(contention, found.ideal_ns))
+    rows.append(_stack("ideal", found.ideal_ns, found.ideal_wait_ns))
     return BarChart(tuple(rows))
 
 
@@ -173,11 +179,9 @@ def _gpu_idle(start_ns: float, idle_ns: float, group: str = "") -> Row:
     return Row(NAMES["gpu_idle"], bar.text, (bar,), group=group)
 
 
-def _stack(label: str, iteration_ns: float | None, side: Side) -> Row:
-    share = side.summary.wait_share
-    if iteration_ns is None or share is None:
+def _stack(label: str, iteration_ns: float | None, wait_ns: float | None) -> Row:
+    if iteration_ns is None or wait_ns is None:
         return Row(label, duration(iteration_ns))
-    wait_ns = iteration_ns * share
     step_ns = iteration_ns - wait_ns
     bars = (
         Bar("step", 0.0, step_ns, duration(step_ns)),
@@ -186,12 +190,21 @@ def _stack(label: str, iteration_ns: float | None, side: Side) -> Row:
     return Row(label, duration(iteration_ns), bars)
 
 
-def _lost(color: str, start_ns: float | None, lost: Estimate | None) -> Row:
-    label = f"lost to {NAMES[color]}"
+def _with_starts(real: Row, found: Headroom, starts: LostPart) -> Row:
+    """The real row, as high as whole epochs; starts that gain time are no part of it."""
+    bars, text = real.bars, duration(found.whole_ns)
+    if found.real_ns is not None and starts.time_ns is not None and starts.time_ns.value > 0:
+        added_ns = starts.time_ns.value
+        bars += (Bar(starts.color, found.real_ns, added_ns, duration(added_ns)),)
+    return Row(real.label, text, bars)
+
+
+def _lost(part: LostPart, start_ns: float | None) -> Row:
+    label, lost = f"lost to {part.name}", part.time_ns
     if start_ns is None or lost is None:
         return Row(label, NOT_MEASURED)
     ends = [None if end is None else max(start_ns + end, 0.0) for end in (lost.low, lost.high)]
-    bar = Bar(color, start_ns, lost.value, duration(lost.value), *ends)
+    bar = Bar(part.color, start_ns, lost.value, duration(lost.value), *ends)
     return Row(label, bar.text, (bar,), bracketed(lost, duration))
 
 

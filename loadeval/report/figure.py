@@ -53,7 +53,7 @@ from loadeval.report.wording.backends import (
     measured_in_words,
 )
 from loadeval.report.wording.metrics import gpus_in_words, gpus_of_backends
-from loadeval.report.wording.page import DOTS_AND_LINES, INTERVALS
+from loadeval.report.wording.page import DOTS_AND_LINES, INTERVALS, STEADY_RATES
 from loadeval.report.wording.runs import described_loader
 from loadeval.report.wording.verdict import (
     THRESHOLDS,
@@ -152,10 +152,11 @@ def comparison_figure(comparison: Comparison) -> Figure:
     draw_rows(axes, chart)
     chart = lost_time_chart(comparison)
     box = (6.0, bottom + 4.3, 7.6, 3.3)
-    axes = panel(figure, box, "Where an iteration's time goes", labels=2.45)
+    axes = panel(figure, box, "Time per batch", labels=2.45)
     draw_rows(axes, chart)
-    if any(len(row.bars) > 1 for row in chart.rows):
-        color_legend(axes, ("step", "waiting"))
+    stacked = {bar.color: None for row in chart.rows for bar in row.bars if len(row.bars) > 1}
+    if stacked:
+        color_legend(axes, tuple(stacked))
     title = "Iterations" if comparison.ideal is None else "Waits"
     axes = panel(figure, (MARGIN, bottom + 0.8, 13.2, 2.6), title, labels=1.0)
     if comparison.ideal is None:
@@ -184,10 +185,10 @@ def _reasoned(comparison: Comparison) -> list[str]:
 def _described(comparison: Comparison) -> list[str]:
     found, run = comparison.headroom, comparison.real
     if comparison.ideal is not None:
-        return [*map(_side, comparison.sides), INTERVALS]
+        return [*map(_side, comparison.sides), f"{STEADY_RATES} {INTERVALS}"]
     name = shortened(run.header.name, LONGEST_NAME)
     served = f"{name}: {_served(run)}; {measured(found)} measured."
-    return [lost_in_words(found), f"{served} {INTERVALS} {DOTS_AND_LINES}"]
+    return [lost_in_words(found), f"{served} {STEADY_RATES} {INTERVALS} {DOTS_AND_LINES}"]
 
 
 def _side(side: Side) -> str:
@@ -217,7 +218,7 @@ def backends_figure(found: BackendReport) -> Figure:
     """A group of bars for each backend, its loss beside it, and the finding as a title."""
     order = ranked(found.backends)
     tall = BACKEND * len(order)
-    details = [measured_in_words(found), INTERVALS]
+    details = [f"{measured_in_words(found)} {STEADY_RATES}", INTERVALS]
     figure, bottom = page(backends_headline(found), details, _footer(found), tall + HEADING)
     chart = backends_chart(found)
     width = BARS_LEFT + BARS_WIDTH - MARGIN

@@ -8,7 +8,6 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from loadeval.analysis.rules.finding import Rule
 from loadeval.report.formatting import printable, share, short_name, shortened
 from loadeval.report.tables import Paragraph
 from loadeval.report.wording.findings import (
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 INDENT = 2
 UNKNOWN_COST = "cost not known"
 LONGEST_CHANGE = 44
+SHORT_HEADING = ("finding", "time lost", "evidence", "what to change")
+"""Over `findings_in_short`."""
 
 
 def diagnosis_report(diagnosis: Diagnosis, name: str = "") -> RenderableType:
@@ -43,12 +44,6 @@ def diagnosis_report(diagnosis: Diagnosis, name: str = "") -> RenderableType:
         parts.append(Text(f"{number}. {finding.rule.value}: {tags}"))
         parts += map(_indented, _lines(finding))
     return Group(*parts, *(Paragraph(printable(line)) for line in checked_in_words(diagnosis)))
-
-
-def short_heading(diagnosis: Diagnosis) -> tuple[str, ...]:
-    """Over `findings_in_short`: with epoch starts among them, shares are of whole epochs."""
-    whole = any(one.rule is Rule.EPOCH_BOUNDARIES for one in diagnosis.findings)
-    return "finding", "epoch time lost" if whole else "time lost", "evidence", "what to change"
 
 
 def findings_in_short(diagnosis: Diagnosis) -> list[tuple[str, ...]]:

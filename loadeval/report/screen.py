@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked
-from loadeval.report.findings import findings_in_short, short_heading
+from loadeval.report.findings import SHORT_HEADING, findings_in_short
 from loadeval.report.formatting import (
-    NOT_MEASURED,
     counted,
     duration,
     estimated,
@@ -19,6 +18,7 @@ from loadeval.report.formatting import (
     short_name,
     speedup,
 )
+from loadeval.report.lost import lost_parts
 from loadeval.report.tables import table_lines, wrapped
 from loadeval.report.wording.backends import (
     BRACKETS,
@@ -29,11 +29,14 @@ from loadeval.report.wording.backends import (
     failures,
     measured_in_words,
 )
+from loadeval.report.wording.page import STEADY_RATES
 from loadeval.report.wording.verdict import (
+    STEADY,
     cautions,
     headline,
     measured,
     not_measured,
+    time_span,
     verdict_advice,
 )
 
@@ -81,7 +84,7 @@ def backends_screen(found: BackendReport, more: Rows, width: int) -> list[str]:
     parts = [
         [
             *wrapped(printable(backends_headline(found)), width, 2),
-            *wrapped(f"{measured_in_words(found)} {BRACKETS}", width, 2),
+            *wrapped(f"{measured_in_words(found)} {BRACKETS} {STEADY_RATES}", width, 3),
         ],
         table_lines(_backends(found), width),
     ]
@@ -101,12 +104,16 @@ def _arms(found: Comparison) -> list[list[str]]:
     real, ideal, alone = (
         per_second(None if one is None else one.value, unit) for one in found.rates
     )
-    rows = [["", "throughput", "iteration", "wait", "step"]]
-    for rate, side in zip((real, ideal), found.sides, strict=True):
-        times = (side.summary.iteration_ns, side.summary.wait_ns, side.summary.step_ns)
-        rows.append([side.name, rate, *map(duration, times)])
+    gain = found.headroom
+    rows = [[STEADY, "throughput", "iteration", "wait", "step"]]
+    for name, rate, iteration_ns, wait_ns in (
+        ("real", real, gain.real_ns, gain.real_wait_ns),
+        ("ideal", ideal, gain.ideal_ns, gain.ideal_wait_ns),
+    ):
+        step_ns = None if iteration_ns is None or wait_ns is None else iteration_ns - wait_ns
+        rows.append([name, rate, *map(duration, (iteration_ns, wait_ns, step_ns))])
     if found.ideal is None:
-        rows.append(["loader alone", alone, duration(found.headroom.loader_only_ns), NONE, NONE])
+        rows.append(["loader alone", alone, duration(gain.loader_only_ns), NONE, NONE])
     return rows
 
 
@@ -117,17 +124,13 @@ def _measured(gain: Headroom, width: int) -> Part:
 
 
 def _lost(gain: Headroom) -> list[list[str]]:
-    parts = (
-        ("time lost", gain.lost_ns, gain.lost_share),
-        ("  waiting", gain.waiting_ns, None),
-        ("  contention", gain.contention_ns, None),
-        ("  epoch starts", gain.epoch_starts_ns, None),
-    )
-    rows = [["", "per batch", "95% CI", "of the time", "95% CI"]]
-    for label, time_ns, part in parts:
-        shares = ["", ""] if part is None else [share(part.value), interval(part, share) or NONE]
-        value = NOT_MEASURED if time_ns is None else duration(time_ns.value)
-        rows.append([label, value, interval(time_ns, duration) or NONE, *shares])
+    total = None if gain.lost_share is None else gain.lost_share.value
+    parts = [("time lost", gain.lost_ns, total, interval(gain.lost_share, share) or NONE)]
+    parts += [(f"  {one.name}", one.time_ns, one.share, "") for one in lost_parts(gain)]
+    rows = [[time_span(gain), "per batch", "95% CI", "of the time", "95% CI"]]
+    for label, time_ns, part, part_interval in parts:
+        value = duration(None if time_ns is None else time_ns.value)
+        rows.append([label, value, interval(time_ns, duration) or NONE, share(part), part_interval])
     return rows
 
 
@@ -147,7 +150,7 @@ def _findings(found: Comparison, width: int, room: int) -> Part:
         unknown = sum(check.outcome == "not measured" for check in diagnosis.checks)
         asked = counted(len(diagnosis.checks) - unknown, "check", "checks")
         return [f"Findings: none in {asked}; {unknown} not measured"]
-    rows = [short_heading(diagnosis), *findings_in_short(diagnosis)]
+    rows = [SHORT_HEADING, *findings_in_short(diagnosis)]
     return _fitting([[line] for line in table_lines(rows, width)], room)
 
 

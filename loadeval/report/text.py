@@ -31,6 +31,7 @@ from loadeval.report.formatting import (
     throughput,
     wall_clock,
 )
+from loadeval.report.lost import lost_parts
 from loadeval.report.metrics import metrics_report, metrics_rows
 from loadeval.report.tables import GAP, NO_LIMIT, Paragraph, table_lines
 from loadeval.report.wording.backends import (
@@ -44,19 +45,23 @@ from loadeval.report.wording.backends import (
     measured_in_words,
 )
 from loadeval.report.wording.metrics import gpus_of_backends
+from loadeval.report.wording.page import STEADY_RATES
 from loadeval.report.wording.runs import class_name, run_notes
 from loadeval.report.wording.verdict import (
+    STEADY,
     THRESHOLDS,
     cautions,
+    epoch_start_in_words,
     headline,
-    lost_of_iteration,
+    lost_of_whole,
+    lost_part,
     measured,
     not_measured,
     reason,
     required_in_words,
+    speedup_in_words,
     verdict_advice,
 )
-from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -137,15 +142,13 @@ def comparison_facts(found: Comparison) -> Rows:
     times_ns = (headroom.real_ns, headroom.ideal_ns, headroom.loader_only_ns)
     rates = [_iteration(*pair, found.unit) for pair in zip(times_ns, found.rates, strict=True)]
     facts = [
-        ("speed-up", estimated(headroom.speedup, speedup)),
-        ("speed-up, steady state", estimated(headroom.steady_speedup, speedup)),
-        *zip((*ARMS, "loader alone"), rates, strict=True),
-        ("lost per batch", lost_of_iteration(headroom)),
-        ("  waiting", estimated(headroom.waiting_ns, duration)),
-        ("  contention", estimated(headroom.contention_ns, duration)),
-        ("  epoch starts", estimated(headroom.epoch_starts_ns, duration)),
+        ("speed-up", speedup_in_words(headroom)),
+        (f"speed-up, {STEADY}", estimated(headroom.steady_speedup, speedup)),
+        *zip((f"real, {STEADY}", f"ideal, {STEADY}", "loader alone"), rates, strict=True),
+        ("lost per batch", lost_of_whole(headroom)),
+        *((f"  {one.name}", lost_part(one)) for one in lost_parts(headroom)),
         ("required", required_in_words(headroom.required)),
-        ("first batch of an epoch", duration(headroom.epoch_start_ns)),
+        ("epoch start", epoch_start_in_words(headroom)),
     ]
     if headroom.gpu_idle_ns is not None:
         idle = f"{duration(headroom.gpu_idle_ns)} per batch, by CUDA events"
@@ -230,7 +233,7 @@ def fact(value: object, unknown: str = "unknown") -> str:
 
 def backends_text(found: BackendReport) -> str:
     """All that is known of several backends; lines are as long as they need to be."""
-    heading = [backends_headline(found), measured_in_words(found), BRACKETS]
+    heading = [backends_headline(found), measured_in_words(found), f"{BRACKETS} {STEADY_RATES}"]
     parts = [heading, table_lines(_rates(found), NO_LIMIT)]
     if not all(one.error for one in found.backends):
         gains = [BACKEND_HEAD, *backend_gains(found, LONGEST_IN_TABLE)]

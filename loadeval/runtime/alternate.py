@@ -259,34 +259,34 @@ class Schedule(Progress):
                 yield blocks[arm]
             pair += 1
 
-    def _sizes(self) -> list[int]:
+    def _sizes(self) -> tuple[int, int, int, int]:
         """Counted batches of a pair's real and ideal blocks, and the warm-ups of both.
 
         Batches are in proportion to the noise of an arm: J. Neyman, "On the two different aspects
         of the representative method", Journal of the Royal Statistical Society 97, 1934.
         """
-        least = [SMALLEST_BLOCK, block_for(self._depth), head_for(self._depth), SHORTEST_WARMUP]
+        least = block_for(self._depth)
+        real_warmup, ideal_warmup = head_for(self._depth), SHORTEST_WARMUP
         if self.fixed:
-            return [FIXED_REAL_BLOCK, *least[1:]]
+            return FIXED_REAL_BLOCK, least, real_warmup, ideal_warmup
         real_ns = self._pace_ns("real", self._head_iterations_ns)
         ideal_ns = self._pace_ns("ideal", self._head_steps_ns)
-        noise = self._noise_ratio()
-        base = max(SMALLEST_BLOCK, math.ceil(BLOCK_NS / ideal_ns))
+        room = self._pair_budget()
+        real_warmup = max(min(math.ceil(WARMUP_NS / real_ns), room // 8), real_warmup)
+        ideal_warmup = max(min(math.ceil(WARMUP_NS / ideal_ns), room // 8), ideal_warmup)
+        room -= real_warmup + ideal_warmup
+        base, noise = max(least, math.ceil(BLOCK_NS / ideal_ns)), self._noise_ratio()
         real = base * min(max(noise, FEWEST_REAL_PER_IDEAL), MOST_REAL_PER_IDEAL)
         ideal = real / min(max(noise, 1), MOST_REAL_PER_IDEAL)
-        wanted = [
-            min(round(real), int(LONGEST_BLOCK_NS / real_ns)),
-            min(round(ideal), int(LONGEST_BLOCK_NS / ideal_ns)),
-            math.ceil(WARMUP_NS / real_ns),
-            math.ceil(WARMUP_NS / ideal_ns),
-        ]
-        sizes = list(map(max, wanted, least))
-        excess = sum(sizes) - self._pair_budget()
-        for which, smallest in enumerate(least):
-            cut = max(min(excess, sizes[which] - smallest), 0)
-            sizes[which] -= cut
-            excess -= cut
-        return sizes
+        if real + ideal > room:
+            ideal = max(ideal * room / (real + ideal), least)
+            real = room - ideal
+        return (
+            max(min(int(real), int(LONGEST_BLOCK_NS / real_ns)), SMALLEST_BLOCK),
+            max(min(int(ideal), int(LONGEST_BLOCK_NS / ideal_ns)), least),
+            real_warmup,
+            ideal_warmup,
+        )
 
     def _pace_ns(self, arm: Arm, of_heads_ns: list[int]) -> float:
         pace_ns = self._arms[arm].pace_ns

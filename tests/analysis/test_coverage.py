@@ -106,6 +106,7 @@ PLANS: dict[str, Plan] = {
     "equal": [(32, 8)] * 5,
     "unequal": [(32, 8)] * 2 + [(64, 8)] * 2,
     "three pairs": [(64, 8)] * 3,
+    "two pairs": [(72, 12)] * 2,
     "many": [(64, 8)] * 10,
 }
 """Counted real and ideal batches of each pair, as a run that adapts has them."""

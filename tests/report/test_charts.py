@@ -10,8 +10,16 @@ import pytest
 
 from loadeval.analysis.headroom import headroom
 from loadeval.analysis.report import Comparison, Report
+from loadeval.analysis.stats import Estimate
 from loadeval.analysis.summary import epoch_start_waits
-from loadeval.report.bar_charts import Bar, BarChart, Row, iteration_chart, throughput_chart
+from loadeval.report.bar_charts import (
+    Bar,
+    BarChart,
+    Row,
+    iteration_chart,
+    lost_time_chart,
+    throughput_chart,
+)
 from loadeval.report.point_charts import (
     DOT_BUCKETS,
     LINE_BUCKETS,
@@ -136,6 +144,49 @@ def test_lost_time_has_intervals(alternating: Record) -> None:
         assert lost is not None
         assert bar.low == pytest.approx(bar.start + (lost.low or 0))
         assert bar.high == pytest.approx(bar.start + (lost.high or 0))
+
+
+@pytest.fixture(name="with_starts")
+def _with_starts(record: Record) -> Callable[[float], dict[str, Row]]:
+    """The rows where real takes 40 ms, ideal 10 ms, and epoch starts what is given."""
+
+    def with_starts(starts_ns: float) -> dict[str, Row]:
+        found = Report.of([record(), record("replay")]).comparison
+        assert found is not None
+        gain = replace(found.headroom, epoch_starts_ns=Estimate(starts_ns, None, None))
+        gain = replace(gain, gpu_idle_ns=5.0 * MS)
+        return {row.name: row for row in lost_time_chart(replace(found, headroom=gain)).rows}
+
+    return with_starts
+
+
+def test_real_is_as_high_as_whole_epochs(with_starts: Callable[[float], dict[str, Row]]) -> None:
+    """Epoch starts are the last part of it, and the first that is lost."""
+    rows = with_starts(8.0 * MS)
+    assert list(rows)[:4] == [
+        "real",
+        "lost to epoch starts",
+        "lost to waiting",
+        "GPU idle while waiting",
+    ]
+    assert rows["real"].text == "48.0 ms"
+    assert spans(rows["real"]) == [("step", 0, 10), ("waiting", 10, 30), ("epoch_starts", 40, 8)]
+    assert spans(rows["lost to epoch starts"]) == [("epoch_starts", 40, 8)]
+
+
+def test_epoch_starts_that_gain_time(with_starts: Callable[[float], dict[str, Row]]) -> None:
+    """They are no part of the real bar, and lead back from its end."""
+    rows = with_starts(-8.0 * MS)
+    assert rows["real"].text == "32.0 ms"
+    assert spans(rows["real"]) == [("step", 0, 10), ("waiting", 10, 30)]
+    assert spans(rows["lost to epoch starts"]) == [("epoch_starts", 40, -8)]
+
+
+def test_epoch_starts_that_round_to_nothing(with_starts: Callable[[float], dict[str, Row]]) -> None:
+    """They have no row, and real is the steady iteration."""
+    rows = with_starts(0.01 * MS)
+    assert "lost to epoch starts" not in rows
+    assert rows["real"].text == "40.0 ms"
 
 
 @pytest.mark.parametrize("alone", [True, False])

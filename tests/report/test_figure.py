@@ -170,7 +170,7 @@ def test_without_a_batch(record: Record, alternating: Record) -> None:
 
 def test_bars_of_backends_are_those_of_the_chart(alternating: Record) -> None:
     """The fastest first; a whisker that goes too far is cut off, and all ends are written."""
-    measured = [backend(alternating, "torch"), backend(alternating, "wild", noise=0.9, block=1)]
+    measured = [backend(alternating, "torch"), backend(alternating, "wild", noise=0.9, block=2)]
     found = BackendComparison.of_measured(measured)
     figure, chart = backends_figure(found), backends_chart(found)
     check_bars(figure.axes[0], chart)

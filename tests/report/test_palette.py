@@ -8,7 +8,7 @@ from loadeval.report.palette import SERIES, THEMES, Theme, dash, series
 
 TEXT = ("ink", "faint", "link")
 DECORATION = {"paper", "raised", "rule"}  # carries no meaning
-BARS = ("real", "ideal", "loader", "step", "waiting", "contention")
+BARS = ("real", "ideal", "loader", "step", "waiting", "contention", "epoch_starts")
 LINEAR_UNDER = 0.04045
 FOR_TEXT, FOR_GRAPHICS = 4.5, 3.0
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,6 +13,8 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.report import Comparison, Report
 from loadeval.analysis.rules.diagnosis import RULES, diagnose
 from loadeval.analysis.rules.finding import Advice, Diagnosis, Finding, Problem, Rule
+from loadeval.analysis.stats import Estimate
+from loadeval.report.formatting import interval, share
 from loadeval.report.screen import (
     MOST_LINES,
     backends_screen,
@@ -66,17 +69,56 @@ def changes(run: Run, **loader: object) -> dict[Rule, str]:
 
 def test_an_alternating_run(alternating: Record) -> None:
     """Three arms with throughput and times; the time lost, split, with intervals; the commands."""
-    lines = screen(alternating(noise=0))
+    run = alternating(noise=0)
+    lines, gain = screen(run), comparison_of(run).headroom
     assert row_of(lines, "real") == ["800 images/s", "40.0 ms", "10.0 ms", "30.0 ms"]
     assert row_of(lines, "ideal") == ["1,280 images/s", "25.0 ms", "0 ns", "25.0 ms"]
     assert row_of(lines, "loader alone") == ["800 images/s", "40.0 ms", "-", "-"]
-    assert row_of(lines, "time lost")[-1] == "37.5% to 37.5%"
-    assert any(line.startswith("  waiting     10.0 ms") for line in lines)
-    assert any(line.startswith("  contention  5.00 ms") for line in lines)
+    assert row_of(lines, "time lost")[-1] == interval(gain.lost_share, share)
+    assert any(line.startswith("  waiting       10.0 ms") for line in lines)
+    assert any(line.startswith("  contention    5.00 ms") for line in lines)
     assert lines[-2:] == [
         "everything  loadeval compare run.jsonl --full",
         "page        loadeval report run.jsonl",
     ]
+
+
+def test_the_arms_are_those_that_the_loss_is_of(alternating: Record) -> None:
+    """Iterations and waits are the headroom's, and what is no wait is the step."""
+    found = comparison_of(alternating())
+    gain = dataclasses.replace(
+        found.headroom, real_ns=50e6, real_wait_ns=20e6, ideal_ns=28e6, ideal_wait_ns=1e6
+    )
+    lines = comparison_screen(dataclasses.replace(found, headroom=gain), MORE, WIDTH)
+    assert row_of(lines, "real")[1:] == ["50.0 ms", "20.0 ms", "30.0 ms"]
+    assert row_of(lines, "ideal")[1:] == ["28.0 ms", "1.00 ms", "27.0 ms"]
+
+
+def test_an_arm_without_an_iteration(record: Record) -> None:
+    """Says so in place of its times."""
+    lines = screen(record(warmup=99), record("replay"))
+    assert row_of(lines, "real") == ["not measured"] * 4
+
+
+def lost_table(found: Comparison, starts: Estimate | None) -> list[list[str]]:
+    gain = dataclasses.replace(found.headroom, real_ns=20.0 * MS, epoch_starts_ns=starts)
+    lines = comparison_screen(dataclasses.replace(found, headroom=gain), MORE, WIDTH)
+    first = next(at for at, line in enumerate(lines) if "per batch" in line)
+    rows = [re.split(" {2,}", line.strip()) for line in lines[first:]]
+    return rows[: rows.index([""])]
+
+
+def test_epoch_starts_are_a_row(alternating: Record) -> None:
+    """With their share of the time of whole epochs."""
+    table = lost_table(comparison_of(alternating()), Estimate(5.0 * MS, 4.0 * MS, 6.0 * MS))
+    assert table[0][0] == "whole epochs"
+    assert table[-1] == ["epoch starts", "5.00 ms", "4.00 ms to 6.00 ms", "20.0%"]
+
+
+def test_without_epoch_starts_the_loss_is_of_the_steady_state(alternating: Record) -> None:
+    """There is no row of them."""
+    table = lost_table(comparison_of(alternating()), None)
+    assert [row[0] for row in table] == ["steady state", "time lost", "waiting", "contention"]
 
 
 def test_two_runs_have_two_arms(record: Record) -> None:

@@ -46,6 +46,8 @@ class Table:
     folded: bool = False
     figures: bool = False
     """Whether all cells but the first of a row are figures, set to the right."""
+    fits: bool = False
+    """Whether it has few and short cells, which on a narrow page stay beside each other."""
 
 
 @dataclass(frozen=True, slots=True)

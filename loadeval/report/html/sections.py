@@ -100,7 +100,7 @@ def iteration_time(report: Report) -> Section:
         "Iteration time",
         (
             Figure("iteration-time", caption, *plotly.bars(chart)),
-            listed("Iteration time, with 95% CIs", "", rows, folded=True),
+            listed("Time per batch, with 95% CIs", "", rows, folded=True),
         ),
     )
 

@@ -8,7 +8,7 @@ from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.backends import are_ranks, ranked
-from loadeval.report.findings import findings_in_short, short_heading
+from loadeval.report.findings import SHORT_HEADING, findings_in_short
 from loadeval.report.formatting import (
     LONGEST_NAME,
     NOT_MEASURED,
@@ -37,9 +37,10 @@ from loadeval.report.wording.backends import (
     difference_sentence,
     measured_in_words,
 )
-from loadeval.report.wording.page import HOW_TO_MEASURE_GAIN, MADE
+from loadeval.report.wording.page import HOW_TO_MEASURE_GAIN, MADE, STEADY_RATES
 from loadeval.report.wording.runs import described_loader, run_notes
 from loadeval.report.wording.verdict import (
+    STEADY,
     THRESHOLDS,
     TOO_FEW_FOR_CI,
     capitalized,
@@ -160,8 +161,8 @@ def _top_of_comparison(comparison: Comparison) -> list[Block]:
         (
             _with_interval("if loading were free", found.speedup, speedup),
             _with_interval("time lost to data loading", found.lost_share, share),
-            ("real", per_second(real, unit), _per_batch(found.real_ns)),
-            ("ideal", per_second(ideal, unit), _per_batch(found.ideal_ns)),
+            (f"real, {STEADY}", per_second(real, unit), _per_batch(found.real_ns)),
+            (f"ideal, {STEADY}", per_second(ideal, unit), _per_batch(found.ideal_ns)),
         )
     )
     lines = [] if found.lost_ns is None else [lost_in_words(found)]
@@ -169,7 +170,7 @@ def _top_of_comparison(comparison: Comparison) -> list[Block]:
     # With findings, these say what to change.
     if found.verdict.objection is not None or not rows:
         lines.append(verdict_advice(found))
-    short = [Table("Findings in short", short_heading(comparison.diagnosis), rows)] if rows else []
+    short = [Table("Findings in short", SHORT_HEADING, rows, fits=True)] if rows else []
     details = f"{described_loader(comparison.real)}; {measured(found)}. Verdicts: {THRESHOLDS}."
     return [
         keys,
@@ -189,7 +190,7 @@ def _top_of_backends(found: BackendReport) -> list[Block]:
         keys,
         Text(tuple(f"{capitalized(line)}." for line in first)),
         Text(tuple(backend_cautions(found)), "caution"),
-        Text((f"{measured_in_words(found)} {BRACKETS}",), "small"),
+        Text((f"{measured_in_words(found)} {BRACKETS} {STEADY_RATES}",), "small"),
     ]
 
 

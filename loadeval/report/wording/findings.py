@@ -24,7 +24,6 @@ from loadeval.report.wording.verdict import (
     LOADED_NOTHING,
     NO_CUDA_DEVICE,
     NO_STEADY_BATCH,
-    TOO_SLOW,
     UNMEASURED,
 )
 
@@ -84,7 +83,9 @@ SOURCES = {
 }
 """Where each rule and its bounds are from."""
 PROBLEMS: dict[Enum, str] = {
-    Problem.LOADER_TOO_SLOW: TOO_SLOW,
+    Problem.LOADER_TOO_SLOW: (
+        "The loader is too slow even on its own: it must be {required:speedup} faster to keep up."
+    ),
     Problem.NOTHING_LOADED_AHEAD: (
         "Nothing is loaded ahead: training spends {wait_share:share} of its time waiting while "
         "each batch is loaded."
@@ -98,8 +99,9 @@ PROBLEMS: dict[Enum, str] = {
         "typically {p50_wait_ns:duration}: a cost per batch, and no empty queue."
     ),
     Problem.LOSS_UNEXPLAINED: (
-        "{lost_share:share} of the training time is lost to data loading, {wait_share:share} in "
-        "waiting. Whether the loader is too slow or its queue too shallow was not measured."
+        "In the steady state {lost_share:share} of the time is lost to data loading, "
+        "{wait_share:share} in waiting. Whether the loader is too slow or its queue too shallow "
+        "was not measured."
     ),
     Problem.WAIT_UNEXPLAINED: (
         "Training waits for batches {wait_share:share} of its time. What it would gain without "

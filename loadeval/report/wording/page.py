@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from loadeval.analysis.summary import OUTLIER_TIMES_MEDIAN
-from loadeval.report.wording.verdict import LOADED_NOTHING, NO_STEADY_BATCH
+from loadeval.report.wording.verdict import LOADED_NOTHING, NO_STEADY_BATCH, STEADY
 
 NOTHING = f"Not measured: {NO_STEADY_BATCH}."
+STEADY_RATES = f"Throughput: {STEADY}."
 INTERVALS = "Whiskers and brackets are 95% CIs."
 DOTS_AND_LINES = "Dots are iterations, and lines the means of blocks."
 HOW_TO_MEASURE_GAIN = (
@@ -22,16 +23,18 @@ MADE = (
 )
 
 THROUGHPUT = (
-    "Throughput in {unit} per second: of training as it was (real), of training with ideal "
+    "Steady-state throughput in {unit} per second: of training as it was (real), with ideal "
     "loading (ideal), and of the loader with no training step (loader alone). Whiskers are 95% CIs."
 )
-ONE_THROUGHPUT = "Throughput in {unit} per second. The whisker is its 95% CI."
+ONE_THROUGHPUT = "Steady-state throughput in {unit} per second. The whisker is its 95% CI."
 LOST_TIME = (
-    "Mean iteration time: the step and the wait for its batch. What real takes beyond ideal is "
-    "lost to waiting, or to contention: steps are slower while the loader works. The ideal arm "
-    "trains on batches in memory. Whiskers are 95% CIs; hollow bars are gains."
+    "Mean time per batch: the step, the wait for its batch, and what epoch starts add. What real "
+    "takes beyond ideal is lost to waiting, to contention (steps are slower while the loader "
+    "works), or to epoch starts (the first batches and the end of an epoch take longer than "
+    "others). The ideal arm trains on batches in memory. Whiskers are 95% CIs; hollow bars are "
+    "gains."
 )
-ITERATION_PARTS = "Mean iteration time: the wait for the batch and the step."
+ITERATION_PARTS = "Mean iteration time in the steady state: the wait for the batch and the step."
 OF_BACKENDS = (
     "For alternating runs the step is split into what it takes alone and what contention adds: "
     "steps are slower while the loader works."

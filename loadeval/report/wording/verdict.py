@@ -28,6 +28,7 @@ from loadeval.report.formatting import (
     share,
     speedup,
 )
+from loadeval.report.lost import lost_parts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.stats import Estimate
+    from loadeval.report.lost import LostPart
 
 NO_FASTER = 1.005
 """A speed-up under this reads 1.00x."""
@@ -43,13 +45,11 @@ THRESHOLDS = (
     f"not input-bound under {MODERATE_SHARE:.0%} of the time lost, moderately under "
     f"{HIGH_SHARE:.0%}, highly from {HIGH_SHARE:.0%}"
 )
+STEADY = "steady state"
 NO_STEADY_BATCH = "no steady-state batches"
 NO_CUDA_DEVICE = "no CUDA device was in use"
 LOADED_NOTHING = "this run replayed kept batches and loaded nothing"
 TOO_FEW_FOR_CI = "too few measurements for a 95% CI"
-TOO_SLOW = (
-    "The loader is too slow even on its own: it must be {required:speedup} faster to keep up."
-)
 BY_BATCH = "batches are compared as if equally large"
 SEPARATE = "The runs are separate: machine drift between them counts as"
 COMPETES = "loading competes for CPU, memory bandwidth or the GPU"
@@ -89,22 +89,47 @@ def measured(headroom: Headroom) -> str:
     return f"{batches} in {counted(headroom.pairs, 'pair of blocks', 'pairs of blocks')}"
 
 
+def time_span(headroom: Headroom) -> str:
+    """What the speed-up and the time lost are of; the steady state where starts are not known."""
+    return STEADY if headroom.epoch_starts_ns is None else "whole epochs"
+
+
+def speedup_in_words(headroom: Headroom) -> str:
+    """The speed-up with its interval, and what it is of."""
+    found = estimated(headroom.speedup, speedup)
+    return found if headroom.speedup is None else f"{found}, {time_span(headroom)}"
+
+
 def lost_in_words(headroom: Headroom) -> str:
-    """The time lost per batch and its two parts, with intervals, in one sentence."""
-    return (
-        f"Lost per batch: {lost_of_iteration(headroom)}: "
-        f"{estimated(headroom.waiting_ns, duration)} waiting, "
-        f"{estimated(headroom.contention_ns, duration)} contention and "
-        f"{estimated(headroom.epoch_starts_ns, duration)} epoch starts."
+    """The time lost per batch and its parts, with intervals, in one sentence."""
+    if headroom.lost_ns is None:
+        return f"Lost per batch: {NOT_MEASURED}."
+    *others, last = (
+        f"{estimated(one.time_ns, duration)} {one.name}" for one in lost_parts(headroom)
     )
+    return f"Lost per batch: {lost_of_whole(headroom)}: {', '.join(others)} and {last}."
 
 
-def lost_of_iteration(headroom: Headroom) -> str:
+def lost_of_whole(headroom: Headroom) -> str:
     """The time lost per batch, and the lost share."""
     lost = estimated(headroom.lost_ns, duration)
     if headroom.lost_ns is None:
         return lost
-    return f"{lost} of {duration(headroom.whole_ns)} ({estimated(headroom.lost_share, share)})"
+    whole = f"{duration(headroom.whole_ns)}, {time_span(headroom)}"
+    return f"{lost} of {whole} ({estimated(headroom.lost_share, share)})"
+
+
+def lost_part(found: LostPart) -> str:
+    """A part of the time lost per batch, and its share of the time."""
+    lost = estimated(found.time_ns, duration)
+    return lost if found.share is None else f"{lost} ({share(found.share)})"
+
+
+def epoch_start_in_words(headroom: Headroom) -> str:
+    """How long the first batch of an epoch takes to come."""
+    if headroom.epoch_start_ns is None:
+        return NOT_MEASURED
+    return f"{duration(headroom.epoch_start_ns)} until the first batch, on average"
 
 
 def required_in_words(required: Estimate | None) -> str:
@@ -113,7 +138,7 @@ def required_in_words(required: Estimate | None) -> str:
         return NOT_MEASURED
     enough, found = keeps_up(required), estimated(required, speedup)
     if enough is None:
-        return f"{found}: alone, the loader is about as fast as the step"
+        return f"{found} of an ideal iteration: alone, the loader is about as fast as the step"
     if enough:
         return f"{found} of an ideal iteration: alone, the loader is fast enough"
     return f"the loader must be {found} faster to keep up"
@@ -165,16 +190,17 @@ UNMEASURED: dict[Enum, str] = {
 }
 ADVICE: dict[Enum, str] = {
     VerdictAdvice.FASTER_LOADER: (
-        f"{TOO_SLOW} "
-        "Use cheaper decoding and transforms, or a faster loader; add workers only if CPUs are "
+        "The loader is too slow even on its own: it must be {times} faster to keep up. Use cheaper "
+        "decoding and transforms, or a faster loader; add workers only if CPUs are "
         "free. The findings say what this run supports."
     ),
     VerdictAdvice.ABOUT_AS_FAST: (
         "The loader alone is about as fast as the step: it loads a batch in {low:.2f} to "
-        "{high:.2f} ideal iterations."
+        "{high:.2f} ideal iterations. Make it faster, so that it surely keeps up: the findings say "
+        "what this run supports."
     ),
     VerdictAdvice.FAST_ENOUGH: (
-        "The loader is fast enough on its own: it loads a batch in {required:.2f} ideal iterations."
+        "The loader is fast enough on its own: it loads a batch in {iterations} ideal iterations."
     ),
     VerdictAdvice.SMOOTHER_LOADING: (
         "Some batches take far longer than others, the queue is too shallow, or each batch costs "
@@ -198,8 +224,8 @@ ADVICE: dict[Enum, str] = {
         "workers, if CPUs are free."
     ),
     VerdictAdvice.SHORTER_EPOCH_START: (
-        "Epoch starts take {starts_share:share} of the time: make epochs longer, or their start "
-        "faster (starting workers, opening files, filling a shuffle buffer)."
+        "Epoch starts take {starts_share:share} of the time: make epochs longer, or their starts "
+        "faster. They start workers, open files and fill shuffle buffers."
     ),
     VerdictAdvice.LOOK_AT_STEP: "Loading keeps up: look at the training step instead.",
     VerdictAdvice.MORE_PAIRS: (
@@ -250,12 +276,12 @@ CAUTIONS: dict[Enum, str] = {
     ),
     Caution.HIDDEN_WAITS: HIDDEN,
     Caution.ONE_EPOCH: (
-        "Only one epoch was seen to start, {starts_share:share} of its time: a second would show "
-        "by how much starts vary, which the 95% CI leaves out."
+        "Only one epoch start was seen, {starts_share:share} of the time: the 95% CI leaves out "
+        "how much epoch starts differ. Run two epochs or more."
     ),
 }
 MISSING: dict[Enum, str] = {
-    Missing.INTERVAL: "No 95% CI: fewer than three whole pairs.",
+    Missing.INTERVAL: "No 95% CI: fewer than two whole pairs, or too few batches in them.",
     Missing.LOADER_ALONE: "The loader alone was not timed: no batches were prefetched.",
     Missing.LOADER_ALONE_READY: (
         "The loader alone was not timed: all prefetched batches were ready ahead of time."
@@ -265,8 +291,8 @@ MISSING: dict[Enum, str] = {
     ),
     Missing.SAMPLES: (f"Samples are not known for every batch: {BY_BATCH}."),
     Missing.EPOCH_STARTS: (
-        "Epoch starts are not part of the result: no epoch was seen to start, or its length is "
-        "not known."
+        "Epoch starts are not part of the result: none was seen, or the length of an epoch is not "
+        "known."
     ),
     Missing.PREFETCH_DEPTH: (
         "The loader's prefetch depth is not known: if it prefetches, real blocks begin with a "
@@ -300,7 +326,7 @@ def reason(headroom: Headroom) -> str:
         "drift": verdict.drift_ns / headroom.real_ns if headroom.real_ns else None,
         "difference": abs(gain.value),
         "lost": _lost_clause(gain),
-        "too_few": "one run has too few aggregates" if two_runs else "fewer than three whole pairs",
+        "too_few": "one run has too few aggregates" if two_runs else "fewer than two whole pairs",
         "slower": -gain.value,
         "missed_ns": verdict.missed_ns,
         "widest": 100 * WIDEST_SHARE,
@@ -325,7 +351,12 @@ def _lost_clause(lost: Estimate) -> str:
 
 def verdict_advice(headroom: Headroom) -> str:
     """What to do about it, in sentences."""
-    return " ".join(remarks_in_words(ADVICE, headroom.advice))
+    needed = headroom.required
+    values = {
+        "times": estimated(needed, speedup),
+        "iterations": estimated(needed, "{:.2f}".format),
+    }
+    return " ".join(remarks_in_words(ADVICE, headroom.advice, values))
 
 
 def cautions(headroom: Headroom) -> list[str]:

@@ -201,6 +201,13 @@ def test_nothing_is_wider_than_the_page(page: Path, opened: Open, theme: str, wi
         assert found.page.evaluate(TOO_WIDE) == []
 
 
+def test_all_of_the_findings_is_on_a_narrow_page(page: Path, opened: Open) -> None:
+    """What to change stands beside the finding, without scrolling."""
+    with opened(page, width=390) as found:
+        box = found.page.locator("[aria-label='Findings in short']")
+        assert box.evaluate("one => one.scrollWidth - one.clientWidth") == 0
+
+
 def test_what_scrolls_can_be_reached(page: Path, opened: Open) -> None:
     """On a narrow page, tables that do not fit take the focus."""
     with opened(page, width=400) as found:
