@@ -271,10 +271,11 @@ class Schedule(Progress):
             return FIXED_REAL_BLOCK, least, real_warmup, ideal_warmup
         real_ns = self._pace_ns("real", self._head_iterations_ns)
         ideal_ns = self._pace_ns("ideal", self._head_steps_ns)
-        room = self._pair_budget()
-        real_warmup = max(min(math.ceil(WARMUP_NS / real_ns), room // 8), real_warmup)
-        ideal_warmup = max(min(math.ceil(WARMUP_NS / ideal_ns), room // 8), ideal_warmup)
-        room -= real_warmup + ideal_warmup
+        room = max(self._pair_budget() - real_warmup - ideal_warmup, SMALLEST_BLOCK + least)
+        spare = (room - SMALLEST_BLOCK - least) // 4
+        real_longer = max(min(math.ceil(WARMUP_NS / real_ns) - real_warmup, spare), 0)
+        ideal_longer = max(min(math.ceil(WARMUP_NS / ideal_ns) - ideal_warmup, spare), 0)
+        room -= real_longer + ideal_longer
         base, noise = max(least, math.ceil(BLOCK_NS / ideal_ns)), self._noise_ratio()
         real = base * min(max(noise, FEWEST_REAL_PER_IDEAL), MOST_REAL_PER_IDEAL)
         ideal = real / min(max(noise, 1), MOST_REAL_PER_IDEAL)
@@ -282,10 +283,10 @@ class Schedule(Progress):
             ideal = max(ideal * room / (real + ideal), least)
             real = room - ideal
         return (
-            max(min(int(real), int(LONGEST_BLOCK_NS / real_ns)), SMALLEST_BLOCK),
+            max(min(round(real), int(LONGEST_BLOCK_NS / real_ns)), SMALLEST_BLOCK),
             max(min(int(ideal), int(LONGEST_BLOCK_NS / ideal_ns)), least),
-            real_warmup,
-            ideal_warmup,
+            real_warmup + real_longer,
+            ideal_warmup + ideal_longer,
         )
 
     def _pace_ns(self, arm: Arm, of_heads_ns: list[int]) -> float:

@@ -106,10 +106,10 @@ PLANS: dict[str, Plan] = {
     "equal": [(32, 8)] * 5,
     "unequal": [(32, 8)] * 2 + [(64, 8)] * 2,
     "three pairs": [(64, 8)] * 3,
-    "two pairs": [(72, 12)] * 2,
     "many": [(64, 8)] * 10,
 }
 """Counted real and ideal batches of each pair, as a run that adapts has them."""
+TWO_PAIRS: Plan = [(72, 12)] * 2
 
 
 def real_iterations(load: Times, step: Times, prefetched: int) -> Times:
@@ -202,6 +202,12 @@ def test_the_interval_of_all_waits_contains_the_truth(name: str, plan: str) -> N
     """
     most = 1.0 if name == "drifting" else MOST
     assert FEWEST <= covered(SETTINGS[name], PLANS[plan], all_waits=True) <= most
+
+
+@pytest.mark.parametrize("name", [name for name in SETTINGS if name != "long memory"])
+def test_two_pairs_are_enough(name: str) -> None:
+    """For an interval that contains the truth at least as often as it says."""
+    assert covered(SETTINGS[name], TWO_PAIRS) >= FEWEST
 
 
 @pytest.mark.parametrize("plan", PLANS)

@@ -234,18 +234,19 @@ def test_no_block_is_longer_than_ten_seconds(
     assert counted(pair) == expected
 
 
-def test_real_batches_are_the_first_to_go() -> None:
-    """Then ideal ones, and then the warm-ups, where the batches do not suffice for four pairs."""
+def test_both_blocks_shrink_where_batches_do_not_suffice_for_four_pairs() -> None:
+    """In proportion, until the ideal one has its fewest; then the real one, and the warm-ups."""
     sizes = []
-    for length in (10**4, 603, 403, 303, 203, 3):
+    for length in (10**4, 603, 403, 303, 203, 103, 3):
         pair = next_pair(begun(0, 5 * MS, length=length), steady(5 * MS, 5 * MS))
         sizes.append((*counted(pair), pair["real"].warmup, pair["ideal"].warmup))
     assert sizes == [
         (200, 50, 10, 10),
-        (80, 50, 10, 10),
-        (30, 50, 10, 10),
-        (8, 47, 10, 10),
-        (8, 22, 10, 10),
+        (104, 26, 10, 10),
+        (64, 16, 10, 10),
+        (44, 11, 10, 10),
+        (22, 8, 10, 10),
+        (11, 8, 3, 3),
         (8, 8, 3, 3),
     ]
 
@@ -254,7 +255,7 @@ def test_blocks_grow_with_the_batches_served() -> None:
     """So a run of many short epochs has blocks that are large enough in the end."""
     schedule = begun(MS, MS, length=40)
     found = []
-    for _ in range(20):
+    for _ in range(24):
         noted_head(schedule, MS, MS)
         found.append(next_pair(schedule, noisy(16, 1)))
     assert counted(found[0]) == (8, 8)
