@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.stats import Series
-    from loadeval.runlog.model import Column, Run, Steps
+    from loadeval.runlog.model import Column, LoaderInfo, Run, Steps
 
     Rows = npt.NDArray[np.bool_]
 
@@ -197,9 +197,8 @@ def arm_times(run: Run) -> ArmTimes:
     if run.header.every == 1:
         times = times_of(run.steps, steady(run))
         # Its waits and steps have nothing to do with each other, and are judged apart.
-        alone = _loads_on_request(run)
-        waits = AllWaits(times.wait_ns, times.wait_ns) if alone and times.count else None
-        return replace(times, all_waits=waits)
+        apart = loads_on_request(run.header.loader, 0.0, None, None) and times.count
+        return replace(times, all_waits=AllWaits(times.wait_ns, times.wait_ns) if apart else None)
     aggregates = steady_aggregates(run)
     counts = [aggregate.samples for aggregate in aggregates if aggregate.samples is not None]
     known = len(counts) == len(aggregates) and sum(counts) > 0
@@ -242,7 +241,7 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
         _in_pairs(times_of(steps, rows), steps.pair[rows])
         for rows in (kept & (steps.arm == code) for code in range(len(ARMS)))
     )
-    waits = all_waits_of(run, real, kept & (steps.arm == ARMS.index("real")))
+    waits = all_waits_of(run, real, ideal, kept & (steps.arm == ARMS.index("real")))
     return pairs.tolist(), replace(real, all_waits=waits), ideal
 
 
@@ -253,11 +252,22 @@ def _in_pairs(times: ArmTimes, pair: Column) -> ArmTimes:
     return replace(times, samples=times.samples if known else None, pair=pair)
 
 
-def _loads_on_request(run: Run) -> bool:
-    return run.header.loader.workers == 0 and not run.header.loader.prefetch_depth
+def loads_on_request(
+    loader: LoaderInfo, wait_ns: float, alone_ns: float | None, ideal_ns: float | None
+) -> bool:
+    """Whether a loader works only while training waits for it.
+
+    It does without workers. Where these are not known, by the mean real wait: for such a loader
+    that is all of its own time, for one that loads ahead what exceeds the step's.
+    """
+    if loader.workers is not None or loader.prefetch_depth:
+        return loader.workers == 0 and not loader.prefetch_depth
+    if not alone_ns or not ideal_ns:
+        return False
+    return wait_ns >= alone_ns - min(alone_ns, ideal_ns) / 2
 
 
-def all_waits_of(run: Run, real: ArmTimes, rows: Rows) -> AllWaits | None:
+def all_waits_of(run: Run, real: ArmTimes, ideal: ArmTimes, rows: Rows) -> AllWaits | None:
     """The loading times of all batches, where they tell more than the waits in `rows` alone.
 
     A loader without workers takes about as long for a batch whether it loads for a real block or
@@ -265,14 +275,27 @@ def all_waits_of(run: Run, real: ArmTimes, rows: Rows) -> AllWaits | None:
     counted over all batches, but for the first of each epoch. None for other loaders, where the
     real blocks alone are exact enough, and where waits of prefetched batches were not recorded.
     """
-    if not _loads_on_request(run):
+    waits, alone = real.waits(by_sample=False), loader_alone(run, by_sample=False)
+    error = waits.error()
+    if alone is None or error is None:
         return None
-    error = real.waits(by_sample=False).error()
+    steps_ns = ideal.iterations(by_sample=False).mean_ns
+    longest_ns = waits.mean_ns + error.half_width
+    if not loads_on_request(run.header.loader, longest_ns, alone.mean_ns, steps_ns):
+        return None
     total_ns = float((real.wait_ns + real.step_ns).sum())
-    if error is None or error.half_width * real.count < EXACT_SHARE * total_ns:
+    if error.half_width * real.count < EXACT_SHARE * total_ns:
         return None
+    loading_ns = _loading_ns(run)
+    if loading_ns is None:
+        return None
+    return AllWaits(loading_ns[rows], loading_ns[run.steps.batch > 0])
+
+
+def _loading_ns(run: Run) -> Series | None:
+    """How long each batch took to load: its wait, or the one while it was prefetched."""
     steps = run.steps
-    wait_ns = steps.wait_ns.astype(np.float64)
+    found = steps.wait_ns.astype(np.float64)
     ideal = steps.arm == ARMS.index("ideal")
     for epoch in np.unique(steps.epoch[ideal]).tolist():
         # Nothing else is prefetched: they are served in this order.
@@ -281,8 +304,8 @@ def all_waits_of(run: Run, real: ArmTimes, rows: Rows) -> AllWaits | None:
         (served,) = np.nonzero(ideal & (steps.epoch == epoch))
         if len(waits_ns) < len(served):
             return None
-        wait_ns[served] = waits_ns[: len(served)]
-    return AllWaits(wait_ns[rows], wait_ns[steps.batch > 0])
+        found[served] = waits_ns[: len(served)]
+    return found
 
 
 def compare_arms(

@@ -35,7 +35,7 @@ SMALLEST_BLOCK = 8
 """The fewest counted batches of one arm in one pair."""
 SHORTEST_WARMUP = 3
 """Batches until a memory-bound step runs at full speed again after a switch of arms."""
-BLOCK_NS = SECOND_NS // 4
+BLOCK_NS = SECOND_NS // 10
 """How long an ideal block is to last: what its first steps lose after the pause is then little.
 
 The loader is waited for before an ideal block; meanwhile CPU caches go cold and the core sleeps.
@@ -280,7 +280,7 @@ class Schedule(Progress):
         real = base * min(max(noise, FEWEST_REAL_PER_IDEAL), MOST_REAL_PER_IDEAL)
         ideal = real / min(max(noise, 1), MOST_REAL_PER_IDEAL)
         if real + ideal > room:
-            ideal = max(ideal * room / (real + ideal), least)
+            ideal = max(ideal * room / (real + ideal), min(base, room / 2), least)
             real = room - ideal
         return (
             max(min(round(real), int(LONGEST_BLOCK_NS / real_ns)), SMALLEST_BLOCK),

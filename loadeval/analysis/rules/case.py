@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.arms import lost_share, run_times
+from loadeval.analysis.arms import loads_on_request, lost_share, run_times
 from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.metrics import Quantity, quantities
 from loadeval.analysis.remark import Remark
@@ -157,19 +157,12 @@ class Case:
 
     @property
     def loads_synchronously(self) -> bool:
-        """Whether the loader works only while training waits for it.
-
-        It does without workers. Where these are not known, by the wait: for a synchronous loader
-        that is all of its own time, for one that loads ahead what exceeds the step's.
-        """
-        if self.loader.workers is not None or self.loader.prefetch_depth:
-            return self.loader.workers == 0
+        """Whether the loader works only while training waits for it."""
         found = self.headroom
-        if found is None or found.waiting_ns is None or not found.ideal_ns:
-            return False
-        alone_ns = found.loader_only_ns or 0.0
-        halfway_ns = alone_ns - min(alone_ns, found.ideal_ns) / 2
-        return alone_ns > 0 and found.waiting_ns.value >= halfway_ns
+        if found is None:
+            return loads_on_request(self.loader, 0.0, None, None)
+        wait_ns = found.real_wait_ns or 0.0
+        return loads_on_request(self.loader, wait_ns, found.loader_only_ns, found.ideal_ns)
 
     @property
     def times(self) -> tuple[Fact, ...]:
