@@ -257,7 +257,7 @@ def all_waits_of(run: Run, real: ArmTimes, rows: Rows) -> AllWaits | None:
     counted over all batches, but for the first of each epoch. None for other loaders, where the
     real blocks alone are exact enough, and where waits of prefetched batches were not recorded.
     """
-    if run.header.loader.workers != 0 or run.header.loader.prefetch_depth:
+    if run.header.loader.workers != 0 or run.header.loader.prefetch_depth or not real.count:
         return None
     error = real.waits(by_sample=False).error()
     total_ns = float((real.wait_ns + real.step_ns).sum())

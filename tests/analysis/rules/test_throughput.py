@@ -28,7 +28,7 @@ def test_a_loader_that_is_too_slow_alone(alternating: MakeRun) -> None:
     assert found.severity == "high"
     assert found.cost_share == pytest.approx(0.5)
     assert [(fact.name, fact.value, fact.unit) for fact in found.evidence] == [
-        ("time lost", pytest.approx(0.5), "share"),
+        ("steady time lost", pytest.approx(0.5), "share"),
         ("spent waiting", pytest.approx(0.5), "share"),
         ("real iteration", 100e6, "ns"),
         ("ideal iteration", 50e6, "ns"),
