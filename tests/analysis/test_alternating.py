@@ -508,8 +508,13 @@ def stalled(longest_ms: float, blocks: list[Block] | None = None, depth: int = 0
 
 def test_a_stall_beside_the_counted_batches_widens_the_interval() -> None:
     """By three such stalls among the counted ones; 48 batches of 105 ms, and 1 s in a prefetch."""
-    high = 1.05 + 3 * 1000 / 48 / 100
-    assert bounds(stalled(1005).speedup) == pytest.approx((1.05, high))
+    found, more_ms = stalled(1005), 3 * 1000 / 48
+    for ratio in (found.speedup, found.steady_speedup):
+        assert bounds(ratio) == pytest.approx((1.05, 1.05 + more_ms / 100))
+    for lost in (found.lost_ns, found.waiting_ns):
+        assert bounds(lost) == pytest.approx((5 * MS, (5 + more_ms) * MS))
+    assert bounds(found.contention_ns) == (0, 0)
+    assert bounds(found.lost_share)[1] == pytest.approx(1 - 100 / (105 + more_ms))
 
 
 def test_stalls_too_rare_to_count_are_inconclusive() -> None:

@@ -18,7 +18,7 @@ from loadeval.analysis.arms import (
     throughputs,
     times_of,
 )
-from loadeval.analysis.stats import Estimate, added, error_of_mean
+from loadeval.analysis.stats import Estimate, MeanTime, added, error_of_mean
 from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo, Prefetch, Run, Steps
 from tests.analysis.numbers import bounds, value
 
@@ -187,20 +187,42 @@ def test_a_missed_stall_widens_the_ratio_on_its_side() -> None:
     assert bounds(ratio) == pytest.approx((1, factor))
 
 
+def drifting(prefetches: Sequence[Prefetch] = ()) -> Run:
+    """Two rounds of unequal length, the second at a quarter of the pace; nothing is lost.
+
+    A fifth of the time is waited.
+    """
+    rounds: list[tuple[Arm, int, float, int]] = [
+        ("real", 0, 10, 1),
+        ("ideal", 0, 10, 3),
+        ("real", 1, 40, 3),
+        ("ideal", 1, 40, 1),
+    ]
+    blocks = [
+        block(arm, number, ms, 4, ms / 5) for arm, number, ms, tens in rounds for _ in range(tens)
+    ]
+    return replace(alternated([], prefetches=prefetches), steps=Steps.from_blocks(blocks, []))
+
+
 def test_the_ideal_throughput_weighs_rounds_as_the_real_one_does() -> None:
     """Where rounds are of unequal length, drift slows neither more than the other."""
-    blocks = []
-    for number, (ms, real, ideal) in enumerate([(10, 10, 30), (40, 30, 10)]):
-        for arm, count in (("real", real), ("ideal", ideal)):
-            times = np.full(count, ms * MS)
-            unknown, zero = np.full(count, UNKNOWN), np.zeros(count, np.int64)
-            blocks.append(
-                Block(0, arm, unknown, zero, times, np.full(count, 4), unknown, number)  # type: ignore[arg-type]
-            )
-    run = alternated([])
-    run = replace(run, steps=Steps.from_blocks(blocks, []))
+    run = drifting()
     real_rate, ideal_rate, _ = throughputs(run, run_times(run), by_sample=True)
     assert value(real_rate) == pytest.approx(value(ideal_rate))
+
+
+def test_the_arms_of_unequal_rounds_are_compared_round_by_round() -> None:
+    """All their means and differences."""
+    found = run_times(drifting()).comparison
+    assert found is not None
+    assert found.gain is not None
+    assert found.ideal_ns == pytest.approx(found.real_ns)
+    assert found.ideal_wait_ns == pytest.approx(found.real_wait_ns)
+    assert found.gain.ideal_ns == pytest.approx(found.gain.real_ns)
+    for gain in (found.gain.speedup, found.gain.steady_speedup):
+        assert (gain.value, *bounds(gain)) == pytest.approx((1, 1, 1))
+    for lost in (found.gain.lost_ns, found.gain.waiting_ns, found.gain.contention_ns):
+        assert (lost.value, *bounds(lost)) == pytest.approx((0, 0, 0), abs=1e-3)
 
 
 def prefetched(
@@ -273,6 +295,19 @@ def test_what_is_required_has_the_error_of_both_its_times() -> None:
     assert both is not None
     assert (alone_ns, found.value) == (20 * MS, pytest.approx(2))
     assert half(found) == pytest.approx(both.half_width)
+
+
+def test_what_is_required_has_the_error_of_rounds_as_they_weigh() -> None:
+    """The ideal rounds count for as much as the real ones there, too."""
+    run = drifting([prefetched(0, 8, 160, 32, [20] * 10)])
+    times = run_times(run)
+    _, found = required(run, times)
+    assert times.ideal is not None
+    weight = np.where(times.ideal.pair == 0, 10 / 30, 30 / 10)
+    total_ns = (times.ideal.wait_ns + times.ideal.step_ns) * weight
+    error = MeanTime(total_ns, weight, times.ideal.pair).error(weight.sum() / total_ns.sum())
+    assert error is not None
+    assert half(found) == pytest.approx(error.half_width)
 
 
 def test_without_an_interval_of_the_loader_alone_what_is_required_has_none() -> None:

@@ -106,6 +106,31 @@ def test_the_error_is_that_of_overlapping_windows(values: list[int]) -> None:
     assert found.freedom == pytest.approx(expected.freedom)
 
 
+def remembering(series: Series) -> MeanError:
+    """The error of an AR(1) process with the correlation of `series`, corrected for its bias."""
+    count, found = len(series), correlation(series)
+    found = min(found + (1 + 3 * found) / count, 0.99)
+    memory = (1 + found) / (1 - found)
+    variance = series.var(ddof=1) / count * memory / (1 - min(2 * memory / count, 0.5))
+    return MeanError(float(variance), max(count / memory - 1, 1.5))
+
+
+@pytest.mark.parametrize("memory", [0.2, 0.4, 0.8, 0.98])
+@pytest.mark.parametrize("count", [12, 30, 90])
+def test_visible_memory_widens_the_error_to_that_of_its_process(memory: float, count: int) -> None:
+    """Where that is wider than the windows' own."""
+    for seed in range(30):
+        series = autoregressive(count, memory, seed)
+        expected = windowed(series)
+        if correlation(series) > 2 / math.sqrt(count):
+            expected = max(expected, remembering(series), key=lambda one: one.half_width)
+        found = error_of_mean(series)
+        assert found is not None
+        assert (found.variance, found.freedom) == pytest.approx(
+            (expected.variance, expected.freedom)
+        )
+
+
 def test_independent_values_have_the_textbook_error() -> None:
     """That is their variance over their number, on average."""
     random = np.random.default_rng(0)
@@ -250,6 +275,15 @@ def test_blocks_weigh_by_their_amount() -> None:
     real = MeanTime(np.ones(8), np.where(pair == 0, 3.0, 1.0), pair)
     ideal = MeanTime(np.where(pair == 0, 1.0, 2.0), np.ones(8), pair)
     assert ideal.beside(real).mean_ns == pytest.approx((3 * 1 + 1 * 2) / 4)
+
+
+def test_batches_of_unequal_amount_are_no_uncertainty() -> None:
+    """Whatever the level of their pair is."""
+    pair, amount = np.repeat([0, 1], 6), np.array([1.0, 2.0, 3.0] * 4)
+    level = np.where(pair == 0, 1.0, 4.0)
+    real, ideal = MeanTime(2 * level * amount, amount, pair), MeanTime(level, np.ones(12), pair)
+    found = ratio(real, ideal)
+    assert (found.value, *bounds(found)) == pytest.approx((2.0, 2.0, 2.0))
 
 
 def test_without_pairs_there_is_no_weight() -> None:

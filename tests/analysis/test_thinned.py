@@ -50,6 +50,14 @@ def test_a_comparison_goes_by_all_batches() -> None:
     assert thinned.epoch_start_ns == whole.epoch_start_ns
 
 
+def test_first_batches_that_are_steady_add_nothing() -> None:
+    """Without a warm-up, whether all batches are kept or not."""
+    ideal = trained(mode="replay")
+    for every in (1, 20):
+        found = headroom_of_two(trained(every=every, warmup=0), ideal)
+        assert value(found.epoch_starts_ns) == 0.0
+
+
 def test_an_interval_is_over_aggregates() -> None:
     """It is there where there are aggregates enough, and contains the speed-up."""
     found = headroom_of_two(trained(every=20, epochs=5), trained(mode="replay")).speedup

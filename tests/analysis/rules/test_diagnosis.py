@@ -214,11 +214,29 @@ def test_throughput_that_falls_is_told_once(make_run: MakeRun) -> None:
 
 
 def test_epochs_start_outside_of_the_steady_state(alternating: MakeRun) -> None:
-    """An epoch of 850 ms and 7 batches of 100: all of them lose half of that, the start the rest.
-
-    A first batch in the steady pace would take 100 of these 1550 ms.
-    """
+    """Of 850 ms and 7 batches of 100, 8 batches lose 50 ms each, and the start 750 more."""
     found = costs(alternating(wait=50, alone=100, first=800, length=8))
     assert found == pytest.approx(
         {Rule.EPOCH_BOUNDARIES: (850 - 100) / 1550, Rule.CAPACITY: 8 * 50 / 1550}
     )
+
+
+def slow_to_start(make_run: MakeRun, wait: int, step: int, ideal: int) -> tuple[Run, Run]:
+    """An epoch of 40 batches that starts with 400, and one that replayed."""
+    loader = LoaderInfo("torch.x", workers=2)
+    real = make_run([400, *[wait] * 39], step, warmup=1, loader=loader)
+    return real, make_run([0] * 40, ideal, mode="replay", loader=loader)
+
+
+def test_the_start_of_a_single_epoch_is_no_part_of_the_steady_state(make_run: MakeRun) -> None:
+    """Of 490 and 39 batches of 100, 40 wait 10 each: what the start costs is not found here."""
+    found = costs(*slow_to_start(make_run, 10, 90, 90))
+    assert found == pytest.approx({Rule.WAITING: 400 / 4390})
+
+
+def test_shares_of_the_steady_state_have_no_part_of_epoch_starts(make_run: MakeRun) -> None:
+    """Neither that of waiting, which is no more than what is lost, nor that of slower steps."""
+    faster = Case.of(*slow_to_start(make_run, 60, 40, 80))
+    assert faster.waiting_share == pytest.approx(20 / 100)
+    slower = Case.of(*slow_to_start(make_run, 10, 60, 50))
+    assert slower.contention_share == pytest.approx(10 / 70)
