@@ -240,3 +240,12 @@ def test_shares_of_the_steady_state_have_no_part_of_epoch_starts(make_run: MakeR
     assert faster.waiting_share == pytest.approx(20 / 100)
     slower = Case.of(*slow_to_start(make_run, 10, 60, 50))
     assert slower.contention_share == pytest.approx(10 / 70)
+
+
+def test_a_loss_at_epoch_starts_alone_is_no_loss_of_the_steady_state(make_run: MakeRun) -> None:
+    """Whole epochs lose 10%, and the rules for the steady state have nothing to explain."""
+    case = Case.of(*slow_to_start(make_run, 0, 90, 90))
+    assert case.headroom is not None
+    assert case.headroom.lost_share is not None
+    assert case.headroom.lost_share.value == pytest.approx(400 / 4000)
+    assert case.lost is None
