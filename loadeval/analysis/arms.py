@@ -275,11 +275,13 @@ def all_waits_of(run: Run, real: ArmTimes, ideal: ArmTimes, rows: Rows) -> AllWa
     counted over all batches, but for the first of each epoch. None for other loaders, where the
     real blocks alone are exact enough, and where waits of prefetched batches were not recorded.
     """
-    waits, alone = real.waits(by_sample=False), loader_alone(run, by_sample=False)
-    error = waits.error()
-    if alone is None or error is None:
+    alone = loader_alone(run, by_sample=False)
+    if alone is None or not real.count:
         return None
-    steps_ns = ideal.iterations(by_sample=False).mean_ns
+    waits = real.waits(by_sample=False)
+    error, steps_ns = waits.error(), ideal.iterations(by_sample=False).mean_ns
+    if error is None:
+        return None
     longest_ns = waits.mean_ns + error.half_width
     if not loads_on_request(run.header.loader, longest_ns, alone.mean_ns, steps_ns):
         return None

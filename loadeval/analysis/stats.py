@@ -52,6 +52,11 @@ WINDOWS = 7
 """Into how many windows a series is divided; each may begin anywhere in it."""
 MOST_SHORTFALL = 0.5
 """By how much the variance of a series with a long memory is corrected, at most."""
+UNLIKE = 1.7
+"""How many times the expected variance of the pairs tells that they differ.
+
+The windows see a part of such differences, so more would be seldom reached.
+"""
 MOST_FREEDOM = 200.0
 COVERED = 0.95
 COVERED_SIGMAS = 1.96
@@ -222,7 +227,19 @@ def error_of_difference(
     noise = float(((amount / amount.sum()) ** 2 * of_means).sum())
     missed = 1 - _seen(_window(len(series)), len(series) / len(pairs))
     error = MeanError(error.variance + missed * noise, error.freedom)
+    error = _of_unlike_pairs(series, of_real, error) or error
     return added(error, *real.error_of_waits(real_scale))
+
+
+def _of_unlike_pairs(series: Series, index: Column, error: MeanError) -> MeanError | None:
+    """The error over pairs, where these differ by more than `error` explains."""
+    counts = np.bincount(index)
+    sums = np.bincount(index, series)
+    pairs = len(counts)
+    variance = float((sums**2).sum()) / len(series) ** 2 * pairs / (pairs - 1)
+    if variance <= UNLIKE * error.variance:
+        return None
+    return MeanError(variance, pairs - 1)
 
 
 def _seen(window: int, block: float) -> float:

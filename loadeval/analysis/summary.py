@@ -256,7 +256,11 @@ def epoch_starts_of(run: Run) -> EpochStarts | None:
 def _first_batches(run: Run) -> dict[int, tuple[int, int]]:
     """By epoch, how many batches it was seen to begin with, and their waits and steps."""
     found: dict[int, tuple[int, int]] = {}
-    first = max(run.header.warmup, 1)
+    first = run.header.warmup
+    if run.header.mode == "alternate":
+        first = max(first, 1)
+    if not first:  # they are part of the steady one
+        return dict.fromkeys(epoch_lengths(run), (0, 0))
     for aggregate in run.aggregates:
         if aggregate.first < first and aggregate.step_ns is not None:
             batches, first_ns = found.get(aggregate.epoch, (0, 0))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from loadeval.analysis.headroom import Caution, Missing, headroom, headroom_of_two
 from loadeval.analysis.remark import Remark
+from loadeval.analysis.stats import Estimate, MeanError
 from loadeval.analysis.summary import summarise
 from loadeval.analysis.verdict import InputBound, Objection, Unmeasured, Verdict, VerdictAdvice
 from loadeval.errors import UsageError
@@ -30,6 +32,7 @@ from tests.analysis.numbers import bounds, codes, value
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadeval.analysis.headroom import Headroom
 
 MS = 1_000_000
 IN_PROCESS = LoaderInfo("loader", workers=0, prefetch_depth=0)
@@ -68,13 +71,15 @@ def pairs(
     ideal: float = 50,
     noise: float = 0.0,
 ) -> list[Block]:
-    """Pairs of blocks of 8 batches; `noise` moves every second real step up, and others down."""
+    """Pairs of blocks of 8 batches; `noise` is the standard deviation of real steps."""
     found = [served("real", None, 1, 500, 70)]
+    noises = np.random.default_rng(0).normal(size=(number, 8))
+    noises = noise * MS * (noises - noises.mean()) / noises.std()
     for pair in range(number):
-        sign = 1 if pair % 2 else -1
+        real_block = served("real", pair, 8, wait, real)
         found += [
             served("real", None, 1, 99, 9),
-            served("real", pair, 8, wait, real + sign * noise),
+            replace(real_block, step_ns=real_block.step_ns + noises[pair].astype(np.int64)),
         ]
         found += [served("ideal", None, 1, 99, 9), served("ideal", pair, 8, 0, ideal)]
     return found
@@ -90,7 +95,7 @@ def prefetches(each_ms: float, samples: int | None = 32, timed: int = 8) -> tupl
 
 
 def prefetched(longest_ms: float) -> tuple[Prefetch, ...]:
-    return (Prefetch(0, 0, 10, 8, 80 * MS, 32, int(longest_ms * MS)),)
+    return (Prefetch(0, 0, 10, 8, 80 * MS, 32, (int(longest_ms * MS), *[0] * 9)),)
 
 
 def test_only_what_counts_is_compared() -> None:
@@ -113,11 +118,16 @@ def test_no_noise_is_no_width() -> None:
 def test_the_finding_in_one_line() -> None:
     """The speed-up with its interval, the verdict and the parts; with no interval, without."""
     parts = "50% of the time lost (waiting 30%, contention 20%)"
-    assert [str(headroom(alternating(blocks))) for blocks in (pairs(), pairs(2), [])] == [
+    assert [str(headroom(alternating(blocks))) for blocks in (pairs(), pairs(1), [])] == [
         f"2.00x [2.00, 2.00] if loading were free: highly input-bound, {parts}",
         f"2.00x if loading were free: inconclusive (too few batches), {parts}",
         "inconclusive (not measured)",
     ]
+    whole = headroom(alternating(pairs(), replace(IN_PROCESS, length=47)))
+    assert str(whole) == (
+        "2.20x [2.20, 2.20] if loading were free: highly input-bound, "
+        "55% of the time lost (waiting 27%, contention 18%, epoch starts 9%)"
+    )
 
 
 def test_a_pair_that_is_cut_short_is_left_out() -> None:
@@ -161,17 +171,15 @@ def test_unknown_samples_are_told() -> None:
     blocks = [*pairs(), served("real", 6, 8, 30, 70, -1), served("ideal", 6, 8, 0, 50)]
     found = headroom(alternating(blocks, prefetches=prefetches(40)))
     assert found.samples_per_batch is None
-    assert codes(found.not_measured) == [Missing.SAMPLES]
+    assert codes(found.not_measured) == [Missing.SAMPLES, Missing.EPOCH_STARTS]
     assert found.loader_only_ns == 40 * MS
 
 
 def test_the_loader_alone_is_per_batch_of_the_real_arm() -> None:
     """16 ms a sample are 64 ms a batch of four, and 1.28 ideal iterations."""
-    found = headroom(alternating(pairs(), prefetches=prefetches(32, samples=16)))
+    found = headroom(alternating(pairs(), QUEUED, prefetches=prefetches(32, samples=16)))
     assert found.loader_only_ns == 64 * MS
-    assert found.not_measured == ()
-    ahead = headroom(alternating(pairs(), QUEUED, prefetches=prefetches(32, samples=16)))
-    assert ahead.required == pytest.approx(1.28)
+    assert value(found.required) == pytest.approx(1.28)
 
 
 def test_no_speed_is_required_of_a_loader_that_works_in_turn() -> None:
@@ -191,10 +199,10 @@ def test_prefetches_without_samples_go_by_batch(samples: int | None) -> None:
 def test_a_loader_that_was_not_timed_alone_is_told() -> None:
     """Because nothing was prefetched, or all that was had been loaded before."""
     found = headroom(alternating(pairs()))
-    assert found.loader_only_ns is found.required is None
-    assert codes(found.not_measured) == [Missing.LOADER_ALONE]
+    assert (found.loader_only_ns, found.required) == (None, None)
+    assert codes(found.not_measured) == [Missing.LOADER_ALONE, Missing.EPOCH_STARTS]
     ready = headroom(alternating(pairs(), prefetches=prefetches(0, None, 0)))
-    assert codes(ready.not_measured) == [Missing.LOADER_ALONE_READY]
+    assert codes(ready.not_measured) == [Missing.LOADER_ALONE_READY, Missing.EPOCH_STARTS]
 
 
 def test_unreadable_workers_are_told() -> None:
@@ -202,9 +210,10 @@ def test_unreadable_workers_are_told() -> None:
     more: dict[str, Any] = {"prefetches": prefetches(40)}
     for unread in ((), windows(None)):
         found = headroom(alternating(pairs(), QUEUED, windows=unread, **more))
-        assert codes(found.not_measured) == [Missing.WORKERS_CPU]
-    assert headroom(alternating(pairs(), QUEUED, windows=windows(0), **more)).not_measured == ()
-    assert headroom(alternating(pairs(), windows=windows(None), **more)).not_measured == ()
+        assert Missing.WORKERS_CPU in codes(found.not_measured)
+    for loader, read in ((QUEUED, windows(0)), (IN_PROCESS, windows(None))):
+        found = headroom(alternating(pairs(), loader, windows=read, **more))
+        assert Missing.WORKERS_CPU not in codes(found.not_measured)
 
 
 def test_busy_workers_leave_it_open() -> None:
@@ -228,15 +237,28 @@ def test_ticks_are_allowed_for() -> None:
     assert found.cautions == ()
 
 
+def test_all_may_be_measured() -> None:
+    """Nothing is missing then."""
+    loader = replace(QUEUED, length=100)
+    run = alternating(pairs(), loader, windows=windows(0), prefetches=prefetches(40))
+    assert headroom(run).not_measured == ()
+
+
 def test_few_batches_are_inconclusive() -> None:
-    """Under 20 in an arm; and under three pairs there is no interval to go by."""
+    """Under 20 in an arm."""
     found = headroom(alternating(pairs(2)))
     assert found.verdict.objection is Objection.TOO_FEW_BATCHES
     assert codes(found.advice) == [VerdictAdvice.MORE_PAIRS]
-    blocks = [served(arm, pair, 12, 1, 9) for pair in (0, 1) for arm in ("real", "ideal")]
-    two = headroom(alternating(blocks, prefetches=prefetches(1)))
-    assert two.verdict.objection is Objection.NO_INTERVAL
-    assert codes(two.not_measured) == [Missing.INTERVAL]
+
+
+def test_one_pair_is_inconclusive() -> None:
+    """There is no interval to go by; two pairs have one."""
+    blocks = [served(arm, pair, 24, 1, 9) for pair in (0, 1) for arm in ("real", "ideal")]
+    one, two = (headroom(alternating(some)) for some in (blocks[:2], blocks))
+    assert one.verdict.objection is Objection.NO_INTERVAL
+    assert Missing.INTERVAL in codes(one.not_measured)
+    assert two.verdict.objection is None
+    assert Missing.INTERVAL not in codes(two.not_measured)
 
 
 def test_a_wide_interval_that_says_one_thing_is_no_obstacle() -> None:
@@ -260,7 +282,7 @@ def test_a_wide_interval_is_inconclusive() -> None:
         (2.5, 2, "not to moderately input-bound"),
         (6, 2, "moderately input-bound"),
         (12.5, 3, "moderately to highly input-bound"),
-        (7, 5, "not to highly input-bound"),
+        (7, 12, "not to highly input-bound"),
         (30, 3, "highly input-bound"),
     ],
 )
@@ -273,7 +295,7 @@ def test_an_interval_may_span_a_threshold(wait: float, noise: float, verdict: st
 
 def test_no_loss_has_no_place() -> None:
     """Where free loading was no faster there is nothing of which most could be in waiting."""
-    found = headroom(alternating(pairs(wait=0, real=49.8, noise=3.5)))
+    found = headroom(alternating(pairs(wait=0, real=49.8, noise=6)))
     assert found.verdict == Verdict(InputBound.NOT, InputBound.MODERATELY)
     assert value(found.lost_share) < 0
     assert codes(found.advice) == [VerdictAdvice.MORE_PAIRS]
@@ -300,20 +322,100 @@ def test_advice_goes_by_capacity(
         assert found.advice[0].values == {"required": alone / 50}
 
 
-def test_whole_epochs_have_start_up_and_end() -> None:
-    """Epoch start, batches and the wait at the end, over as many ideal iterations."""
-    run = alternating(pairs(), ends=(EpochEnd(0, "exhausted", 0, 100 * MS),))
-    found = headroom(run)
+def test_whole_epochs_have_their_starts_and_ends() -> None:
+    """Per batch an epoch takes the steady iteration, and what its first batch and end add."""
+    found = headroom(alternating(pairs(), ends=(EpochEnd(0, "exhausted", 0, 130 * MS),)))
+    # 109 batches, of which the first takes 500 and 70; 109 x 50 would do.
     assert found.epoch_start_ns == 500 * MS
-    assert found.epoch_speedup == pytest.approx((500 + 109 * 100 + 100) / (109 * 50))
+    assert value(found.epoch_starts_ns) == pytest.approx((570 - 100 + 130) / 109 * MS)
+    assert found.whole_ns == pytest.approx((570 + 108 * 100 + 130) / 109 * MS)
+    assert value(found.speedup) == pytest.approx((570 + 108 * 100 + 130) / (109 * 50))
+    assert value(found.lost_share) == pytest.approx(1 - 109 * 50 / 11500)
+    assert value(found.steady_speedup) == pytest.approx(2)
 
 
-def test_an_epoch_of_unknown_length_has_no_speedup() -> None:
-    """Broken off, it tells neither its length nor its end; the loader's length will do."""
-    cut = alternating(pairs(), ends=(EpochEnd(0, "broken off"),))
-    assert headroom(cut).epoch_speedup is None
-    known = alternating(pairs(), replace(IN_PROCESS, length=10), ends=cut.ends)
-    assert headroom(known).epoch_speedup == pytest.approx((500 + 1000) / 500)
+def test_the_parts_of_whole_epochs_add_up_to_the_last_bit() -> None:
+    """Waiting, contention, and the starts and ends of epochs."""
+    for seed in range(20):
+        blocks = pairs(wait=7 + seed, real=61, ideal=53, noise=5)
+        found = headroom(alternating(blocks, replace(IN_PROCESS, length=17 + seed)))
+        parts = (found.waiting_ns, found.contention_ns, found.epoch_starts_ns)
+        assert value(found.lost_ns) == sum(map(value, parts))
+        assert found.whole_ns is not None
+        assert found.ideal_ns is not None
+        assert value(found.lost_ns) == pytest.approx(found.whole_ns - found.ideal_ns)
+
+
+def test_of_an_epoch_of_unknown_length_the_steady_state_is_told() -> None:
+    """Broken off, it tells neither its length nor its end; that is said."""
+    found = headroom(alternating(pairs(), ends=(EpochEnd(0, "broken off"),)))
+    assert found.speedup == found.steady_speedup
+    assert found.epoch_starts_ns is None
+    assert found.whole_ns == found.real_ns
+    assert Missing.EPOCH_STARTS in codes(found.not_measured)
+
+
+def test_the_length_that_the_loader_tells_will_do() -> None:
+    """Where no epoch was served to its end; how long the end takes is left out."""
+    ends = (EpochEnd(0, "broken off"),)
+    found = headroom(alternating(pairs(), replace(IN_PROCESS, length=10), ends=ends))
+    assert value(found.speedup) == pytest.approx((570 + 900) / 500)
+
+
+def test_one_epoch_start_does_not_tell_how_they_vary() -> None:
+    """That is said where it matters: from 2% of an epoch on."""
+    short, long = (
+        headroom(alternating(pairs(), replace(IN_PROCESS, length=length)))
+        for length in (47, 47_000)
+    )
+    assert short.epoch_starts_ns == Estimate(10 * MS)
+    assert short.cautions == (Remark(Caution.ONE_EPOCH, {"starts_share": 10 / 110}),)
+    assert long.cautions == ()
+
+
+def epochs(*starts: float, length: int = 109, noise: float = 0.0) -> Run:
+    """An epoch of a real pace of 100 ms for each of these first waits; an ideal one takes 50."""
+    blocks = []
+    for epoch, start in enumerate(starts):
+        blocks.append(served("real", None, 1, start, 70, epoch=epoch))
+        for block in pairs(noise=noise)[1:]:
+            pair = None if block.pair is None else block.pair + 6 * epoch
+            blocks.append(replace(block, epoch=epoch, pair=pair))
+    return alternating(blocks, replace(IN_PROCESS, length=length))
+
+
+def test_what_epoch_starts_differ_by_is_in_the_intervals() -> None:
+    """With the t of one degree of freedom less than epochs were seen."""
+    found = headroom(epochs(500, 800, 1400))
+    added_ms = (np.array([500, 800, 1400]) - 30) / 109
+    error = MeanError(added_ms.var(ddof=1) / 3, 2.0)
+    half, whole = error.half_width, 100 + added_ms.mean()
+    assert bounds(found.epoch_starts_ns) == pytest.approx(
+        ((added_ms.mean() - half) * MS, (added_ms.mean() + half) * MS)
+    )
+    low, high = bounds(found.lost_ns)
+    assert (high - low) / 2 == pytest.approx(half * MS)
+    low, high = bounds(found.speedup)
+    assert math.log(high / low) / 2 == pytest.approx(half / whole)
+    assert bounds(found.steady_speedup) == pytest.approx((2, 2))
+
+
+def test_noise_of_the_steady_part_and_of_epoch_starts_add_up() -> None:
+    """First batches are no part of the steady one, whose error counts for the others alone."""
+    noisy, alike = headroom(epochs(500, 1400, noise=9)), headroom(epochs(950, 950, noise=9))
+    steady_half, half = (
+        (high - low) / 2 for low, high in (bounds(found.lost_ns) for found in (alike, noisy))
+    )
+    low, high = bounds(alike.steady_speedup)
+    # Nearly all of the error is the real arm's, here as there.
+    of_ratio_ns = math.log(high / low) / 2 * 100 * MS
+    assert steady_half == pytest.approx(of_ratio_ns * 108 / 109, rel=1e-3)
+    assert half > steady_half
+
+
+def test_cautions_are_for_one_epoch_alone() -> None:
+    """Two epochs show what they differ by."""
+    assert headroom(epochs(500, 800)).cautions == ()
 
 
 def test_an_epoch_that_starts_from_memory_tells_no_epoch_start() -> None:
@@ -321,19 +423,38 @@ def test_an_epoch_that_starts_from_memory_tells_no_epoch_start() -> None:
     assert headroom(alternating(pairs()[3:])).epoch_start_ns is None
 
 
-def test_start_up_that_costs_more_is_told() -> None:
+def starting(wait: float, length: int) -> Headroom:
+    """Where the steady part waits for so long, and an epoch's first batch for 500 ms."""
+    loader = replace(IN_PROCESS, length=length)
+    return headroom(alternating(pairs(wait=wait, real=50), loader))
+
+
+def test_slow_epoch_starts_are_advised_on() -> None:
     """Where the steady part loses little, and short epochs begin slowly."""
-    some = alternating(pairs(wait=1, real=50), replace(IN_PROCESS, length=20))
-    found = headroom(some)
-    assert str(found.verdict) == "not input-bound"
-    assert codes(found.advice) == [VerdictAdvice.LOOK_AT_STEP, VerdictAdvice.SHORTER_EPOCH_START]
-    assert found.advice[1].values == {"batches": 20, "speedup": pytest.approx(1.52)}
-    long = replace(IN_PROCESS, length=2_000)
-    assert VerdictAdvice.SHORTER_EPOCH_START not in codes(
-        headroom(alternating(pairs(), long)).advice
-    )
-    unsure = alternating(pairs(2, wait=1, real=50), replace(IN_PROCESS, length=20))
-    assert VerdictAdvice.SHORTER_EPOCH_START in codes(headroom(unsure).advice)
+    found = starting(wait=1, length=20)
+    assert found.verdict == HIGHLY
+    assert codes(found.advice) == [VerdictAdvice.SHORTER_EPOCH_START]
+    starts_share = (570 - 51) / 20 / (51 + (570 - 51) / 20)
+    assert found.advice[0].values == {"starts_share": pytest.approx(starts_share)}
+
+
+def test_epoch_starts_are_advised_on_beside_what_costs_more() -> None:
+    """From 5% of an epoch on."""
+    assert codes(starting(wait=60, length=50).advice) == [
+        VerdictAdvice.LOAD_IN_BACKGROUND,
+        VerdictAdvice.SHORTER_EPOCH_START,
+    ]
+    assert codes(starting(wait=60, length=500).advice) == [VerdictAdvice.LOAD_IN_BACKGROUND]
+
+
+def test_waits_that_the_device_did_not_feel_are_told() -> None:
+    """Where it was idle for less than half of them."""
+    run = alternating(pairs())
+    for idle_ms, told in ((10, [Caution.HIDDEN_WAITS]), (20, [])):
+        idle_ns = np.full(len(run.steps), idle_ms * MS)
+        found = headroom(replace(run, steps=replace(run.steps, gpu_idle_ns=idle_ns)))
+        assert found.gpu_idle_ns == idle_ms * MS
+        assert codes(found.cautions) == told
 
 
 def test_without_a_pair_nothing_is_known() -> None:
@@ -387,8 +508,13 @@ def stalled(longest_ms: float, blocks: list[Block] | None = None, depth: int = 0
 
 def test_a_stall_beside_the_counted_batches_widens_the_interval() -> None:
     """By three such stalls among the counted ones; 48 batches of 105 ms, and 1 s in a prefetch."""
-    high = 1.05 + 3 * 1000 / 48 / 100
-    assert bounds(stalled(1005).speedup) == pytest.approx((1.05, high))
+    found, more_ms = stalled(1005), 3 * 1000 / 48
+    for ratio in (found.speedup, found.steady_speedup):
+        assert bounds(ratio) == pytest.approx((1.05, 1.05 + more_ms / 100))
+    for lost in (found.lost_ns, found.waiting_ns):
+        assert bounds(lost) == pytest.approx((5 * MS, (5 + more_ms) * MS))
+    assert bounds(found.contention_ns) == (0, 0)
+    assert bounds(found.lost_share)[1] == pytest.approx(1 - 100 / (105 + more_ms))
 
 
 def test_stalls_too_rare_to_count_are_inconclusive() -> None:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import chain
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 
 from loadeval.analysis.arms import (
     loader_alone,
+    required,
     run_times,
     throughput_ratio,
     throughputs,
     times_of,
 )
-from loadeval.analysis.stats import Estimate, student
+from loadeval.analysis.stats import Estimate, MeanTime, added, error_of_mean
 from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo, Prefetch, Run, Steps
 from tests.analysis.numbers import bounds, value
 
@@ -57,11 +59,15 @@ def rate_of(run: Run, *, by_sample: bool = True) -> Estimate | None:
     return throughputs(run, run_times(run), by_sample)[0]
 
 
+def half(estimate: Estimate | None) -> float:
+    """Half the width of the interval of the logarithm."""
+    low, high = bounds(estimate)
+    return math.log(high / low) / 2
+
+
 def test_throughput_is_the_ratio_of_sums() -> None:
     """Two rounds of 10 and of 30 ms a batch of 4 are 40 ms for 8."""
-    found = rate_of(alternated([10, 30]))
-    assert value(found) == pytest.approx(200)
-    assert found == Estimate(value(found), None, None)
+    assert value(rate_of(alternated([10, 30]))) == pytest.approx(200)
 
 
 def test_throughput_can_be_in_batches() -> None:
@@ -69,13 +75,21 @@ def test_throughput_can_be_in_batches() -> None:
     assert value(rate_of(alternated([10, 30]), by_sample=False)) == pytest.approx(50)
 
 
-def test_the_interval_is_students_over_the_rounds() -> None:
-    """A round's deviation from the common pace is one observation."""
-    times = np.array(NOISE) * 20
-    low, high = bounds(rate_of(alternated(times.tolist())))
-    half = student(4) * times.std(ddof=1) / times.mean() / math.sqrt(5)
-    assert math.log(high / low) / 2 == pytest.approx(half, rel=1e-6)
-    assert low * high == pytest.approx(200**2, rel=1e-6)
+def test_the_interval_is_that_of_the_mean_iteration() -> None:
+    """Of batches in order; those of different rounds do not follow on one another."""
+    times = np.repeat(np.array(NOISE) * 20, 10)
+    error = error_of_mean(times / times.mean(), np.repeat(range(5), 10))
+    found = rate_of(alternated((np.array(NOISE) * 20).tolist()))
+    assert error is not None
+    assert half(found) == pytest.approx(error.half_width)
+    assert math.prod(bounds(found)) == pytest.approx(200**2)
+
+
+def test_a_few_batches_have_no_interval(make_run: Callable[..., Run]) -> None:
+    """A throughput they have."""
+    found = rate_of(make_run([10] * 7))
+    assert found == Estimate(value(found))
+    assert value(found) == pytest.approx(4e7)
 
 
 def test_there_is_no_throughput_of_nothing() -> None:
@@ -101,7 +115,7 @@ def test_samples_of_both_arms_have_to_be_known(make_run: Callable[..., Run]) -> 
 
 def test_a_stall_beside_the_rounds_makes_real_slower() -> None:
     """The lower end allows for three of them; the value stays."""
-    prefetches = [Prefetch(0, 0, 10, 10, 50 * MS, 40, longest_ns=800 * MS)]
+    prefetches = [Prefetch(0, 0, 10, 10, 50 * MS, 40, (800 * MS, *[0] * 9))]
     stalled, calm = alternated([20] * 5, prefetches=prefetches), alternated([20] * 5)
     assert run_times(calm).missed_share == 0
     missed = run_times(stalled).missed_share
@@ -138,21 +152,22 @@ def test_only_rounds_of_both_are_compared() -> None:
     assert (unknown.samples, unknown.count) == (None, 20)
 
 
-def test_separate_runs_add_up_their_spreads() -> None:
-    """As independent errors do: by their squares."""
-    one, other = (alternated([ms * noise for noise in NOISE]) for ms in (10, 20))
+def test_separate_runs_add_up_their_errors(make_run: Callable[..., Run]) -> None:
+    """As independent ones do."""
+    random = np.random.default_rng(0)
+    runs = [run_times(make_run(random.integers(10, 99, 60).tolist())) for _ in range(2)]
+    times = [run.real.iterations(by_sample=True) for run in runs]
+    error = added(*(time.error(1 / time.mean_ns) for time in times))
+    assert error is not None
+    found = throughput_ratio(runs[0], runs[1], True, together=False)
+    assert half(found) == pytest.approx(error.half_width)
 
-    def half(estimate: Estimate | None) -> float:
-        low, high = bounds(estimate)
-        return math.log(high / low) / 2
 
-    ratio = throughput_ratio(run_times(one), run_times(other), True, together=False)
-    assert half(ratio) == pytest.approx(math.hypot(half(rate_of(one)), half(rate_of(other))))
-
-
-def test_without_an_interval_of_one_there_is_none_of_the_ratio() -> None:
-    """Two rounds give none."""
-    one, other = run_times(alternated([10] * 2)), run_times(alternated([20] * 5))
+def test_without_an_interval_of_one_there_is_none_of_the_ratio(
+    make_run: Callable[..., Run],
+) -> None:
+    """Seven batches give none."""
+    one, other = run_times(make_run([10] * 7)), run_times(make_run([20] * 50))
     for first, second in ((one, other), (other, one)):
         found = throughput_ratio(first, second, True, together=False)
         assert found.low is found.high is None
@@ -160,7 +175,7 @@ def test_without_an_interval_of_one_there_is_none_of_the_ratio() -> None:
 
 def test_a_missed_stall_widens_the_ratio_on_its_side() -> None:
     """The one that may be slower may be less fast than it seems."""
-    prefetches = [Prefetch(0, 0, 10, 10, 50 * MS, 40, longest_ns=800 * MS)]
+    prefetches = [Prefetch(0, 0, 10, 10, 50 * MS, 40, (800 * MS, *[0] * 9))]
     stalled, calm = (
         run_times(alternated([20] * 5, prefetches=prefetches)),
         run_times(alternated([20] * 5)),
@@ -172,20 +187,78 @@ def test_a_missed_stall_widens_the_ratio_on_its_side() -> None:
     assert bounds(ratio) == pytest.approx((1, factor))
 
 
-def prefetched(pair: int, timed: int, elapsed_ms: float, samples: int | None) -> Prefetch:
-    return Prefetch(pair, 0, timed + 2, timed, round(elapsed_ms * MS), samples)
+def drifting(prefetches: Sequence[Prefetch] = ()) -> Run:
+    """Two rounds of unequal length, the second at a quarter of the pace; nothing is lost.
 
-
-def test_the_loader_alone_is_told_over_rounds() -> None:
-    """Prefetches of one round are one observation; those that timed nothing are none."""
-    prefetches = [prefetched(number, 4, 20, 16) for number in (0, 0, 1, 2)] + [
-        prefetched(3, 0, 0, None)
+    A fifth of the time is waited.
+    """
+    rounds: list[tuple[Arm, int, float, int]] = [
+        ("real", 0, 10, 1),
+        ("ideal", 0, 10, 3),
+        ("real", 1, 40, 3),
+        ("ideal", 1, 40, 1),
     ]
-    found = loader_alone(alternated([10] * 4, prefetches=prefetches), by_sample=True)
-    assert value(found) == pytest.approx(800)
-    assert bounds(found) == pytest.approx((800, 800))
-    by_batch = loader_alone(alternated([10] * 4, prefetches=prefetches), by_sample=False)
-    assert value(by_batch) == pytest.approx(200)
+    blocks = [
+        block(arm, number, ms, 4, ms / 5) for arm, number, ms, tens in rounds for _ in range(tens)
+    ]
+    return replace(alternated([], prefetches=prefetches), steps=Steps.from_blocks(blocks, []))
+
+
+def test_the_ideal_throughput_weighs_rounds_as_the_real_one_does() -> None:
+    """Where rounds are of unequal length, drift slows neither more than the other."""
+    run = drifting()
+    real_rate, ideal_rate, _ = throughputs(run, run_times(run), by_sample=True)
+    assert value(real_rate) == pytest.approx(value(ideal_rate))
+
+
+def test_the_arms_of_unequal_rounds_are_compared_round_by_round() -> None:
+    """All their means and differences."""
+    found = run_times(drifting()).comparison
+    assert found is not None
+    assert found.gain is not None
+    assert found.ideal_ns == pytest.approx(found.real_ns)
+    assert found.ideal_wait_ns == pytest.approx(found.real_wait_ns)
+    assert found.gain.ideal_ns == pytest.approx(found.gain.real_ns)
+    for gain in (found.gain.speedup, found.gain.steady_speedup):
+        assert (gain.value, *bounds(gain)) == pytest.approx((1, 1, 1))
+    for lost in (found.gain.lost_ns, found.gain.waiting_ns, found.gain.contention_ns):
+        assert (lost.value, *bounds(lost)) == pytest.approx((0, 0, 0), abs=1e-3)
+
+
+def prefetched(
+    pair: int, timed: int, elapsed_ms: float, samples: int | None, waits_ms: Sequence[float] = ()
+) -> Prefetch:
+    """Two batches that were ready, and so many that were timed."""
+    waits_ns = tuple(round(ms * MS) for ms in waits_ms)
+    return Prefetch(pair, 0, timed + 2, timed, round(elapsed_ms * MS), samples, waits_ns)
+
+
+def alone(*prefetches: Prefetch, by_sample: bool = False) -> Any:
+    return loader_alone(alternated([10] * 4, prefetches=prefetches), by_sample)
+
+
+def test_the_loader_alone_takes_what_its_prefetches_took() -> None:
+    """All together; those that timed nothing are left out."""
+    prefetches = [prefetched(number, 4, 20 + number, 16) for number in range(3)]
+    prefetches.append(prefetched(3, 0, 0, None))
+    assert alone(*prefetches).mean_ns == pytest.approx(63 / 12 * MS)
+    assert alone(*prefetches, by_sample=True).mean_ns == pytest.approx(63 / 48 * MS)
+
+
+def test_waits_of_the_loader_alone_are_stretched_to_what_they_took() -> None:
+    """Copying is in it; batches that were ready before are not."""
+    found = alone(prefetched(0, 2, 80, 8, [0, 0, 10, 30]), by_sample=True)
+    assert found.total_ns.tolist() == [20 * MS, 60 * MS]
+    assert found.amount.tolist() == [4, 4]
+
+
+@pytest.mark.parametrize("waits_ms", [(), (0, 0, 0, 0)])
+def test_a_prefetch_whose_waits_are_not_known_is_one_entry(waits_ms: Sequence[float]) -> None:
+    """It was not recorded, or took no time by its clock."""
+    found = alone(prefetched(0, 2, 80, 8, waits_ms), prefetched(1, 2, 40, 8, [0, 0, 10, 30]))
+    assert found.total_ns.tolist() == [80 * MS, 10 * MS, 30 * MS]
+    assert found.amount.tolist() == [2, 1, 1]
+    assert found.pair.tolist() == [0, 1, 1]
 
 
 def test_the_loader_alone_is_not_told_without_prefetches_or_samples() -> None:
@@ -199,3 +272,159 @@ def test_samples_of_zero_are_no_samples(make_run: Callable[..., Run]) -> None:
     """Nothing can be divided by them."""
     run = make_run([1] * 3, samples=0)
     assert times_of(run.steps, np.full(3, True)).samples is None
+
+
+def required_of(ideal_ms: Sequence[float], prefetches: Sequence[Prefetch]) -> Any:
+    """The time of the loader alone a batch, and that over the ideal iteration, by round."""
+    blocks = []
+    for number, ms in enumerate(ideal_ms):
+        blocks += [block("real", number, 100, 4), block("ideal", number, ms, 4)]
+    run = replace(alternated([], prefetches=prefetches), steps=Steps.from_blocks(blocks, []))
+    return required(run, run_times(run))
+
+
+def test_what_is_required_has_the_error_of_both_its_times() -> None:
+    """That of the loader alone, and that of the ideal iteration."""
+    waits_ms = [0, 0, 10, 30, 20, 25, 15, 20, 30, 10]
+    ideal_ms = [8.0, 10.0, 12.0]
+    prefetches = [prefetched(number, 8, 160, 32, waits_ms) for number in range(3)]
+    alone_ns, found = required_of(ideal_ms, prefetches)
+    times = np.array(waits_ms[2:] * 3) / 20, np.repeat(ideal_ms, 10) / 10
+    errors = [error_of_mean(one, np.repeat(range(3), len(one) // 3)) for one in times]
+    both = added(*errors)
+    assert both is not None
+    assert (alone_ns, found.value) == (20 * MS, pytest.approx(2))
+    assert half(found) == pytest.approx(both.half_width)
+
+
+def test_what_is_required_has_the_error_of_rounds_as_they_weigh() -> None:
+    """The ideal rounds count for as much as the real ones there, too."""
+    run = drifting([prefetched(0, 8, 160, 32, [20] * 10)])
+    times = run_times(run)
+    _, found = required(run, times)
+    assert times.ideal is not None
+    weight = np.where(times.ideal.pair == 0, 10 / 30, 30 / 10)
+    total_ns = (times.ideal.wait_ns + times.ideal.step_ns) * weight
+    error = MeanTime(total_ns, weight, times.ideal.pair).error(weight.sum() / total_ns.sum())
+    assert error is not None
+    assert half(found) == pytest.approx(error.half_width)
+
+
+def test_without_an_interval_of_the_loader_alone_what_is_required_has_none() -> None:
+    """A few prefetches in which no single batch was timed are too few."""
+    _, found = required_of([10.0] * 3, [prefetched(0, 8, 160, 32)] * 3)
+    assert found == Estimate(2.0)
+
+
+def test_a_loader_that_takes_no_time_is_not_required_anything() -> None:
+    """Nor one that nothing was timed of, or that has no ideal iteration beside it."""
+    assert required_of([10.0] * 3, [prefetched(0, 8, 0, 32)]) == (0.0, None)
+    assert required_of([10.0] * 3, []) == (None, None)
+    assert required_of([], [prefetched(0, 8, 160, 32)]) == (20 * MS, None)
+
+
+IN_PROCESS = LoaderInfo("loader", workers=0)
+REAL_WAITS = ([2, 2, 2, 50, 2, 2, 2, 2], [2, 4, 2, 2, 2, 2, 2, 2])
+IDEAL_WAITS = ([2, 2, 2, 2, 2, 90, 2, 2], [2, 2, 2, 6, 2, 2, 2, 2])
+
+
+def waits_of(arm: Arm, pair: int | None, waits: Sequence[int], epoch: int = 0) -> Block:
+    """Steps of 10 after these waits."""
+    wait, (step, samples, unknown) = (
+        np.array(waits),
+        (np.full(len(waits), each) for each in (10, 4, UNKNOWN)),
+    )
+    return Block(epoch, arm, unknown, wait, step, samples, unknown, pair)
+
+
+def in_process(loader: LoaderInfo = IN_PROCESS, calm: bool = False, known: int = 8) -> Run:
+    """Two epochs of a pair each; the first batch of each takes 900, and one that is not counted 8.
+
+    Of each ideal block so many waits are `known`.
+    """
+    blocks, prefetches = [], []
+    for epoch in range(2):
+        real, ideal = ([2] * 8, [2] * 8) if calm else (REAL_WAITS[epoch], IDEAL_WAITS[epoch])
+        blocks += [
+            waits_of("real", None, [900, 8], epoch),
+            waits_of("real", epoch, real, epoch),
+            waits_of("ideal", epoch, [0] * 8, epoch),
+        ]
+        prefetches.append(Prefetch(epoch, epoch, 8, 8, sum(ideal), 32, tuple(ideal[:known])))
+    header = Header("id", "turns", "alternate", "", "images", 1, loader)
+    return Run(header, Steps.from_blocks(blocks, []), prefetches=tuple(prefetches))
+
+
+ALL_WAITS = [8, 8, *REAL_WAITS[0], *REAL_WAITS[1], *IDEAL_WAITS[0], *IDEAL_WAITS[1]]
+
+
+def test_without_workers_the_waits_of_all_batches_count() -> None:
+    """Those of ideal batches are known from their prefetch; first ones of epochs do not count."""
+    found = run_times(in_process()).comparison
+    assert found is not None
+    assert found.real_wait_ns == pytest.approx(sum(ALL_WAITS) / len(ALL_WAITS))
+    assert found.real_ns == pytest.approx(10 + sum(ALL_WAITS) / len(ALL_WAITS))
+
+
+def test_the_interval_is_then_that_of_all_waits() -> None:
+    """Steps do not differ here; in the order in which batches were served."""
+    found = run_times(in_process())
+    in_order = [
+        wait
+        for real, ideal in zip(REAL_WAITS, IDEAL_WAITS, strict=True)
+        for wait in (8, *real, *ideal)
+    ]
+    error = error_of_mean(np.array(in_order, dtype=np.float64))
+    assert found.comparison is not None
+    assert found.comparison.gain is not None
+    assert error is not None
+    low, high = bounds(found.comparison.gain.waiting_ns)
+    assert (high - low) / 2 == pytest.approx(error.half_width)
+
+
+def test_a_stall_among_all_waits_was_not_missed() -> None:
+    """It is in the interval."""
+    assert run_times(in_process()).missed_ns == 0
+
+
+def test_a_loader_of_unknown_kind_is_taken_to_load_on_request() -> None:
+    """Unless its waits are shorter than that, beyond their error."""
+    assert run_times(in_process(LoaderInfo("loader"))).real.all_waits is not None
+
+
+def test_short_waits_tell_that_a_loader_works_ahead() -> None:
+    """Its own time is hidden behind the step."""
+    run = in_process(LoaderInfo("loader"))
+    longer = tuple(
+        replace(
+            one, waits_ns=tuple(20 * wait for wait in one.waits_ns), elapsed_ns=20 * one.elapsed_ns
+        )
+        for one in run.prefetches
+    )
+    assert run_times(replace(run, prefetches=longer)).real.all_waits is None
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        in_process(LoaderInfo("loader", workers=2)),
+        in_process(replace(IN_PROCESS, prefetch_depth=2)),
+        in_process(calm=True),
+        in_process(known=7),
+        in_process(known=0),
+    ],
+    ids=["workers", "loads ahead", "exact enough", "one unknown", "unknown"],
+)
+def test_else_the_waits_of_real_blocks_count(run: Run) -> None:
+    """Of other loaders, where they are exact enough, and where waits were not recorded."""
+    times = run_times(run)
+    assert times.comparison is not None
+    assert times.real.all_waits is None
+    assert times.comparison.real_wait_ns == pytest.approx(times.real.wait_ns.mean())
+
+
+def test_all_waits_count_in_some_rounds_too() -> None:
+    """They say what those rounds' waits would be."""
+    times = run_times(in_process())
+    found = times.real_in({0}).iterations(by_sample=False)
+    assert found.mean_ns == pytest.approx(10 + sum(ALL_WAITS) / len(ALL_WAITS))

@@ -260,9 +260,8 @@ def test_a_run_read_from_a_file_is_named_by_it(make_run: MakeRun, tmp_path: Path
 def test_the_first_wait_counts_as_start_up_only(make_run: MakeRun) -> None:
     """Workers that take long to start do not make a loader slow."""
     real = make_run([10**9] + [0] * ENOUGH, 100, warmup=1)
-    assert value(
-        headroom_of_two(real, make_run([0] * ENOUGH, 100, mode="replay")).speedup
-    ) == pytest.approx(1.0)
+    found = headroom_of_two(real, make_run([0] * ENOUGH, 100, mode="replay"))
+    assert value(found.steady_speedup) == pytest.approx(1.0)
 
 
 NOISE = np.random.default_rng(3)
@@ -301,7 +300,7 @@ def test_a_drift_within_a_run_leaves_it_open(make_run: MakeRun) -> None:
 
 def test_a_drift_too_small_to_matter_does_no_harm(make_run: MakeRun) -> None:
     """It could not change the verdict."""
-    drifting = [990] * 50 + [1010] * 50
+    drifting = [998] * 50 + [1002] * 50
     found = headroom_of_two(make_run([1] * 100, drifting), make_run([0] * 100, 1000, mode="replay"))
     assert str(found.verdict) == "not input-bound"
 
@@ -350,7 +349,17 @@ def test_whole_epochs_of_two_runs(make_run: MakeRun) -> None:
     real = replace(run, ends=(EpochEnd(0, "exhausted", 0, 50),))
     found = headroom_of_two(real, make_run([0] * 30, 50, mode="replay"))
     assert found.epoch_start_ns == 500.0
-    assert found.epoch_speedup == pytest.approx((500 + 31 * 100 + 50) / (31 * 50))
+    assert value(found.epoch_starts_ns) == pytest.approx((570 + 50 - 100) / 31)
+    assert value(found.speedup) == pytest.approx((570 + 30 * 100 + 50) / (31 * 50))
+    assert value(found.steady_speedup) == pytest.approx(2.0)
+
+
+def test_a_first_wait_that_is_steady_counts_once(make_run: MakeRun) -> None:
+    """Without a warm-up the mean iteration has it."""
+    real = make_run([500] + [0] * 39, 100)
+    found = headroom_of_two(real, make_run([0] * 40, 100, mode="replay"))
+    assert value(found.epoch_starts_ns) == 0.0
+    assert value(found.speedup) == pytest.approx(4500 / 4000)
 
 
 def cautions(make_run: MakeRun, real: dict[str, Any], ideal: dict[str, Any]) -> list[Remark]:
@@ -427,7 +436,7 @@ def test_another_machine(make_run: MakeRun) -> None:
 
 
 MS = 1_000_000
-ARMS_ALIKE = ArmComparison(100.0 * MS, 100.0 * MS, 10, 10, None, None)
+ARMS_ALIKE = ArmComparison(100.0 * MS, 100.0 * MS, 20.0 * MS, 20.0 * MS, 10, 10, None, None)
 
 
 def block(arm: Arm, begin_ns: int) -> Block:

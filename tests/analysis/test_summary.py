@@ -8,8 +8,26 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from loadeval.analysis.summary import Summary, epoch_start_waits, steady, summarise
-from loadeval.runlog.model import Block, Header, LoaderInfo, Run, Steps, rank_in_epoch
+from loadeval.analysis.stats import MeanError
+from loadeval.analysis.summary import (
+    EpochStarts,
+    Summary,
+    epoch_start_waits,
+    epoch_starts_of,
+    epochs_of,
+    steady,
+    summarise,
+)
+from loadeval.runlog.model import (
+    Block,
+    EpochEnd,
+    Header,
+    LoaderInfo,
+    Prefetch,
+    Run,
+    Steps,
+    rank_in_epoch,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -146,3 +164,119 @@ def test_a_batch_that_was_ready_has_no_epoch_start() -> None:
         loader = LoaderInfo("a.Loader", ready_batches=ready)
         header = Header("id", "log", "log", "2026-11-21", "samples", 0, loader)
         assert epoch_start_waits(Run(header, steps)).tolist() == expected
+
+
+def starts(run: Run) -> EpochStarts:
+    found = epoch_starts_of(run)
+    assert found is not None
+    return found
+
+
+def ended(run: Run, *waits: int | None) -> Run:
+    """The run with epochs that took so long to end."""
+    ends = (EpochEnd(epoch, "exhausted", 0, wait) for epoch, wait in enumerate(waits))
+    return replace(run, ends=tuple(ends))
+
+
+def test_epoch_starts_are_the_batches_before_the_steady_ones(make_run: Callable[..., Run]) -> None:
+    """Their waits and steps, and the wait that ends the epoch."""
+    run = make_run([500, 40, 1, 1, 300, 20, 1, 1], 10, epochs=[4, 4], warmup=2)
+    found = starts(ended(run, 5, 7))
+    assert found.batches == 4.0
+    assert found.first_batches.tolist() == [2, 2]
+    assert found.first_ns.tolist() == [540 + 20 + 5, 320 + 20 + 7]
+    assert (found.epochs, found.steady_part) == (2, 0.5)
+
+
+def test_what_they_add_is_by_batch_of_an_epoch(make_run: Callable[..., Run]) -> None:
+    """Beyond a steady iteration for each; its error is by what epochs differ."""
+    found = starts(ended(make_run([500, 1, 1, 1, 300, 1, 1, 1], 10, epochs=[4, 4], warmup=1), 0, 0))
+    assert found.added_ns(11.0) == pytest.approx((410 - 11) / 4)
+    error = found.error(11.0)
+    assert error is not None
+    assert error.variance == pytest.approx((200 / 4) ** 2 / 2 / 2)
+    assert error.freedom == 1
+
+
+def test_of_one_epoch_nobody_knows_how_starts_differ(make_run: Callable[..., Run]) -> None:
+    """The time is known, and its error is not."""
+    found = starts(make_run([500, 1, 1], 10, warmup=1))
+    assert found.error(11.0) is None
+
+
+def test_an_end_that_is_not_known_is_taken_for_the_mean_one(make_run: Callable[..., Run]) -> None:
+    """Or for nothing, where none is known."""
+    run = make_run([500, 1, 300, 1], 10, epochs=[2, 2], warmup=1)
+    assert starts(ended(run, 8, None)).first_ns.tolist() == [518, 318]
+    assert starts(ended(run, None, None)).first_ns.tolist() == [510, 310]
+
+
+def test_an_epoch_that_ended_while_prefetching_has_an_end() -> None:
+    """The wait for it was the prefetch's; of an epoch that was broken off it is none."""
+    two = np.array([5, 6])
+    blocks = [Block(epoch, "real", two, two, two, two, two) for epoch in range(2)]
+    header = Header("id", "run", "alternate", "", "samples", 1, LoaderInfo("a.Loader"))
+    run = Run(
+        header,
+        Steps.from_blocks(blocks, []),
+        ends=(EpochEnd(0, "exhausted", 0, 9), EpochEnd(1, "broken off")),
+        prefetches=tuple(Prefetch(0, epoch, 1, 1, 1, 1, end_ns=70) for epoch in range(2)),
+    )
+    assert epochs_of(run).end_ns == 70
+    assert epochs_of(run).batches == 2
+
+
+def test_without_a_length_there_is_nothing_to_add_to(make_run: Callable[..., Run]) -> None:
+    """An epoch that was broken off does not tell it, unless its loader does."""
+    run = replace(make_run([500, 1], 10, warmup=1), ends=())
+    assert epoch_starts_of(run) is None
+    length = replace(run.header, loader=LoaderInfo("a.Loader", length=20))
+    assert starts(replace(run, header=length)).batches == 20.0
+
+
+def test_epochs_that_were_not_seen_to_start_do_not_count(make_run: Callable[..., Run]) -> None:
+    """One of which no first step is known, and one whose first batch was ready."""
+    opened = make_run([500, 1, 300, 1], [-1, 10, 10, 10], epochs=[2, 2], warmup=1)
+    assert starts(opened).first_ns.tolist() == [310]
+    ready = make_run(
+        [0, 1, 300, 1], 10, epochs=[2, 2], warmup=1, loader=LoaderInfo("l", ready_batches=1)
+    )
+    assert starts(ready).first_ns.tolist() == [310]
+
+
+def test_no_epoch_may_be_seen_to_start(make_run: Callable[..., Run]) -> None:
+    """Nothing is known of starts then."""
+    assert epoch_starts_of(make_run([500, 1], [-1, 10], warmup=1)) is None
+    assert epoch_starts_of(make_run([])) is None
+
+
+def test_only_batches_before_the_first_prefetched_one_count_as_first() -> None:
+    """Later ones of the warm-up may have been loaded meanwhile."""
+    one = np.array([5])
+    arms = ("real", "real", "ideal", "real")
+    blocks = [
+        Block(0, "ideal" if arm == "ideal" else "real", one, one * 2, one * 3, one, one)
+        for arm in arms
+    ]
+    header = Header("id", "run", "alternate", "", "samples", 4, LoaderInfo("a.Loader", length=9))
+    found = starts(Run(header, Steps.from_blocks(blocks, [])))
+    assert found.first_batches.tolist() == [2]
+    assert found.first_ns.tolist() == [50]
+
+
+def test_without_a_warm_up_first_batches_are_steady(make_run: Callable[..., Run]) -> None:
+    """The end of the epoch is all that is added."""
+    found = starts(ended(make_run([500, 1, 1, 1], 10), 30))
+    assert (found.added_ns(11.0), found.steady_part) == (30 / 4, 1.0)
+
+
+def test_epochs_shorter_than_the_warm_up_have_no_steady_part() -> None:
+    """Not less than none."""
+    found = EpochStarts(2.0, np.array([3.0]), np.array([90.0]))
+    assert found.steady_part == 0.0
+
+
+def test_epochs_that_are_alike_leave_nothing_unsure() -> None:
+    """An error of 0."""
+    found = EpochStarts(10.0, np.ones(3), np.full(3, 90.0))
+    assert found.error(20.0) == MeanError(0.0, 2)

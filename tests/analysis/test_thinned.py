@@ -45,8 +45,17 @@ def test_a_comparison_goes_by_all_batches() -> None:
     whole, thinned = headroom_of_two(trained(), ideal), headroom_of_two(trained(every=20), ideal)
     assert value(thinned.speedup) == pytest.approx(value(whole.speedup), rel=1e-12)
     assert thinned.real_batches == whole.real_batches
-    assert thinned.epoch_speedup == pytest.approx(whole.epoch_speedup, rel=1e-12)
+    assert value(thinned.epoch_starts_ns) == pytest.approx(value(whole.epoch_starts_ns), rel=1e-12)
+    assert value(thinned.steady_speedup) == pytest.approx(value(whole.steady_speedup), rel=1e-12)
     assert thinned.epoch_start_ns == whole.epoch_start_ns
+
+
+def test_first_batches_that_are_steady_add_nothing() -> None:
+    """Without a warm-up, whether all batches are kept or not."""
+    ideal = trained(mode="replay")
+    for every in (1, 20):
+        found = headroom_of_two(trained(every=every, warmup=0), ideal)
+        assert value(found.epoch_starts_ns) == 0.0
 
 
 def test_an_interval_is_over_aggregates() -> None:

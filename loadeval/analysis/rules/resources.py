@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.arms import lost_share
 from loadeval.analysis.memory import growth_of
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
@@ -183,9 +184,10 @@ def waits_hidden(case: Case) -> Answer:
 
 def idle_gpu(case: Case) -> Answer:
     """Loading is not the limit, and the GPU is idle all the same."""
-    lost = case.headroom and case.headroom.lost_share
-    if not lost:
+    steady_speedup = case.headroom and case.headroom.steady_speedup
+    if not steady_speedup:
         return case.loss_unknown
+    lost = lost_share(steady_speedup)
     levels = [
         (quantity.subject, quantity.ideal)
         for quantity in case.readings_named(KERNEL_BUSY)

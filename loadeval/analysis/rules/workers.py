@@ -147,7 +147,7 @@ def more_workers(case: Case, found: Headroom, required: float) -> WorkerAdvice:
     computing, left = worker_cpus(case), cpus_left(case)
     if computing is None or left is None:
         return _on_unknown_cpus(case, workers, wanted)
-    to_keep_up = computing * (found.speedup.value if found.speedup else required)
+    to_keep_up = computing * (found.steady_speedup.value if found.steady_speedup else required)
     return _as_cpus_allow(case, wanted, computing, to_keep_up, left)
 
 

@@ -274,3 +274,10 @@ def test_a_gpu_that_is_idle_all_the_same(
     assert outcome(Rule.IDLE_GPU, alternating(wait=50, readings=[idle])) == NOTHING
     assert outcome(Rule.IDLE_GPU, alternating()) is Unknown.GPU_NOT_READ
     assert outcome(Rule.IDLE_GPU, make_run([0] * 40)) is Unknown.NO_IDEAL
+
+
+def test_a_gpu_that_is_idle_where_epochs_start_slowly(alternating: MakeRun, level: Level) -> None:
+    """Only what the steady part loses speaks against it, and is told."""
+    idle = level("gpu", "GPU 0", "kernel_busy_percent", 40.0)
+    found = finding(Rule.IDLE_GPU, alternating(first=800, length=8, readings=[idle]))
+    assert [(fact.name, fact.value) for fact in found.evidence][1] == ("steady time lost", 0.0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from loadeval.analysis.rules.case import Case
@@ -28,12 +29,46 @@ def test_a_loader_that_is_too_slow_alone(alternating: MakeRun) -> None:
     assert found.severity == "high"
     assert found.cost_share == pytest.approx(0.5)
     assert [(fact.name, fact.value, fact.unit) for fact in found.evidence] == [
-        ("time lost", pytest.approx(0.5), "share"),
+        ("steady time lost", pytest.approx(0.5), "share"),
         ("spent waiting", pytest.approx(0.5), "share"),
         ("real iteration", 100e6, "ns"),
         ("ideal iteration", 50e6, "ns"),
         ("loader alone", 100e6, "ns"),
     ]
+
+
+def timed_each(run: Run, spread: float) -> Run:
+    """The run with waits of the loader alone that are by so much of them shorter or longer."""
+    waits = np.random.default_rng(0).permutation([1 - spread, 1 + spread] * 40)
+    found = []
+    for number, one in enumerate(run.prefetches):
+        waits_ns = waits[8 * number : 8 * number + 8] * one.elapsed_ns / 8
+        found.append(
+            replace(
+                one,
+                waits_ns=tuple(waits_ns.astype(int).tolist()),
+                elapsed_ns=int(waits_ns.sum()),
+            )
+        )
+    return replace(run, prefetches=tuple(found))
+
+
+@pytest.mark.parametrize(("spread", "confidence"), [(0.1, "measured"), (0.9, "possible")])
+def test_whether_a_loader_is_too_slow_may_not_be_sure(
+    alternating: MakeRun, with_cores: MakeRun, spread: float, confidence: str
+) -> None:
+    """Where the interval of what is required of it spans 1."""
+    run = with_cores(alternating(wait=50, alone=55), process=(0.5, 1.0), workers=(1.9, 0.0))
+    assert finding(Rule.CAPACITY, timed_each(run, spread)).confidence == confidence
+
+
+@pytest.mark.parametrize(("spread", "confidence"), [(0.1, "likely"), (0.9, "possible")])
+def test_whether_a_queue_runs_empty_may_not_be_sure(
+    alternating: MakeRun, spread: float, confidence: str
+) -> None:
+    """Where the loader alone may be too slow."""
+    run = alternating(wait=12.5, alone=45, prefetch_depth=4, uneven=True)
+    assert finding(Rule.SHALLOW_QUEUE, timed_each(run, spread)).confidence == confidence
 
 
 @pytest.mark.parametrize(

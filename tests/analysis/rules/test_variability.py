@@ -196,6 +196,15 @@ def test_epochs_that_start_with_a_wait(make_run: MakeRun) -> None:
     assert outcome(Rule.EPOCH_BOUNDARIES, epochs(make_run, 90_000, 100)) == NOTHING
 
 
+def test_an_epoch_start_costs_what_it_adds(make_run: MakeRun) -> None:
+    """An epoch takes 490 and 9 x 100: its start adds 390 to 10 batches in the steady pace."""
+    waits = [400, *[10] * 9] * 3
+    loader = LoaderInfo("torch.x", workers=2)
+    run = make_run(waits, 90, warmup=1, epochs=[10] * 3, loader=loader)
+    found = finding(Rule.EPOCH_BOUNDARIES, run, make_run([0] * 30, 90, mode="replay"))
+    assert found.cost_share == pytest.approx(390 / 1390)
+
+
 @pytest.mark.parametrize(
     ("loader", "code", "confidence"),
     [

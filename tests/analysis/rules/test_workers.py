@@ -77,6 +77,15 @@ def test_workers_that_compute(
     )
 
 
+def test_workers_have_to_keep_up_with_the_steady_pace(
+    alternating: MakeRun, with_cores: MakeRun
+) -> None:
+    """However slowly epochs start, which more of them would not change."""
+    run = alternating(wait=50, alone=100, first=800, length=8)
+    found = finding(Rule.CAPACITY, with_cores(run, process=TRAINING, workers=COMPUTING))
+    assert numbers(found)[Advice.CPUS_NEEDED]["needed"] == pytest.approx(3.8)
+
+
 def test_others_leave_fewer_cpus(capacity: Callable[..., Finding]) -> None:
     """What other programs use is not free."""
     found = capacity(8, workers=COMPUTING, machine=(7.1, 5.7))
