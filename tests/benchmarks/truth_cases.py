@@ -140,7 +140,6 @@ def cases(folder: Path) -> list[Case]:
             "in process 15 ms, step 10",
             in_process(Sleep(15)),
             ten,
-            batches=200,
             widest=STEADY,
         ),
         Case("S2", "2 workers x 15 ms, step 10", workers(Sleep(15)), ten, widest=STEADY),
@@ -149,7 +148,6 @@ def cases(folder: Path) -> list[Case]:
             "2 workers x 30 ms, step 10",
             workers(Sleep(30)),
             ten,
-            batches=200,
             widest=STEADY,
         ),
         Case(
@@ -157,7 +155,6 @@ def cases(folder: Path) -> list[Case]:
             "200 ms at every 20th, step 10",
             in_process(Sleep(0, 200, 20)),
             ten,
-            batches=200,
             widest=REGULAR,
         ),
         Case(
@@ -174,15 +171,13 @@ def cases(folder: Path) -> list[Case]:
             "2 CPU-bound workers, CPU-bound step",
             workers(burn(20)),
             every(burn(10)),
-            batches=200,
         ),
         Case(
             "tail",
             "Pareto waits in process, step 5",
             in_process(pareto()),
             every(Sleep(5)),
-            batches=200,
-            peers_batches=200,
+            peers_batches=250,
         ),
         Case(
             "slow sample",
@@ -203,8 +198,7 @@ def cases(folder: Path) -> list[Case]:
             "autocorrelated waits of 10 ms, step 10",
             in_process(autocorrelated(10)),
             ten,
-            batches=200,
-            peers_batches=200,
+            peers_batches=250,
         ),
         Case("a little slower", "2 workers x 21 ms, gamma, step 10", workers(gamma(21)), ten),
         Case("a little faster", "2 workers x 19 ms, gamma, step 10", workers(gamma(19)), ten),
@@ -213,7 +207,6 @@ def cases(folder: Path) -> list[Case]:
             "4 workers x 20 ms, step 20",
             workers(Sleep(20), 4),
             every(Sleep(20)),
-            batches=200,
             widest=STEADY,
         ),
         Case(
@@ -222,14 +215,12 @@ def cases(folder: Path) -> list[Case]:
             in_process(Sleep(10), content=labelled),
             changing_in_place,
             labelled,
-            batches=200,
         ),
         Case(
             "buffer",
             "8 ms, buffer reused, step by content",
             lambda n: Reusing(n, numbered, Sleep(8)),
             growing_with_content,
-            batches=200,
         ),
         Case(
             "start",
@@ -277,14 +268,12 @@ def cases(folder: Path) -> list[Case]:
             "3 workers x 20 ms, one at a time, step 10",
             workers(Alone(multiprocessing.Lock(), Sleep(20)), 3),
             ten,
-            batches=150,
         ),
         Case(
             "zip",
             "2 workers open a zip for each sample",
             workers(unzip),
             every(Sleep(least_ms(unzip) / 2.6)),
-            batches=150,
         ),
         Case(
             "threads",
@@ -305,7 +294,6 @@ def cases(folder: Path) -> list[Case]:
             in_process(Sleep(5), content=frames),
             to_floats(0),
             frames,
-            batches=200,
             faults=True,
         ),
         Case(
@@ -314,7 +302,6 @@ def cases(folder: Path) -> list[Case]:
             in_process(Sleep(5), content=images),
             to_floats(7),
             images,
-            batches=200,
             faults=True,
         ),
         Case(
@@ -322,14 +309,12 @@ def cases(folder: Path) -> list[Case]:
             "10 ms, step grows 2 to 18",
             in_process(Sleep(10)),
             growing_with_time,
-            batches=200,
         ),
         Case(
             "drift",
             "CPU-bound, core shared for a third",
             in_process(burn(8)),
             every(burn(8)),
-            batches=200,
             drifts=True,
         ),
     ]
