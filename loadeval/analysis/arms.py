@@ -53,7 +53,7 @@ class ArmTimes:
     """The times of one arm, an entry for each batch (or each aggregate of a run that has these).
 
     `samples` is None where they are not known of every batch, or are none at all. `pair` is the
-    pair of each, in an alternating run.
+    pair of each, and `place` where it comes in the run, in an alternating one.
     """
 
     wait_ns: Series
@@ -61,6 +61,7 @@ class ArmTimes:
     batches: Series
     samples: Series | None = None
     pair: Column | None = None
+    place: Series | None = None
     all_waits: AllWaits | None = None
 
     @property
@@ -74,11 +75,12 @@ class ArmTimes:
 
     def waits(self, by_sample: bool) -> MeanTime:
         """The mean wait by sample, where these are known, or by batch."""
-        return MeanTime(self.wait_ns, self.amount(by_sample), self.pair, self.all_waits)
+        amount = self.amount(by_sample)
+        return MeanTime(self.wait_ns, amount, self.pair, self.place, self.all_waits)
 
     def steps(self, by_sample: bool) -> MeanTime:
         """The mean step."""
-        return MeanTime(self.step_ns, self.amount(by_sample), self.pair)
+        return MeanTime(self.step_ns, self.amount(by_sample), self.pair, self.place)
 
     def iterations(self, by_sample: bool) -> MeanTime:
         """The mean iteration."""
@@ -93,6 +95,7 @@ class ArmTimes:
             self.batches[rows],
             None if self.samples is None else self.samples[rows],
             None if self.pair is None else self.pair[rows],
+            None if self.place is None else self.place[rows],
             None if waits is None else replace(waits, within_ns=waits.within_ns[rows]),
         )
 
@@ -198,7 +201,7 @@ def arm_times(run: Run) -> ArmTimes:
         times = times_of(run.steps, steady(run))
         # Its waits and steps have nothing to do with each other, and are judged apart.
         apart = loads_on_request(run.header.loader, 0.0, None, None) and times.count
-        return replace(times, all_waits=AllWaits(times.wait_ns, times.wait_ns) if apart else None)
+        return replace(times, all_waits=AllWaits.of_run(times.wait_ns) if apart else None)
     aggregates = steady_aggregates(run)
     counts = [aggregate.samples for aggregate in aggregates if aggregate.samples is not None]
     known = len(counts) == len(aggregates) and sum(counts) > 0
@@ -238,18 +241,19 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
     pairs = numbers[(found >= np.array(least)[:, None]).all(axis=0)]
     kept = counted & np.isin(steps.pair, pairs)
     real, ideal = (
-        _in_pairs(times_of(steps, rows), steps.pair[rows])
+        _in_pairs(times_of(steps, rows), steps.pair[rows], np.flatnonzero(rows))
         for rows in (kept & (steps.arm == code) for code in range(len(ARMS)))
     )
     waits = all_waits_of(run, real, ideal, kept & (steps.arm == ARMS.index("real")))
     return pairs.tolist(), replace(real, all_waits=waits), ideal
 
 
-def _in_pairs(times: ArmTimes, pair: Column) -> ArmTimes:
+def _in_pairs(times: ArmTimes, pair: Column, place: Column) -> ArmTimes:
     """`times` by pair; by batch, where all batches of a pair are empty."""
     _, index = np.unique(pair, return_inverse=True)
     known = times.samples is not None and np.bincount(index, times.samples).all()
-    return replace(times, samples=times.samples if known else None, pair=pair)
+    samples = times.samples if known else None
+    return replace(times, samples=samples, pair=pair, place=place.astype(np.float64))
 
 
 def loads_on_request(
@@ -291,7 +295,11 @@ def all_waits_of(run: Run, real: ArmTimes, ideal: ArmTimes, rows: Rows) -> AllWa
     loading_ns = _loading_ns(run)
     if loading_ns is None:
         return None
-    return AllWaits(loading_ns[rows], loading_ns[run.steps.batch > 0])
+    # Each wait, too, is seen beside the ideal iteration at its place.
+    later, iterations = np.flatnonzero(run.steps.batch > 0), ideal.iterations(by_sample=False)
+    within, level = (iterations.at(np.asarray(at, np.float64)) for at in (real.place, later))
+    all_ns = loading_ns[later] * (within.mean() / level.mean())
+    return AllWaits(loading_ns[rows], all_ns, level / level.mean())
 
 
 def _loading_ns(run: Run) -> Series | None:
@@ -505,16 +513,21 @@ def throughput_ratio(one: RunTimes, other: RunTimes, by_sample: bool, together: 
     and drift slower than a round is gone.
     """
     shared = set(one.pairs or ()) & set(other.pairs or ())
-    if together and shared:
-        found = ratio(
-            other.real_in(shared).iterations(by_sample), one.real_in(shared).iterations(by_sample)
-        )
+    together = together and bool(shared)
+    times, beside = (
+        (each.real_in(shared) if together else each.real).iterations(by_sample)
+        for each in (one, other)
+    )
+    if together:  # places in two runs are not comparable, but their rounds are
+        times, beside = (replace(each, place=_as_place(each.pair)) for each in (times, beside))
     else:
-        times, beside = (
-            replace(each.real.iterations(by_sample), pair=None) for each in (one, other)
-        )
-        found = ratio(beside, times)
+        times, beside = (replace(each, place=None) for each in (times, beside))
+    found = ratio(beside, times)
     return _widened(found, one.missed_share, other.missed_share)
+
+
+def _as_place(pair: Column | None) -> Series | None:
+    return None if pair is None else pair.astype(np.float64)
 
 
 def _per_second(time: MeanTime, missed: float = 0.0) -> Estimate | None:

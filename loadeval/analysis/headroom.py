@@ -180,9 +180,11 @@ def headroom(run: Run, times: RunTimes | None = None) -> Headroom:
     cpu_share, too_busy = _worker_cpu_share(run, pairs)
     loads_ahead = 0 not in (run.header.loader.workers, run.header.loader.prefetch_depth)
     alone_ns, needed = required(run, times)
+    starts = epoch_starts_of(run)
+    first = 0 if starts is None else int(starts.first_batches.sum())
     evidence = found.gain and Evidence(
         found.gain,
-        min(found.real_batches, found.ideal_batches),
+        min(found.real_batches + first, found.ideal_batches),
         alternating=True,
         required=needed if loads_ahead else None,
         loads_ahead=loads_ahead,

@@ -8,12 +8,13 @@ of the series, which leaves six degrees of freedom for Student's t. Neighbours m
 other. Where they do visibly, the error is that of an AR(1) process with their correlation, if it
 is the larger: with few times, windows of a seventh miss much of a long memory.
 
-The two arms of an alternating run are compared pair by pair: each real time stands beside the mean
-of the ideal block of its pair, and the differences are the series. Drift slower than a pair is gone
-from it. Each ideal block counts for as much as the real block of its pair, so that drift does not
-tilt the comparison where blocks are of unequal length. Errors of separate series add up, with
+The two arms of an alternating run are compared place by place: each real time stands beside the
+ideal iteration at its place in the run, interpolated between the means of the ideal blocks around
+it, and the differences are the series. Drift slower than a pair of blocks is gone from it, and so
+is what it would do where blocks are of unequal length. Errors of separate series add up, with
 degrees of freedom after Satterthwaite ("An approximate distribution of estimates of variance
-components", Biometrics Bulletin 2, 1946).
+components", Biometrics Bulletin 2, 1946). Where pairs differ by more than their batches explain,
+they are the observations, with Student's t.
 
 Slopes: the median of the slopes between any two points (Theil, "A rank-invariant method of linear
 and polynomial regression analysis", Indagationes Mathematicae 12, 1950; Sen, "Estimates of the
@@ -30,7 +31,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
@@ -57,6 +58,7 @@ UNLIKE = 1.7
 
 The windows see a part of such differences, so more would be seldom reached.
 """
+LEAST_WEIGHT = 1e-9
 MOST_FREEDOM = 200.0
 COVERED = 0.95
 COVERED_SIGMAS = 1.96
@@ -104,34 +106,55 @@ def added(*errors: MeanError | None) -> MeanError | None:
 class AllWaits:
     """Waits that are known of more batches than those measured.
 
-    `within_ns` has an entry for each that was measured, `all_ns` for each batch of the run.
+    `within_ns` has an entry for each that was measured, `all_ns` for each batch of the run, and
+    `level` the ideal iteration at its place, relative to the mean.
     """
 
     within_ns: Series
     all_ns: Series
+    level: Series
+
+    @classmethod
+    def of_run(cls, wait_ns: Series) -> AllWaits:
+        """Those of a run by itself."""
+        return cls(wait_ns, wait_ns, np.ones(len(wait_ns)))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeanTime:
     """Mean time per sample or batch: `total_ns` by `amount`, in order, an entry for each batch.
 
-    `pair` numbers the pair of an alternating run that each is of. The waits of `all_waits` are part
-    of `total_ns`.
+    In an alternating run `pair` numbers the pair of each, and `place` is where in the run it comes.
+    The waits of `all_waits` are part of `total_ns`.
     """
 
     total_ns: Series
     amount: Series
     pair: Column | None = None
+    place: Series | None = None
     all_waits: AllWaits | None = None
 
     @property
     def mean_ns(self) -> float:
         """Time per sample or batch: the ratio of the sums, with the mean wait of all batches."""
-        total_ns = float(self.total_ns.sum())
-        if self.all_waits is not None:
-            total_ns += len(self.amount) * float(self.all_waits.all_ns.mean())
-            total_ns -= float(self.all_waits.within_ns.sum())
-        return total_ns / float(self.amount.sum())
+        return (self._rest_ns + self._waits_ns) / float(self.amount.sum())
+
+    @property
+    def _rest_ns(self) -> float:
+        within_ns = 0.0 if self.all_waits is None else float(self.all_waits.within_ns.sum())
+        return float(self.total_ns.sum()) - within_ns
+
+    @property
+    def _waits_ns(self) -> float:
+        if self.all_waits is None:
+            return 0.0
+        return len(self.amount) * float(self.all_waits.all_ns.mean())
+
+    @property
+    def share_of_rest(self) -> float:
+        """The part of `mean_ns` that is not from `all_waits`."""
+        total_ns = self._rest_ns + self._waits_ns
+        return self._rest_ns / total_ns if total_ns else 1.0
 
     def deviations(self) -> Series:
         """What each entry adds to the error of `mean_ns`, besides `all_waits`; their mean is 0."""
@@ -141,31 +164,64 @@ class MeanTime:
 
     def error(self, scale: float = 1.0) -> MeanError | None:
         """The error of `scale` times `mean_ns`."""
-        return added(
-            error_of_mean(scale * self.deviations(), self.pair), *self.error_of_waits(scale)
-        )
+        error = error_of_mean(scale * self.deviations(), self.pair)
+        return added(error, *self.error_of_waits(scale))
 
     def error_of_waits(self, scale: float) -> tuple[MeanError | None, ...]:
         """That of `scale` times the mean of `all_waits`, where there are some."""
         if self.all_waits is None:
             return ()
-        return (error_of_mean(scale * self.all_waits.all_ns / self.amount.mean()),)
+        all_ns, level = self.all_waits.all_ns, self.all_waits.level
+        return (error_of_mean(scale * (all_ns - all_ns.mean() * level) / self.amount.mean()),)
 
     def beside(self, real: MeanTime) -> MeanTime:
-        """The same, each pair weighing as much as it does in `real`."""
-        if self.pair is None or real.pair is None:
+        """The same, each block weighing as much as interpolation at the places of `real` asks."""
+        if self.place is None or real.place is None:
             return self
-        pairs, index = np.unique(self.pair, return_inverse=True)
-        wanted = np.bincount(np.searchsorted(pairs, real.pair), real.amount, len(pairs))
-        weight = (wanted / np.bincount(index, self.amount))[index]
+        _, index = np.unique(_known(self.pair), return_inverse=True)
+        left, right, part = _around(real.place, self._centres())
+        blocks = int(index.max(initial=-1)) + 1
+        wanted = np.bincount(left, real.amount * (1 - part), blocks)
+        wanted += np.bincount(right, real.amount * part, blocks)
+        weight = (np.maximum(wanted, LEAST_WEIGHT) / np.bincount(index, self.amount))[index]
         return replace(self, total_ns=self.total_ns * weight, amount=self.amount * weight)
+
+    def at(self, place: Series) -> Series:
+        """The mean of the blocks around each place, interpolated."""
+        _, index = np.unique(_known(self.pair), return_inverse=True)
+        means_ns = np.bincount(index, self.total_ns) / np.bincount(index, self.amount)
+        return _interpolated(means_ns, place, self._centres())
+
+    def _centres(self) -> Series:
+        _, index = np.unique(_known(self.pair), return_inverse=True)
+        return np.asarray(np.bincount(index, _known(self.place)) / np.bincount(index))
+
+
+def _known(column: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+    if column is None:
+        raise TypeError("these are not the times of an alternating run")
+    return column
+
+
+def _around(place: Series, centres: Series) -> tuple[Column, Column, Series]:
+    """For each place the centres before and after it, and how far it is to the second, 0 to 1."""
+    right = np.clip(np.searchsorted(centres, place), 1, max(len(centres) - 1, 1))
+    right = np.minimum(right, max(len(centres) - 1, 0))
+    left = np.maximum(right - 1, 0)
+    apart = np.maximum(centres[right] - centres[left], LEAST_WEIGHT) if len(centres) else place
+    return left, right, np.clip((place - centres[left]) / apart, 0.0, 1.0)
+
+
+def _interpolated(values: Series, place: Series, centres: Series) -> Series:
+    left, right, part = _around(place, centres)
+    return np.asarray(values[left] * (1 - part) + values[right] * part)
 
 
 def in_pairs(blocks: Sequence[npt.NDArray[np.generic]]) -> MeanTime:
     """The mean of the times in `blocks`, each of a pair of its own."""
     total_ns = np.concatenate([block.astype(np.float64) for block in blocks])
     pair = np.repeat(np.arange(len(blocks)), [len(block) for block in blocks])
-    return MeanTime(total_ns, np.ones(len(total_ns)), pair)
+    return MeanTime(total_ns, np.ones(len(total_ns)), pair, pair.astype(np.float64))
 
 
 def ratio(real: MeanTime, ideal: MeanTime) -> Estimate:
@@ -204,42 +260,49 @@ def error_of_difference(
 ) -> MeanError | None:
     """The error of `real_scale` times one mean less `ideal_scale` times another.
 
-    In pairs where both have theirs; `ideal` is then weighted as `beside` does.
+    Place by place where both have theirs; `ideal` is then weighted as `beside` does.
     """
-    if real.pair is None or ideal.pair is None:
+    if real.place is None or ideal.place is None:
         return added(real.error(real_scale), ideal.error(ideal_scale))
-    pairs, of_real = np.unique(real.pair, return_inverse=True)
+    pairs, index = np.unique(_known(ideal.pair), return_inverse=True)
     if len(pairs) < FEWEST_PAIRS:
         return None
-    of_ideal = np.searchsorted(pairs, ideal.pair)
-    amount = np.bincount(of_ideal, ideal.amount)
+    amount, counts = np.bincount(index, ideal.amount), np.bincount(index)
     deviations = ideal_scale * (ideal.total_ns - ideal.mean_ns * ideal.amount)
-    level = np.bincount(of_ideal, deviations) / amount
-    share = real.amount / real.amount.mean()
-    series = real_scale * real.deviations() - level[of_real] * share
-    error = error_of_mean(series, real.pair)
-    if error is None:
-        return None
-    # A window that is shorter than a block sees little of the noise of the ideal block's mean.
-    counts = np.bincount(of_ideal)
-    within = deviations - level[of_ideal] * ideal.amount
-    of_means = np.bincount(of_ideal, within**2) / np.maximum(counts - 1, 1) * counts / amount**2
+    level = np.bincount(index, deviations) / amount
+    within = deviations - level[index] * ideal.amount
+    of_means = np.bincount(index, within**2) / np.maximum(counts - 1, 1) * counts / amount**2
     noise = float(((amount / amount.sum()) ** 2 * of_means).sum())
+    beside = replace(ideal, total_ns=deviations).at(real.place)
+    rest = real.share_of_rest
+    series = real_scale * real.deviations() - beside * (rest * real.amount / real.amount.mean())
+    # A window that is shorter than a block sees little of the noise of the ideal block's mean; and
+    # that noise is the same in the waits.
     missed = 1 - _seen(_window(len(series)), len(series) / len(pairs))
-    error = MeanError(error.variance + missed * noise, error.freedom)
-    error = _of_unlike_pairs(series, of_real, error) or error
-    return added(error, *real.error_of_waits(real_scale))
+    unseen = noise * (missed * rest**2 + 2 * rest * (1 - rest))
+    return added(_error_in_pairs(series, real.pair, unseen), *real.error_of_waits(real_scale))
 
 
-def _of_unlike_pairs(series: Series, index: Column, error: MeanError) -> MeanError | None:
-    """The error over pairs, where these differ by more than `error` explains."""
-    counts = np.bincount(index)
-    sums = np.bincount(index, series)
-    pairs = len(counts)
-    variance = float((sums**2).sum()) / len(series) ** 2 * pairs / (pairs - 1)
-    if variance <= UNLIKE * error.variance:
+def _error_in_pairs(series: Series, pair: Column | None, unseen: float) -> MeanError | None:
+    """The error of the mean of a `series` in pairs, of whose variance windows leave some `unseen`.
+
+    By windows; or over the pairs, where these differ by more than windows explain, and where
+    neighbours are so alike that the pairs tell more: these are further apart.
+    """
+    if len(series) < FEWEST_TIMES:
         return None
-    return MeanError(variance, pairs - 1)
+    _, index = np.unique(_known(pair), return_inverse=True)
+    sums, pairs = np.bincount(index, series - series.mean()), int(index.max()) + 1
+    variance = float((sums**2).sum()) / len(series) ** 2 * pairs / (pairs - 1)
+    over_pairs = MeanError(variance, pairs - 1)
+    windows, memory = _error_by_windows(series), _error_by_memory(series, pair)
+    windows = MeanError(windows.variance + unseen, windows.freedom)
+    if over_pairs.variance > UNLIKE * windows.variance:
+        return over_pairs
+    if memory is None:
+        return windows
+    by_width = {error.half_width: error for error in (windows, memory, over_pairs)}
+    return by_width[max(windows.half_width, min(memory.half_width, over_pairs.half_width))]
 
 
 def _seen(window: int, block: float) -> float:
@@ -254,20 +317,28 @@ def error_of_mean(series: Series, part: Column | None = None) -> MeanError | Non
 
     Those of different parts do not follow on one another. None where it is too short.
     """
-    count = len(series)
-    if count < FEWEST_TIMES:
+    if len(series) < FEWEST_TIMES:
         return None
-    deviations = series - series.mean()
-    length = _window(count)
-    sums = np.cumsum(np.concatenate([[0.0], deviations]))
+    windows, memory = _error_by_windows(series), _error_by_memory(series, part)
+    return windows if memory is None else max(windows, memory, key=lambda one: one.half_width)
+
+
+def _error_by_windows(series: Series) -> MeanError:
+    length = _window(len(series))
+    sums = np.cumsum(np.concatenate([[0.0], series - series.mean()]))
     means = (sums[length:] - sums[:-length]) / length
-    windows = count / length
-    found = MeanError(float(np.mean(means**2)) / (windows - 1), windows - 1)
+    freedom = len(series) / length - 1
+    return MeanError(float(np.mean(means**2)) / freedom, freedom)
+
+
+def _error_by_memory(series: Series, part: Column | None) -> MeanError | None:
+    """That of an AR(1) process; None where neighbours are not visibly alike."""
+    count, deviations = len(series), series - series.mean()
     follows = slice(None) if part is None else part[1:] == part[:-1]
     squares = float((deviations**2).sum()) or 1.0
     correlation = float((deviations[1:] * deviations[:-1])[follows].sum()) / squares
     if correlation <= 2 / math.sqrt(count):
-        return found
+        return None
     # It comes out too small by about this much (Marriott and Pope, Biometrika 41, 1954), and so
     # does the variance: by memory / count around a mean that moves along, and by as much again
     # because the memory is known from these few times alone.
@@ -275,8 +346,7 @@ def error_of_mean(series: Series, part: Column | None = None) -> MeanError | Non
     memory = (1 + correlation) / (1 - correlation)
     shortfall = min(2 * memory / count, MOST_SHORTFALL)
     variance = squares / (count - 1) / count * memory / (1 - shortfall)
-    remembering = MeanError(variance, max(count / memory - 1, 1.5))
-    return max(found, remembering, key=lambda error: error.half_width)
+    return MeanError(variance, max(count / memory - 1, 1.5))
 
 
 def _window(count: int) -> int:

@@ -25,7 +25,10 @@ waiting for input; here it is of all that loading costs.
 FEWEST_BATCHES = 20
 """With fewer measured batches in an arm nothing is concluded."""
 WIDEST_SHARE = 0.10
-"""With a confidence interval of the lost share wider than this either way nothing is concluded."""
+"""With a confidence interval of the lost share wider than this either way nothing is concluded.
+
+Unless all of it is input-bound, or none.
+"""
 ROUNDING = 1e-12
 
 
@@ -168,8 +171,9 @@ def _drifted(found: Evidence) -> bool:
 
 def _wide(found: Evidence) -> bool:
     low, high = found.bounds
-    # However wide: all of it says the same.
-    return (high - low) / 2 > WIDEST_SHARE + ROUNDING and level(low) != level(high)
+    # However wide: all of it says the same, or at least that the run is input-bound.
+    open_ended = level(low) is InputBound.NOT and level(low) != level(high)
+    return (high - low) / 2 > WIDEST_SHARE + ROUNDING and open_ended
 
 
 CRITERIA: dict[Objection, Callable[[Evidence], bool]] = {

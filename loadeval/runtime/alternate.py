@@ -52,6 +52,8 @@ ASSUMED_REAL_PER_IDEAL = 4
 """As long as the noise of neither arm is known."""
 FEWEST_PAIRS = 4
 """How many pairs the batches of a run are to suffice for, at least."""
+MORE_PAIRS = 8
+"""The same where real iterations vary little more than ideal ones: what is left is drift."""
 BATCHES_OF_UNKNOWN_EPOCH = 200
 """The length assumed of an epoch whose length is not known."""
 FIXED_REAL_BLOCK = 32
@@ -271,12 +273,15 @@ class Schedule(Progress):
             return FIXED_REAL_BLOCK, least, real_warmup, ideal_warmup
         real_ns = self._pace_ns("real", self._head_iterations_ns)
         ideal_ns = self._pace_ns("ideal", self._head_steps_ns)
-        room = max(self._pair_budget() - real_warmup - ideal_warmup, SMALLEST_BLOCK + least)
+        noise = self._noise_ratio()
+        pairs = FEWEST_PAIRS if noise > FEWEST_REAL_PER_IDEAL else MORE_PAIRS
+        budget = self._batches_for_pairs() // max(pairs, self._pairs or 0)
+        room = max(budget - real_warmup - ideal_warmup, SMALLEST_BLOCK + least)
         spare = (room - SMALLEST_BLOCK - least) // 4
         real_longer = max(min(math.ceil(WARMUP_NS / real_ns) - real_warmup, spare), 0)
         ideal_longer = max(min(math.ceil(WARMUP_NS / ideal_ns) - ideal_warmup, spare), 0)
         room -= real_longer + ideal_longer
-        base, noise = max(least, math.ceil(BLOCK_NS / ideal_ns)), self._noise_ratio()
+        base = max(least, math.ceil(BLOCK_NS / ideal_ns))
         real = base * min(max(noise, FEWEST_REAL_PER_IDEAL), MOST_REAL_PER_IDEAL)
         ideal = real / min(max(noise, 1), MOST_REAL_PER_IDEAL)
         if real + ideal > room:
@@ -302,8 +307,8 @@ class Schedule(Progress):
             return MOST_REAL_PER_IDEAL
         return real.relative_sd / ideal.relative_sd
 
-    def _pair_budget(self) -> int:
-        """How many batches a pair may serve, so that there are enough pairs.
+    def _batches_for_pairs(self) -> int:
+        """How many batches there are for the pairs.
 
         Of one epoch, or of twice what was served: before this epoch, for it is to have enough
         pairs too, or so far, where its length is not known. That is without the head of an epoch,
@@ -315,7 +320,7 @@ class Schedule(Progress):
             likely = max(BATCHES_OF_UNKNOWN_EPOCH, 2 * self.served)
         total = self._batches or likely
         apart = head_for(self._depth) + self._depth
-        return (total - apart) // max(FEWEST_PAIRS, self._pairs or 0)
+        return total - apart
 
     def _completed(self, block: PlannedBlock, iterations_ns: Values) -> None:
         self._arms[block.arm].add(iterations_ns)

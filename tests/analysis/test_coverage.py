@@ -13,7 +13,7 @@ import pytest
 from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
 from loadeval.analysis.arms import ArmTimes, compare_arms
 from loadeval.analysis.headroom import headroom
-from loadeval.analysis.stats import AllWaits, in_pairs, ratio
+from loadeval.analysis.stats import AllWaits, MeanTime, in_pairs, ratio
 from loadeval.analysis.verdict import VerdictAdvice
 from loadeval.runtime import registry
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -132,12 +132,37 @@ def real_iterations(load: Times, step: Times, prefetched: int) -> Times:
 
 
 class Simulated(NamedTuple):
-    """Of each pair the real and the ideal iterations, and the real waits, as (runs, batches)."""
+    """Of each pair the real and the ideal iterations and the real waits, as (runs, batches).
+
+    `real_at` and `ideal_at` are the places of their first batches, as (runs, 1).
+    """
 
     real: list[Times]
     ideal: list[Times]
     waits: list[Times]
+    real_at: list[Times]
+    ideal_at: list[Times]
     loads: Times
+
+    def arms(self, run: int) -> tuple[MeanTime, MeanTime]:
+        """Those of one of the runs."""
+        found = []
+        for blocks, at in ((self.real, self.real_at), (self.ideal, self.ideal_at)):
+            places = [
+                float(start[run, 0]) + np.arange(block.shape[1])
+                for block, start in zip(blocks, at, strict=True)
+            ]
+            arm = in_pairs([block[run] for block in blocks])
+            found.append(replace(arm, place=np.concatenate(places)))
+        return found[0], found[1]
+
+    def all_waits(self, run: int, real: MeanTime, ideal: MeanTime) -> AllWaits:
+        """Each beside the ideal iteration at its place."""
+        assert real.place is not None
+        within, loads = np.concatenate([block[run] for block in self.waits]), self.loads[run]
+        level = ideal.at(np.arange(len(loads), dtype=np.float64))
+        scale = ideal.at(real.place).mean() / level.mean()
+        return AllWaits(within, loads * scale, level / level.mean())
 
 
 def simulated(setting: Setting, plan: Plan, rng: np.random.Generator) -> Simulated:
@@ -145,7 +170,7 @@ def simulated(setting: Setting, plan: Plan, rng: np.random.Generator) -> Simulat
     queue, warmup = setting.prefetched, max(setting.prefetched + 1, IDEAL_WARMUP)
     total = sum(real + ideal + warmup + IDEAL_WARMUP for real, ideal in plan)
     load, step = setting.load(rng, RUNS, total), setting.step(rng, RUNS, total)
-    found, at = Simulated([], [], [], load), 0
+    found, at = Simulated([], [], [], [], [], load), 0
     first = np.empty((RUNS, 1), dtype=bool)
     for pair, (real, ideal) in enumerate(plan):
         first = rng.random((RUNS, 1)) < 0.5 if pair % 2 == 0 else ~first
@@ -155,10 +180,9 @@ def simulated(setting: Setting, plan: Plan, rng: np.random.Generator) -> Simulat
             iterations = real_iterations(load[:, rows], step[:, rows], queue)
             start = at + ideal_at + IDEAL_WARMUP
             waits = iterations - step[:, rows]
-            blocks.append(
-                (iterations[:, warmup:], step[:, start : start + ideal], waits[:, warmup:])
-            )
-        for side, one, other in zip((found.real, found.ideal, found.waits), *blocks, strict=True):
+            columns = (iterations[:, warmup:], step[:, start : start + ideal], waits[:, warmup:])
+            blocks.append((*columns, np.full((1, 1), rows.start + warmup), np.full((1, 1), start)))
+        for side, one, other in zip(found, *blocks, strict=False):
             side.append(np.where(first, one, other))
         at += real + ideal + warmup + IDEAL_WARMUP
     return found
@@ -177,10 +201,9 @@ def covered(setting: Setting, plan: Plan, *, all_waits: bool = False) -> float:
     true, found = truth(setting), 0
     runs = simulated(setting, plan, np.random.default_rng(7))
     for run in range(RUNS):
-        real, ideal = (in_pairs([block[run] for block in side]) for side in runs[:2])
+        real, ideal = runs.arms(run)
         if all_waits:
-            within = np.concatenate([block[run] for block in runs.waits])
-            real = replace(real, all_waits=AllWaits(within, runs.loads[run]))
+            real = replace(real, all_waits=runs.all_waits(run, real, ideal))
         low, high = bounds(ratio(real, ideal))
         found += low <= true <= high
     return found / RUNS
@@ -244,7 +267,7 @@ def test_the_interval_of_two_runs_contains_the_truth(name: str) -> None:
     found = 0
     ones = np.ones(200)
     for waits, steps, others in zip(load, step, replayed, strict=True):
-        real = ArmTimes(waits, steps, ones, all_waits=AllWaits(waits, waits))
+        real = ArmTimes(waits, steps, ones, all_waits=AllWaits.of_run(waits))
         ideal = ArmTimes(0 * others, others, ones)
         gain = compare_arms(real, ideal).gain
         assert gain is not None
