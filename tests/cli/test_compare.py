@@ -92,7 +92,7 @@ def test_json_is_the_report(logs: Logs, alternated: Path, tmp_path: Path) -> Non
         assert (code, err) == (0, "")
         found = json.loads(out)
         assert found == json.loads(json.dumps(report_as_dict(report)))
-        assert found["speedup"]["value"] == 4.0
+        assert found["speedup"]["value"] == pytest.approx(4.0)
         assert found["real"]["steady_batches"] == found["real_batches"]
         assert found["ideal"]["steady_batches"] == found["ideal_batches"]
         assert len(found["readings"]) == len(files)
