@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
+from loadeval.analysis.stalls import rare_stalls
 from loadeval.analysis.stats import (
     AllWaits,
     Estimate,
@@ -244,7 +245,8 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
         _in_pairs(times_of(steps, rows), steps.pair[rows], np.flatnonzero(rows))
         for rows in (kept & (steps.arm == code) for code in range(len(ARMS)))
     )
-    waits = all_waits_of(run, real, ideal, kept & (steps.arm == ARMS.index("real")))
+    rows = kept & (steps.arm == ARMS.index("real"))
+    waits = all_waits_of(run, real, ideal, rows) or rare_stalls(run, real, ideal, rows)
     return pairs.tolist(), replace(real, all_waits=waits), ideal
 
 

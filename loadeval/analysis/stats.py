@@ -104,15 +104,17 @@ def added(*errors: MeanError | None) -> MeanError | None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class AllWaits:
-    """Waits that are known of more batches than those measured.
+    """The part of the waits that is known of more batches than those measured.
 
     `within_ns` has an entry for each that was measured, `all_ns` for each batch of the run, and
-    `level` the ideal iteration at its place, relative to the mean.
+    `level` the ideal iteration at its place, relative to the mean. `known_error` is that of the
+    mean of `all_ns`, where it does not come from these.
     """
 
     within_ns: Series
     all_ns: Series
     level: Series
+    known_error: MeanError | None = None
 
     @classmethod
     def of_run(cls, wait_ns: Series) -> AllWaits:
@@ -171,8 +173,11 @@ class MeanTime:
         """That of `scale` times the mean of `all_waits`, where there are some."""
         if self.all_waits is None:
             return ()
-        all_ns, level = self.all_waits.all_ns, self.all_waits.level
-        return (error_of_mean(scale * (all_ns - all_ns.mean() * level) / self.amount.mean()),)
+        all_ns, known = self.all_waits.all_ns, self.all_waits.known_error
+        scale /= float(self.amount.mean())
+        if known is not None:
+            return (MeanError(known.variance * scale**2, known.freedom),)
+        return (error_of_mean(scale * (all_ns - all_ns.mean() * self.all_waits.level)),)
 
     def beside(self, real: MeanTime) -> MeanTime:
         """The same, each block weighing as much as interpolation at the places of `real` asks."""

@@ -1,0 +1,124 @@
+"""Rare stalls of a loader that works ahead, counted over all batches whose loading was seen."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.stats import AllWaits, MeanError
+from loadeval.runlog.model import ARMS
+
+if TYPE_CHECKING:
+    import numpy.typing as npt
+
+    from loadeval.analysis.arms import ArmTimes
+    from loadeval.analysis.stats import Series
+    from loadeval.runlog.model import Column, Run
+
+TIMES_ITERATION = 5
+"""A wait is a stall over so many real iterations, and over what the loader's queue can hide."""
+MOST = 20
+"""With more of them, those in real blocks tell enough."""
+LEAST_SHARE = 0.05
+"""Of the real time: less matters little."""
+FEWEST_REGULAR = 4
+REGULAR = 0.05
+"""Gaps of stalls are regular when each is a multiple of the shortest, within this part of it.
+
+Three gaps of stalls at random are so once in a hundred times.
+"""
+PHASE = 0.3
+"""Standard deviation of the number of regular stalls, by where the first one is: 1 / sqrt(12)."""
+
+
+def rare_stalls(
+    run: Run, real: ArmTimes, ideal: ArmTimes, rows: npt.NDArray[np.bool_]
+) -> AllWaits | None:
+    """The mean time that a batch loses to stalls; `rows` are those of `real` in the run.
+
+    Stalls are few, and some come while batches are prefetched. So how often they come is counted
+    over all batches, and what one costs is measured in the real arm. Their number is taken to be
+    Poisson's, or to be known, where they come at regular intervals. None where there are none, or
+    so many that the real blocks tell enough.
+    """
+    if not real.count or not ideal.count:
+        return None
+    iteration_ns = real.iterations(by_sample=False).mean_ns
+    hidden_ns = (run.header.loader.prefetch_depth or 0) * ideal.iterations(by_sample=False).mean_ns
+    wait_ns, place, from_row = _seen(run)
+    stalled = wait_ns > max(TIMES_ITERATION * iteration_ns, hidden_ns)
+    in_real = stalled & from_row
+    count = int(stalled.sum())
+    if not in_real.any() or count > MOST:
+        return None
+    usual_ns = float(wait_ns[from_row & ~stalled].mean())
+    costs_ns = wait_ns[in_real] - usual_ns
+    cost_ns, often = float(costs_ns.mean()), count / len(wait_ns)
+    number_variance = 1 / count
+    every = interval_of(place[stalled])
+    if every is not None:
+        often, number_variance = 1 / every, (PHASE / count) ** 2
+    mean_ns = often * cost_ns
+    if mean_ns < LEAST_SHARE * iteration_ns:
+        return None
+    cost_variance = float(costs_ns.var(ddof=1)) / len(costs_ns) if len(costs_ns) > 1 else 0.0
+    variance = mean_ns**2 * (number_variance + cost_variance / cost_ns**2)
+    waits_ns = run.steps.wait_ns[rows]
+    is_stall = waits_ns > max(TIMES_ITERATION * iteration_ns, hidden_ns)
+    # Garwood's interval of Poisson's mean (Biometrika 28, 1936) has twice as many degrees.
+    error = MeanError(variance, 2.0 * count)
+    within_ns = np.where(is_stall, waits_ns - usual_ns, 0.0)
+    return AllWaits(within_ns, np.array([mean_ns]), np.ones(1), error)
+
+
+def interval_of(place: Column) -> float | None:
+    """After how many batches the next stall comes, where they come regularly; None: they do not."""
+    gaps = np.diff(place)
+    if len(place) < FEWEST_REGULAR:
+        return None
+    shortest = float(gaps.min())
+    multiples = np.round(gaps / shortest)
+    if (np.abs(gaps - multiples * shortest) > REGULAR * shortest).any():
+        return None
+    return float(gaps.sum() / multiples.sum())
+
+
+def _seen(run: Run) -> tuple[Series, Column, npt.NDArray[np.bool_]]:
+    """The waits for batches in the order of the loader, their places in it, and which are real.
+
+    Without the first of each epoch, and those that filled the queue while nobody waited.
+    """
+    steps, ideal = run.steps, ARMS.index("ideal")
+    waits: list[Column] = []
+    places: list[Column] = []
+    real: list[npt.NDArray[np.bool_]] = []
+    at = 0
+
+    def add(wait_ns: Column, is_real: bool) -> None:
+        nonlocal at
+        waits.append(wait_ns)
+        places.append(at + np.arange(len(wait_ns)))
+        real.append(np.full(len(wait_ns), is_real))
+        at += len(wait_ns)
+
+    for epoch in np.unique(steps.epoch).tolist():
+        (rows,) = np.nonzero(steps.epoch == epoch)
+        facts = [one for one in run.prefetches if one.epoch == epoch]
+        drained = iter([one.batches for one in facts if not one.timed])
+        fetched = iter([one.waits_ns for one in facts if one.timed])
+        held = 0
+        for span in np.split(rows, np.flatnonzero(np.diff(steps.arm[rows])) + 1):
+            if steps.arm[span[0]] == ideal:
+                held -= len(span)
+                while held < 0 and (more := next(fetched, ())):
+                    add(np.array(more), is_real=False)
+                    held += len(more)
+            elif steps.batch[span[0]]:
+                taken = next(drained, 0)
+                at, held = at + taken, held + taken
+                add(steps.wait_ns[span], is_real=True)
+            else:
+                at += 1
+                add(steps.wait_ns[span[1:]], is_real=True)
+    return np.concatenate(waits).astype(np.float64), np.concatenate(places), np.concatenate(real)
