@@ -179,8 +179,8 @@ class LoaderEvaluator(DALICompatible):
     `num_cached_batches` batches when it is created, stops the loader's workers, and serves
     these batches over and over, as if loading were free. `alternate` mode measures both in one
     run: blocks of real loading and blocks of prefetched batches, in random order. It serves
-    every batch once, but a loader with workers serves some a few places earlier or later, and
-    without workers a dataset and a training step that share a random generator draw different
+    every batch once, but with workers most come a few places earlier, and some up to two blocks
+    later, and without workers a dataset and a training step that share a random generator draw different
     numbers than without loadeval. `headroom()` returns the result of an alternating run.
 
     `len()` and all other attributes are the loader's. A copy or an unpickled evaluator measures
