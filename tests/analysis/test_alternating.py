@@ -271,9 +271,9 @@ def test_the_first_batches_of_epochs_are_evidence(
 def test_first_batches_are_no_evidence_of_the_ideal_arm() -> None:
     """It has none."""
     blocks = [served("real", None, 1, 500, 70)]
-    for pair in range(2):
-        blocks += [served("real", pair, 20, 0, 50), served("ideal", pair, 9, 0, 50)]
-    found = headroom(alternating(blocks, replace(IN_PROCESS, length=59)))
+    for pair, ideal in enumerate((9, 10)):
+        blocks += [served("real", pair, 20, 0, 50), served("ideal", pair, ideal, 0, 50)]
+    found = headroom(alternating(blocks, replace(IN_PROCESS, length=60)))
     assert found.verdict.objection is Objection.TOO_FEW_BATCHES
 
 

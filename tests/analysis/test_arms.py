@@ -401,28 +401,31 @@ def test_the_interval_is_then_that_of_all_waits() -> None:
 
 
 def test_all_waits_are_seen_beside_the_ideal_iterations() -> None:
-    """Where loading slows as the ideal iterations do, its waits are told without an error."""
+    """Where loading slows as the ideal iterations do, nothing is unsure."""
     load_ns = np.interp(np.arange(41), [12.5, 20.5], [1 * MS, 3 * MS]).astype(np.int64)
-    blocks = [
-        waits_of("real", None, [900]),
-        waits_of("real", 0, load_ns[1:9].tolist()),
-        *(
-            replace(waits_of("ideal", pair, [0] * 8), step_ns=np.full(8, ns))
-            for pair, ns in enumerate((2 * MS, 6 * MS))
-        ),
-        waits_of("real", 1, load_ns[25:].tolist()),
+    rounds: list[tuple[Arm, int, slice]] = [
+        ("real", 0, slice(1, 9)),
+        ("ideal", 0, slice(9, 17)),
+        ("ideal", 1, slice(17, 25)),
+        ("real", 1, slice(25, 41)),
     ]
-    prefetches = [
-        Prefetch(pair, 0, 8, 8, int(ns.sum()), 32, tuple(ns.tolist()))
-        for pair, ns in enumerate((load_ns[9:17], load_ns[17:25]))
-    ]
+    blocks, prefetches = [waits_of("real", None, [900])], []
+    for arm, pair, rows in rounds:
+        waits = load_ns[rows].tolist()
+        if arm == "ideal":
+            prefetches.append(Prefetch(pair, 0, 8, 8, sum(waits), 32, tuple(waits)))
+            waits = [0] * 8
+        steps_ns = np.full(len(waits), (2 * MS, 6 * MS)[pair])
+        blocks.append(replace(waits_of(arm, pair, waits), step_ns=steps_ns))
     run = replace(in_process(), steps=Steps.from_blocks(blocks, []), prefetches=tuple(prefetches))
     times = run_times(run)
     assert times.real.all_waits is not None
     assert times.comparison is not None
     assert times.comparison.gain is not None
-    found = times.comparison.gain.waiting_ns
-    assert (found.value, *bounds(found)) == pytest.approx([(8 * 1 + 16 * 3) / 24 * MS] * 3)
+    waiting_ns, speedup = times.comparison.gain.waiting_ns, times.comparison.gain.speedup
+    level_ns = (8 * 1 + 16 * 3) / 24 * MS
+    assert (waiting_ns.value, *bounds(waiting_ns)) == pytest.approx([level_ns] * 3)
+    assert (speedup.value, *bounds(speedup)) == pytest.approx([1.5] * 3)
 
 
 def test_a_few_waits_have_no_error_and_are_compared_as_they_are() -> None:

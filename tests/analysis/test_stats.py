@@ -17,6 +17,7 @@ from loadeval.analysis.stats import (
     FEWEST_PRECISE,
     FEWEST_TIMES,
     MOST_FREEDOM,
+    UNLIKE,
     AllWaits,
     Estimate,
     MeanError,
@@ -475,6 +476,33 @@ def test_noise_of_ideal_blocks_is_in_the_error(pairs: int, block: int) -> None:
     assert 0.9 * 2 / count < np.mean(found) < 1.5 * 2 / count
 
 
+def seen(window: int, block: int) -> float:
+    """The share of the variance of independent blocks that the means over windows have."""
+    starts = np.linspace(0, block, 2001)[:, None]
+    edges = np.arange(window // block + 3) * block
+    overlaps = np.minimum(edges[1:], starts + window) - np.maximum(edges[:-1], starts)
+    parts = np.maximum(overlaps, 0) / window
+    return float((parts**2).sum(axis=1).mean()) * window / block
+
+
+@pytest.mark.parametrize("rest", [1.0, 0.75])
+@pytest.mark.parametrize(("pairs", "block"), [(2, 40), (7, 8), (12, 4)])
+def test_what_windows_do_not_see_of_ideal_noise_is_added(
+    pairs: int, block: int, rest: float
+) -> None:
+    """Waits of all batches, which are not in the series, are seen beside the same noise."""
+    count, columns = pairs * block, by_pair(pairs, block)
+    noise = np.tile([1.0, -1.0], count // 2)
+    waits = AllWaits.of_run(np.full(count, 100 * (1 - rest)))
+    real = MeanTime(np.full(count, 100.0), np.ones(count), *columns, waits)
+    found = error_of_difference(real, MeanTime(50 + noise, np.ones(count), *columns), 1.0, 1.0)
+    missed = 1 - seen(round(count / 7), block)
+    of_mean = block / (block - 1) / count
+    assert found is not None
+    expected = of_mean * (missed * rest**2 + 2 * rest * (1 - rest))
+    assert found.variance == pytest.approx(expected, rel=1e-3)
+
+
 def real_alone(series: Series, pairs: int) -> MeanError:
     """The error of real times in blocks of one length, beside ideal ones that do not vary."""
     columns = by_pair(pairs, len(series) // pairs)
@@ -503,9 +531,12 @@ def widths(*errors: MeanError) -> list[float]:
 
 @pytest.mark.parametrize("pairs", [2, 4, 6])
 def test_pairs_that_differ_are_the_observations(pairs: int) -> None:
-    """The mean of each is one, and there is a degree of freedom less than pairs."""
-    levels = np.arange(pairs) % 2 * 10.0
-    series = np.repeat(levels, 40) + np.random.default_rng(0).normal(size=40 * pairs)
+    """The mean of each is one, and there is a degree of freedom less than pairs.
+
+    Even where neighbours are unlike.
+    """
+    series = np.repeat(np.arange(pairs) % 2, 40) + 5.0 * np.tile([1, -1], 20 * pairs)
+    assert correlation(series) < 0
     found, expected = real_alone(series, pairs), over_pairs(series, pairs)
     assert found.freedom == pairs - 1
     assert found.variance == pytest.approx(expected.variance)
@@ -535,8 +566,9 @@ def test_pairs_that_are_alike_leave_the_error_to_windows() -> None:
 
 def test_strong_memory_falls_back_to_pairs_where_these_are_narrower() -> None:
     """They tell more than a memory that is known from few neighbours."""
-    series = autoregressive(240, 0.95, seed=30)
+    series = autoregressive(240, 0.95, seed=47)
     found, by_pairs = real_alone(series, 12), over_pairs(series, 12)
+    assert by_pairs.variance < UNLIKE * windowed(series).variance
     assert windowed(series).half_width < by_pairs.half_width < by_memory(series, 12).half_width
     assert found.half_width == pytest.approx(by_pairs.half_width)
 
