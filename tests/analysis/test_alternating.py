@@ -251,6 +251,32 @@ def test_few_batches_are_inconclusive() -> None:
     assert codes(found.advice) == [VerdictAdvice.MORE_PAIRS]
 
 
+@pytest.mark.parametrize(("length", "objection"), [(20, None), (None, Objection.TOO_FEW_BATCHES)])
+def test_the_first_batches_of_epochs_are_evidence(
+    length: int | None, objection: Objection | None
+) -> None:
+    """Where whole epochs are told, they are part of what was measured: 2 beside 18."""
+    blocks = []
+    for epoch in range(2):
+        blocks += [
+            served("real", None, 1, 500, 70, epoch=epoch),
+            served("real", epoch, 9, 30, 70, epoch=epoch),
+            served("ideal", epoch, 10, 0, 50, epoch=epoch),
+        ]
+    found = headroom(alternating(blocks, replace(IN_PROCESS, length=length)))
+    assert found.real_batches == 18
+    assert found.verdict.objection is objection
+
+
+def test_first_batches_are_no_evidence_of_the_ideal_arm() -> None:
+    """It has none."""
+    blocks = [served("real", None, 1, 500, 70)]
+    for pair, ideal in enumerate((9, 10)):
+        blocks += [served("real", pair, 20, 0, 50), served("ideal", pair, ideal, 0, 50)]
+    found = headroom(alternating(blocks, replace(IN_PROCESS, length=60)))
+    assert found.verdict.objection is Objection.TOO_FEW_BATCHES
+
+
 def test_one_pair_is_inconclusive() -> None:
     """There is no interval to go by; two pairs have one."""
     blocks = [served(arm, pair, 24, 1, 9) for pair in (0, 1) for arm in ("real", "ideal")]

@@ -25,6 +25,7 @@ from tests.analysis.numbers import bounds, value
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from loadeval.analysis.stats import Series
     from loadeval.runlog.model import Arm
 
 MS = 1_000_000
@@ -188,20 +189,32 @@ def test_a_missed_stall_widens_the_ratio_on_its_side() -> None:
 
 
 def drifting(prefetches: Sequence[Prefetch] = ()) -> Run:
-    """Two rounds of unequal length, the second at a quarter of the pace; nothing is lost.
+    """Two rounds of unequal length, which slow steadily from 15 to 75 ms a batch; nothing is lost.
 
-    A fifth of the time is waited.
+    A fifth of the time is waited. An ideal block has the pace of its middle.
     """
-    rounds: list[tuple[Arm, int, float, int]] = [
-        ("real", 0, 10, 1),
-        ("ideal", 0, 10, 3),
-        ("real", 1, 40, 3),
-        ("ideal", 1, 40, 1),
+    rounds: list[tuple[Arm, int, Series]] = [
+        ("ideal", 0, np.full(30, 15.0)),
+        ("real", 0, np.linspace(30.5, 39.5, 10)),
+        ("real", 1, np.linspace(40.5, 69.5, 30)),
+        ("ideal", 1, np.full(10, 75.0)),
     ]
-    blocks = [
-        block(arm, number, ms, 4, ms / 5) for arm, number, ms, tens in rounds for _ in range(tens)
-    ]
+    blocks = []
+    for arm, number, ms in rounds:
+        wait_ns, step_ns = ((share * ms * MS).astype(np.int64) for share in (0.2, 0.8))
+        samples, unknown = np.full(len(ms), 4), np.full(len(ms), UNKNOWN)
+        blocks.append(Block(0, arm, unknown, wait_ns, step_ns, samples, unknown, number))
     return replace(alternated([], prefetches=prefetches), steps=Steps.from_blocks(blocks, []))
+
+
+def test_a_time_has_the_place_of_its_batch_in_the_run() -> None:
+    """Rows are counted through both arms."""
+    times = run_times(drifting())
+    assert times.ideal is not None
+    assert times.real.place is not None
+    assert times.ideal.place is not None
+    assert times.real.place.tolist() == [*range(30, 70)]
+    assert times.ideal.place.tolist() == [*range(30), *range(70, 80)]
 
 
 def test_the_ideal_throughput_weighs_rounds_as_the_real_one_does() -> None:
@@ -275,10 +288,14 @@ def test_samples_of_zero_are_no_samples(make_run: Callable[..., Run]) -> None:
 
 
 def required_of(ideal_ms: Sequence[float], prefetches: Sequence[Prefetch]) -> Any:
-    """The time of the loader alone a batch, and that over the ideal iteration, by round."""
+    """The time of the loader alone a batch, and that over the ideal iteration, by round.
+
+    An ideal block comes first, and the order is reversed in every second round.
+    """
     blocks = []
     for number, ms in enumerate(ideal_ms):
-        blocks += [block("real", number, 100, 4), block("ideal", number, ms, 4)]
+        both = [block("real", number, 100, 4), block("ideal", number, ms, 4)]
+        blocks += both if number % 2 else both[::-1]
     run = replace(alternated([], prefetches=prefetches), steps=Steps.from_blocks(blocks, []))
     return required(run, run_times(run))
 
@@ -286,11 +303,11 @@ def required_of(ideal_ms: Sequence[float], prefetches: Sequence[Prefetch]) -> An
 def test_what_is_required_has_the_error_of_both_its_times() -> None:
     """That of the loader alone, and that of the ideal iteration."""
     waits_ms = [0, 0, 10, 30, 20, 25, 15, 20, 30, 10]
-    ideal_ms = [8.0, 10.0, 12.0]
-    prefetches = [prefetched(number, 8, 160, 32, waits_ms) for number in range(3)]
+    ideal_ms = [8.0, 12.0]
+    prefetches = [prefetched(number, 8, 160, 32, waits_ms) for number in range(2)]
     alone_ns, found = required_of(ideal_ms, prefetches)
-    times = np.array(waits_ms[2:] * 3) / 20, np.repeat(ideal_ms, 10) / 10
-    errors = [error_of_mean(one, np.repeat(range(3), len(one) // 3)) for one in times]
+    times = np.array(waits_ms[2:] * 2) / 20, np.repeat(ideal_ms, 10) / 10
+    errors = [error_of_mean(one, np.repeat(range(2), len(one) // 2)) for one in times]
     both = added(*errors)
     assert both is not None
     assert (alone_ns, found.value) == (20 * MS, pytest.approx(2))
@@ -298,12 +315,13 @@ def test_what_is_required_has_the_error_of_both_its_times() -> None:
 
 
 def test_what_is_required_has_the_error_of_rounds_as_they_weigh() -> None:
-    """The ideal rounds count for as much as the real ones there, too."""
+    """The ideal rounds count there, too, for as much as the real batches near them."""
     run = drifting([prefetched(0, 8, 160, 32, [20] * 10)])
     times = run_times(run)
     _, found = required(run, times)
     assert times.ideal is not None
-    weight = np.where(times.ideal.pair == 0, 10 / 30, 30 / 10)
+    part = (np.arange(30, 70) + 0.5 - 15) / 60
+    weight = np.where(times.ideal.pair == 0, (1 - part).sum() / 30, part.sum() / 10)
     total_ns = (times.ideal.wait_ns + times.ideal.step_ns) * weight
     error = MeanTime(total_ns, weight, times.ideal.pair).error(weight.sum() / total_ns.sum())
     assert error is not None
@@ -380,6 +398,41 @@ def test_the_interval_is_then_that_of_all_waits() -> None:
     assert error is not None
     low, high = bounds(found.comparison.gain.waiting_ns)
     assert (high - low) / 2 == pytest.approx(error.half_width)
+
+
+def test_all_waits_are_seen_beside_the_ideal_iterations() -> None:
+    """Where loading slows as the ideal iterations do, nothing is unsure."""
+    load_ns = np.interp(np.arange(41), [12.5, 20.5], [1 * MS, 3 * MS]).astype(np.int64)
+    rounds: list[tuple[Arm, int, slice]] = [
+        ("real", 0, slice(1, 9)),
+        ("ideal", 0, slice(9, 17)),
+        ("ideal", 1, slice(17, 25)),
+        ("real", 1, slice(25, 41)),
+    ]
+    blocks, prefetches = [waits_of("real", None, [900])], []
+    for arm, pair, rows in rounds:
+        waits = load_ns[rows].tolist()
+        if arm == "ideal":
+            prefetches.append(Prefetch(pair, 0, 8, 8, sum(waits), 32, tuple(waits)))
+            waits = [0] * 8
+        steps_ns = np.full(len(waits), (2 * MS, 6 * MS)[pair])
+        blocks.append(replace(waits_of(arm, pair, waits), step_ns=steps_ns))
+    run = replace(in_process(), steps=Steps.from_blocks(blocks, []), prefetches=tuple(prefetches))
+    times = run_times(run)
+    assert times.real.all_waits is not None
+    assert times.comparison is not None
+    assert times.comparison.gain is not None
+    waiting_ns, speedup = times.comparison.gain.waiting_ns, times.comparison.gain.speedup
+    level_ns = (8 * 1 + 16 * 3) / 24 * MS
+    assert (waiting_ns.value, *bounds(waiting_ns)) == pytest.approx([level_ns] * 3)
+    assert (speedup.value, *bounds(speedup)) == pytest.approx([1.5] * 3)
+
+
+def test_a_few_waits_have_no_error_and_are_compared_as_they_are() -> None:
+    """Under eight."""
+    blocks = [waits_of("real", 0, [2, 9, 2, 9]), waits_of("ideal", 0, [0] * 4)]
+    run = replace(in_process(), steps=Steps.from_blocks(blocks, []))
+    assert run_times(run).real.all_waits is None
 
 
 def test_a_stall_among_all_waits_was_not_missed() -> None:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from itertools import combinations, pairwise
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from loadeval.analysis.stats import (
     FEWEST_PRECISE,
     FEWEST_TIMES,
     MOST_FREEDOM,
+    UNLIKE,
     AllWaits,
     Estimate,
     MeanError,
@@ -39,6 +42,11 @@ from loadeval.analysis.stats import (
 from loadeval.runlog.histogram import bin_counts
 from tests.analysis.numbers import bounds
 
+if TYPE_CHECKING:
+    from loadeval.runlog.model import Column
+
+Lengths = list[tuple[int, int]]
+"""Of the real and the ideal block of each pair."""
 VALUES = st.integers(-1000, 1000)
 PARTS_OF_UNEQUAL_LENGTH = ([4, 12, 8], [10, 4, 6])
 
@@ -218,10 +226,16 @@ def test_a_scaled_mean_has_a_scaled_error() -> None:
     assert tenfold.variance == pytest.approx(100 * one.variance)
 
 
+def by_pair(pairs: int, block: int) -> tuple[Column, Series]:
+    """The pairs of blocks of one length, and their numbers as places."""
+    pair = np.repeat(np.arange(pairs), block)
+    return pair, pair.astype(np.float64)
+
+
 def some_waits(all_ns: Series) -> MeanTime:
     """Steps of 10 with waits of 2, where `all_ns` are those of all batches."""
-    waits = AllWaits(np.full(8, 2.0), all_ns)
-    return MeanTime(np.full(8, 12.0), np.ones(8), np.repeat([0, 1], 4), waits)
+    waits = AllWaits(np.full(8, 2.0), all_ns, np.ones(len(all_ns)))
+    return MeanTime(np.full(8, 12.0), np.ones(8), *by_pair(2, 4), waits)
 
 
 def test_waits_of_all_batches_take_the_place_of_those_measured() -> None:
@@ -233,11 +247,31 @@ def test_the_error_of_all_waits_is_in_that_of_the_mean() -> None:
     """And in a difference; nothing else varies here."""
     all_ns = autoregressive(100, 0.0) + 10
     time, alone = some_waits(all_ns), error_of_mean(all_ns)
-    ideal = MeanTime(np.full(8, 9.0), np.ones(8), np.repeat([0, 1], 4))
+    ideal = MeanTime(np.full(8, 9.0), np.ones(8), *by_pair(2, 4))
     assert alone is not None
     for found in (time.error(3.0), error_of_difference(time, ideal, 3.0, 1.0)):
         assert found is not None
         assert found.half_width == pytest.approx(3 * alone.half_width, rel=1e-6)
+
+
+def test_drift_of_all_waits_is_no_error() -> None:
+    """Where they follow the ideal iterations at their places."""
+    level = np.linspace(0.5, 1.5, 100)
+    waits = AllWaits(np.full(8, 2.0), 2 * level, level)
+    time = MeanTime(np.full(8, 12.0), np.ones(8), *by_pair(2, 4), waits)
+    found = time.error()
+    assert found is not None
+    assert found.variance == pytest.approx(0.0, abs=1e-12)
+
+
+def test_the_waits_of_a_run_by_itself_have_no_level() -> None:
+    """Their error is that of their mean, drift included."""
+    waits_ns = np.linspace(1.0, 3.0, 40)
+    found = MeanTime(waits_ns, np.ones(40), all_waits=AllWaits.of_run(waits_ns)).error()
+    alone = error_of_mean(waits_ns)
+    assert found is not None
+    assert alone is not None
+    assert found.half_width == pytest.approx(alone.half_width)
 
 
 def pace(levels: list[float], lengths: list[int]) -> MeanTime:
@@ -271,19 +305,133 @@ def test_drift_does_not_tilt_a_difference() -> None:
 
 def test_blocks_weigh_by_their_amount() -> None:
     """A pair of large batches counts for more of them, whatever their number is."""
-    pair = np.repeat([0, 1], 4)
-    real = MeanTime(np.ones(8), np.where(pair == 0, 3.0, 1.0), pair)
-    ideal = MeanTime(np.where(pair == 0, 1.0, 2.0), np.ones(8), pair)
+    pair, place = by_pair(2, 4)
+    real = MeanTime(np.ones(8), np.where(pair == 0, 3.0, 1.0), pair, place)
+    ideal = MeanTime(np.where(pair == 0, 1.0, 2.0), np.ones(8), pair, place)
     assert ideal.beside(real).mean_ns == pytest.approx((3 * 1 + 1 * 2) / 4)
 
 
 def test_batches_of_unequal_amount_are_no_uncertainty() -> None:
     """Whatever the level of their pair is."""
-    pair, amount = np.repeat([0, 1], 6), np.array([1.0, 2.0, 3.0] * 4)
+    (pair, place), amount = by_pair(2, 6), np.array([1.0, 2.0, 3.0] * 4)
     level = np.where(pair == 0, 1.0, 4.0)
-    real, ideal = MeanTime(2 * level * amount, amount, pair), MeanTime(level, np.ones(12), pair)
+    real = MeanTime(2 * level * amount, amount, pair, place)
+    ideal = MeanTime(level, np.ones(12), pair, place)
     found = ratio(real, ideal)
     assert (found.value, *bounds(found)) == pytest.approx((2.0, 2.0, 2.0))
+
+
+IN_TURN = MeanTime(
+    total_ns=np.array([1.0, 2.0, 3.0, 10.0, 10.0, 40.0]),
+    amount=np.array([1.0, 1.0, 1.0, 1.0, 1.0, 2.0]),
+    pair=np.array([0, 0, 0, 1, 1, 2]),
+    place=np.array([0.0, 1.0, 2.0, 10.0, 12.0, 31.0]),
+)
+"""Blocks with means of 2, 10 and 20 by amount, centred at places 1, 11 and 31."""
+
+
+@pytest.mark.parametrize(
+    ("place", "level"),
+    [(1, 2), (11, 10), (31, 20), (6, 6), (3.5, 4), (16, 12.5), (21, 15), (0, 2), (-9, 2), (99, 20)],
+)
+def test_ideal_iterations_are_interpolated(place: float, level: float) -> None:
+    """Between the centres of their blocks; beyond these they are as in the outermost block."""
+    assert IN_TURN.at(np.array([place])) == pytest.approx([level])
+
+
+def test_a_single_ideal_block_is_as_good_everywhere() -> None:
+    """There is nothing to interpolate."""
+    ideal = MeanTime(np.array([1.0, 3.0]), np.ones(2), np.zeros(2, np.int64), np.array([4.0, 5.0]))
+    assert ideal.at(np.array([0.0, 4.5, 9.0])).tolist() == [2, 2, 2]
+    real = MeanTime(np.ones(3), np.ones(3), np.zeros(3, np.int64), np.array([0.0, 1.0, 9.0]))
+    weighted = ideal.beside(real)
+    assert weighted.mean_ns == pytest.approx(2)
+    assert weighted.amount.sum() == pytest.approx(3)
+
+
+def test_only_blocks_of_an_alternating_run_are_interpolated() -> None:
+    """Another run has none."""
+    with pytest.raises(TypeError, match="alternating"):
+        MeanTime(np.ones(8), np.ones(8)).at(np.zeros(1))
+
+
+@given(st.lists(st.floats(-10, 50), min_size=1), st.data())
+def test_weights_sum_to_the_real_amount(places: list[float], data: st.DataObject) -> None:
+    """And make the mean that of the ideal iterations at the places of real samples."""
+    sizes = st.lists(st.integers(1, 9), min_size=len(places), max_size=len(places))
+    amount, place = np.array(data.draw(sizes), dtype=np.float64), np.array(places)
+    real = MeanTime(np.ones(len(place)), amount, np.zeros(len(place), np.int64), place)
+    weighted = IN_TURN.beside(real)
+    assert weighted.amount.sum() == pytest.approx(amount.sum())
+    assert weighted.mean_ns == pytest.approx(np.average(IN_TURN.at(place), weights=amount))
+
+
+def test_a_block_that_no_real_time_is_near_has_next_to_no_weight() -> None:
+    """What it took does not matter."""
+    weighted = IN_TURN.beside(MeanTime(np.ones(2), np.ones(2), np.array([0, 0]), np.array([1, 6])))
+    assert weighted.amount[-1] < 1e-6
+
+
+def alternated(lengths: Lengths) -> tuple[MeanTime, MeanTime]:
+    """A real and an ideal block of these lengths in each pair; times are 50 and their place.
+
+    The ideal block comes first in the first of two pairs, and last in the second, so no real time
+    lies beyond the centres of the ideal blocks.
+    """
+    arms, pairs = [], []
+    for number, (first, second) in enumerate(lengths):
+        pair = [*["real"] * first, *["ideal"] * second]
+        arms += pair if number % 2 else pair[::-1]
+        pairs += [number] * len(pair)
+    place = np.arange(len(arms), dtype=np.float64)
+    real, ideal = (
+        MeanTime(50 + place[rows], np.ones(rows.sum()), np.array(pairs)[rows], place[rows])
+        for rows in (np.array(arms) == arm for arm in ("real", "ideal"))
+    )
+    return real, ideal
+
+
+def flat(time: MeanTime) -> MeanTime:
+    """Each block at the mean pace of its batches."""
+    assert time.pair is not None
+    means_ns = np.bincount(time.pair, time.total_ns) / np.bincount(time.pair)
+    return replace(time, total_ns=means_ns[time.pair])
+
+
+LENGTHS = st.tuples(st.integers(4, 40), st.integers(1, 40))
+PAIRS = st.lists(st.tuples(LENGTHS, LENGTHS), min_size=1, max_size=4).map(
+    lambda found: [pair for two in found for pair in two]
+)
+
+
+@given(PAIRS)
+def test_linear_drift_does_not_tilt_a_ratio(lengths: Lengths) -> None:
+    """Whatever the lengths of blocks are."""
+    real, ideal = alternated(lengths)
+    assert ratio(replace(real, total_ns=2 * real.total_ns), ideal).value == pytest.approx(2)
+
+
+@given(PAIRS)
+def test_linear_drift_is_no_uncertainty_of_a_ratio(lengths: Lengths) -> None:
+    """Where it does not look like noise within an ideal block."""
+    real, ideal = alternated(lengths)
+    found = ratio(replace(real, total_ns=2 * real.total_ns), flat(ideal))
+    assert (found.value, *bounds(found)) == pytest.approx((2, 2, 2))
+
+
+@given(PAIRS)
+def test_linear_drift_is_no_uncertainty_of_a_difference(lengths: Lengths) -> None:
+    """Where each real time loses as much."""
+    real, ideal = alternated(lengths)
+    found = difference(replace(real, total_ns=real.total_ns + 3), flat(ideal), scale=2.0)
+    assert (found.value, *bounds(found)) == pytest.approx((6, 6, 6))
+
+
+def test_drift_within_ideal_blocks_counts_as_their_noise() -> None:
+    """So the interval is a little wide."""
+    real, ideal = alternated([(40, 20)] * 4)
+    low, high = bounds(ratio(real, ideal))
+    assert 0.9 < low < 1 < high < 1.1
 
 
 def test_without_pairs_there_is_no_weight() -> None:
@@ -328,9 +476,127 @@ def test_noise_of_ideal_blocks_is_in_the_error(pairs: int, block: int) -> None:
     assert 0.9 * 2 / count < np.mean(found) < 1.5 * 2 / count
 
 
+def seen(window: int, block: int) -> float:
+    """The share of the variance of independent blocks that the means over windows have."""
+    starts = np.linspace(0, block, 2001)[:, None]
+    edges = np.arange(window // block + 3) * block
+    overlaps = np.minimum(edges[1:], starts + window) - np.maximum(edges[:-1], starts)
+    parts = np.maximum(overlaps, 0) / window
+    return float((parts**2).sum(axis=1).mean()) * window / block
+
+
+@pytest.mark.parametrize("rest", [1.0, 0.75])
+@pytest.mark.parametrize(("pairs", "block"), [(2, 40), (7, 8), (12, 4)])
+def test_what_windows_do_not_see_of_ideal_noise_is_added(
+    pairs: int, block: int, rest: float
+) -> None:
+    """Waits of all batches, which are not in the series, are seen beside the same noise."""
+    count, columns = pairs * block, by_pair(pairs, block)
+    noise = np.tile([1.0, -1.0], count // 2)
+    waits = AllWaits.of_run(np.full(count, 100 * (1 - rest)))
+    real = MeanTime(np.full(count, 100.0), np.ones(count), *columns, waits)
+    found = error_of_difference(real, MeanTime(50 + noise, np.ones(count), *columns), 1.0, 1.0)
+    missed = 1 - seen(round(count / 7), block)
+    of_mean = block / (block - 1) / count
+    assert found is not None
+    expected = of_mean * (missed * rest**2 + 2 * rest * (1 - rest))
+    assert found.variance == pytest.approx(expected, rel=1e-3)
+
+
+def real_alone(series: Series, pairs: int) -> MeanError:
+    """The error of real times in blocks of one length, beside ideal ones that do not vary."""
+    columns = by_pair(pairs, len(series) // pairs)
+    real, ideal = (MeanTime(times, np.ones(len(times)), *columns) for times in (series, 0 * series))
+    error = error_of_difference(real, ideal, 1.0, 1.0)
+    assert error is not None
+    return error
+
+
+def over_pairs(series: Series, pairs: int) -> MeanError:
+    """The error of the mean of the means of `pairs` blocks of one length."""
+    means = series.reshape(pairs, -1).mean(axis=1)
+    return MeanError(means.var(ddof=1) / pairs, pairs - 1)
+
+
+def by_memory(series: Series, pairs: int) -> MeanError:
+    """The wider one of the errors by windows and by memory within pairs."""
+    error = error_of_mean(series, by_pair(pairs, len(series) // pairs)[0])
+    assert error is not None
+    return error
+
+
+def widths(*errors: MeanError) -> list[float]:
+    return [error.half_width for error in errors]
+
+
+@pytest.mark.parametrize("pairs", [2, 4, 6])
+def test_pairs_that_differ_are_the_observations(pairs: int) -> None:
+    """The mean of each is one, and there is a degree of freedom less than pairs.
+
+    Even where neighbours are unlike.
+    """
+    series = np.repeat(np.arange(pairs) % 2, 40) + 5.0 * np.tile([1, -1], 20 * pairs)
+    assert correlation(series) < 0
+    found, expected = real_alone(series, pairs), over_pairs(series, pairs)
+    assert found.freedom == pairs - 1
+    assert found.variance == pytest.approx(expected.variance)
+
+
+def test_pairs_of_unequal_length_that_differ_weigh_by_their_batches() -> None:
+    """What one adds to the error of the mean is the sum of its deviations."""
+    blocks = [np.full(count, level) for count, level in ((30, 1.0), (50, 9.0), (40, 1.0))]
+    series = np.concatenate(blocks)
+    ideal = [np.zeros(len(block)) for block in blocks]
+    found = error_of_difference(in_pairs(blocks), in_pairs(ideal), 1.0, 1.0)
+    sums = [(block - series.mean()).sum() for block in blocks]
+    assert found is not None
+    assert found.variance == pytest.approx(np.square(sums).sum() / 120**2 * 3 / 2)
+    assert found.freedom == 2
+
+
+def test_pairs_that_are_alike_leave_the_error_to_windows() -> None:
+    """Their means tell nothing then."""
+    for seed in range(30):
+        series = np.random.default_rng(seed).normal(size=(4, 40))
+        alike = (series - series.mean(axis=1, keepdims=True)).ravel()
+        found, expected = real_alone(alike, 4), windowed(alike)
+        assert found.variance == pytest.approx(expected.variance)
+        assert found.freedom == pytest.approx(expected.freedom)
+
+
+def test_strong_memory_falls_back_to_pairs_where_these_are_narrower() -> None:
+    """They tell more than a memory that is known from few neighbours."""
+    series = autoregressive(240, 0.95, seed=47)
+    found, by_pairs = real_alone(series, 12), over_pairs(series, 12)
+    assert by_pairs.variance < UNLIKE * windowed(series).variance
+    assert windowed(series).half_width < by_pairs.half_width < by_memory(series, 12).half_width
+    assert found.half_width == pytest.approx(by_pairs.half_width)
+
+
+def test_strong_memory_counts_where_pairs_are_wider() -> None:
+    """Few pairs have wide intervals."""
+    series = autoregressive(240, 0.8, seed=0)
+    found, memory = real_alone(series, 4), by_memory(series, 4)
+    assert windowed(series).half_width < memory.half_width < over_pairs(series, 4).half_width
+    assert found.half_width == pytest.approx(memory.half_width)
+
+
+def test_no_error_is_narrower_than_that_of_windows() -> None:
+    """Not where pairs agree by chance, however strong the memory is."""
+    narrower = 0
+    for seed in range(60):
+        series = autoregressive(240, 0.9, seed)
+        found, windows, pairs = widths(
+            real_alone(series, 12), windowed(series), over_pairs(series, 12)
+        )
+        assert found >= windows * (1 - 1e-9)
+        narrower += pairs < windows
+    assert narrower
+
+
 def test_hopeless_noise_does_not_overflow() -> None:
     """The interval is as good as without bounds."""
-    wild = MeanTime(np.array([1e9, 1.0] * 4), np.ones(8), np.repeat([0, 1], 4))
+    wild = MeanTime(np.array([1e9, 1.0] * 4), np.ones(8), *by_pair(2, 4))
     assert math.isfinite(bounds(ratio(wild, wild))[1])
     assert math.isfinite(bounds(around_ratio(1.0, MeanError(1e9, 1.0)))[1])
 

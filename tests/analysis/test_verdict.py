@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -48,6 +49,38 @@ def evidence(
         epoch_starts_ns=None if starts is None else Estimate(starts),
     )
     return Evidence(gain, fewest_batches=99, alternating=True, required=required)
+
+
+def with_bounds(low: float, high: float, missed_ns: float = 0.0) -> Evidence:
+    """A share of the time lost between these."""
+    found = evidence(50, 0)
+    gain = replace(found.gain, lost_share=Estimate((low + high) / 2, low, high))
+    return replace(found, gain=gain, missed_ns=missed_ns)
+
+
+@pytest.mark.parametrize("missed_ns", [0.0, 100.0])
+def test_a_wide_interval_that_is_wholly_input_bound_is_no_objection(missed_ns: float) -> None:
+    """It is told how little and how much may be lost, whatever made it wide."""
+    verdict = judge(with_bounds(0.05, 0.6, missed_ns))
+    assert verdict.objection is None
+    assert str(verdict) == "moderately to highly input-bound"
+
+
+@pytest.mark.parametrize(
+    ("missed_ns", "objection"),
+    [(0.0, Objection.WIDE_INTERVAL), (100.0, Objection.MISSED_STALL)],
+)
+def test_a_wide_interval_that_is_not_wholly_input_bound_is_an_objection(
+    missed_ns: float, objection: Objection
+) -> None:
+    """Whether anything could be gained is open then."""
+    assert judge(with_bounds(0.04, 0.6, missed_ns)).objection is objection
+
+
+def test_what_a_wide_interval_leaves_open_more_pairs_would_settle() -> None:
+    """That is advised beside where to look."""
+    found = codes(advice(with_bounds(0.05, 0.6)))
+    assert found == [VerdictAdvice.SEE_FINDINGS, VerdictAdvice.MORE_PAIRS]
 
 
 def advice(found: Evidence) -> tuple[Remark, ...]:

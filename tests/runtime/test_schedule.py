@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from loadeval.runtime.alternate import (
     FEWEST_PAIRS,
     LONGEST_BLOCK_NS,
+    MORE_PAIRS,
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
     WARMUP_NS,
@@ -81,6 +82,10 @@ def noisy(real_sd: float, ideal_sd: float) -> Callable[[PlannedBlock], list[int]
 
 def counted(pair: Pair) -> tuple[int, int]:
     return pair["real"].counted, pair["ideal"].counted
+
+
+def served(pair: Pair) -> int:
+    return sum(block.warmup + block.counted for block in pair.values())
 
 
 def begun(wait_ns: int, step_ns: int, length: int = MANY, seed: int = 0) -> Schedule:
@@ -194,6 +199,34 @@ def test_batches_are_in_proportion_to_the_noise(
     assert counted(first) == (100, 25)
     found = counted(next_pair(schedule, noisy(real_sd, ideal_sd)))
     assert found == pytest.approx(expected, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("real_sd", "planned"), [(2, MORE_PAIRS), (5.9, MORE_PAIRS), (6.1, FEWEST_PAIRS)]
+)
+def test_batches_are_to_suffice_for_more_pairs_where_noise_differs_little(
+    real_sd: float, planned: int
+) -> None:
+    """Where real iterations vary at most 3 times as much as ideal ones: 8 pairs, else 4."""
+    schedule = begun(4 * MS, 4 * MS, length=400 + head_for(0))
+    next_pair(schedule, noisy(real_sd, 1))
+    pair = next_pair(schedule, noisy(real_sd, 1))
+    assert served(pair) == pytest.approx(400 / planned, abs=1)
+
+
+def test_as_many_pairs_as_are_wanted_may_be_more() -> None:
+    """However little noise differs."""
+    schedule = Schedule(length=600 + head_for(0), pairs=12)
+    noted_head(schedule, 4 * MS, 4 * MS)
+    next_pair(schedule, noisy(2, 1))
+    pair = next_pair(schedule, noisy(2, 1))
+    assert served(pair) == pytest.approx(600 / 12, abs=1)
+
+
+def test_the_first_pair_is_sized_for_the_fewest() -> None:
+    """The noise of neither arm is known then."""
+    pair = next_pair(begun(4 * MS, 4 * MS, length=400 + head_for(0)), noisy(2, 1))
+    assert served(pair) == pytest.approx(400 / FEWEST_PAIRS, abs=1)
 
 
 def test_noise_is_of_all_pairs_so_far() -> None:
