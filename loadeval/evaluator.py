@@ -180,8 +180,8 @@ class LoaderEvaluator(DALICompatible):
     these batches over and over, as if loading were free. `alternate` mode measures both in one
     run: blocks of real loading and blocks of prefetched batches, in random order. It serves
     every batch once, but with workers most come a few places earlier, and some up to two blocks
-    later, and without workers a dataset and a training step that share a random generator draw different
-    numbers than without loadeval. `headroom()` returns the result of an alternating run.
+    later; without workers a dataset and a training step that share a random generator draw
+    different numbers than without loadeval. `headroom()` returns the result of an alternating run.
 
     `len()` and all other attributes are the loader's. A copy or an unpickled evaluator measures
     separately, and writes its log to a file next to the original's.

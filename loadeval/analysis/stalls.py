@@ -18,8 +18,10 @@ if TYPE_CHECKING:
 
 TIMES_ITERATION = 5
 """A wait is a stall over so many real iterations, and over what the loader's queue can hide."""
-MOST = 20
-"""With more of them, those in real blocks tell enough."""
+FEWEST, MOST = 3, 20
+"""Of fewer nothing can be said of how often they come; of more those in real blocks tell enough."""
+LEAST_APART = 10
+"""Batches from one stall to the next in the mean, where stalls are rare."""
 LEAST_SHARE = 0.05
 """Of the real time: less matters little."""
 FEWEST_REGULAR = 4
@@ -39,8 +41,8 @@ def rare_stalls(
 
     Stalls are few, and some come while batches are prefetched. So how often they come is counted
     over all batches, and what one costs is measured in the real arm. Their number is taken to be
-    Poisson's, or to be known, where they come at regular intervals. None where there are none, or
-    so many that the real blocks tell enough.
+    Poisson's, or to be known, where they come at regular intervals. None where there are too few,
+    or so many that the real blocks tell enough.
     """
     if not real.count or not ideal.count:
         return None
@@ -50,7 +52,7 @@ def rare_stalls(
     stalled = wait_ns > max(TIMES_ITERATION * iteration_ns, hidden_ns)
     in_real = stalled & from_row
     count = int(stalled.sum())
-    if not in_real.any() or count > MOST:
+    if not in_real.any() or not FEWEST <= count <= min(MOST, len(wait_ns) / LEAST_APART):
         return None
     usual_ns = float(wait_ns[from_row & ~stalled].mean())
     costs_ns = wait_ns[in_real] - usual_ns
