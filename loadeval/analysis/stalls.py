@@ -30,6 +30,11 @@ REGULAR = 0.05
 
 Three gaps of stalls at random are so once in a hundred times.
 """
+MOST_EXPECTED = 1.5
+"""Regular stalls that the run should show, by those it does; with more they are irregular.
+
+After two stalls in a row every gap is a multiple of the shortest, which is 1.
+"""
 PHASE = 0.3
 """Standard deviation of the number of regular stalls, by where the first one is: 1 / sqrt(12)."""
 
@@ -59,7 +64,7 @@ def rare_stalls(
     cost_ns, often = float(costs_ns.mean()), count / len(wait_ns)
     number_variance = 1 / count
     every = interval_of(place[stalled])
-    if every is not None:
+    if every is not None and len(wait_ns) / every <= MOST_EXPECTED * count:
         often, number_variance = 1 / every, (PHASE / count) ** 2
     mean_ns = often * cost_ns
     if mean_ns < LEAST_SHARE * iteration_ns:
