@@ -352,7 +352,7 @@ def _enough(settings: Settings) -> Enough | None:
     """What ends an alternating run once its speed-up is known as precisely as was asked for."""
     if settings.precision is None:
         return None
-    from loadeval.analysis.stats import is_precise  # noqa: PLC0415 - training needs no analysis
+    from loadeval.analysis.intervals import is_precise  # noqa: PLC0415 - training needs no analysis
 
     return partial(is_precise, settings.precision)
 

@@ -7,10 +7,8 @@ from typing import TYPE_CHECKING, final
 
 import numpy as np
 
-from loadeval.analysis.stalls import rare_stalls
-from loadeval.analysis.stats import (
+from loadeval.analysis.intervals import (
     AllWaits,
-    Estimate,
     MeanError,
     MeanTime,
     added,
@@ -20,6 +18,8 @@ from loadeval.analysis.stats import (
     error_of_difference,
     ratio,
 )
+from loadeval.analysis.stalls import rare_stalls
+from loadeval.analysis.stats import Estimate
 from loadeval.analysis.summary import (
     EpochStarts,
     epoch_starts_of,

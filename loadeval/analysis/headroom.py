@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.analysis.arms import compare_arms, required, run_times
+from loadeval.analysis.intervals import MeanTime, error_of_difference
 from loadeval.analysis.metrics import quantities
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.stats import MeanTime, error_of_difference, spearman
+from loadeval.analysis.stats import spearman
 from loadeval.analysis.summary import epoch_starts_of, epochs_of, gpu_wait, steady
 from loadeval.analysis.verdict import (
     Evidence,

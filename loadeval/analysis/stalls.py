@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.stats import AllWaits, MeanError
+from loadeval.analysis.intervals import AllWaits, MeanError
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:

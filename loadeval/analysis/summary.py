@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.stats import MeanError, quantiles
+from loadeval.analysis.intervals import MeanError
+from loadeval.analysis.stats import quantiles
 from loadeval.runlog.histogram import dense
 from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN
 

@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.headroom import Caution, Missing, headroom, headroom_of_two
+from loadeval.analysis.intervals import MeanError
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.stats import Estimate, MeanError
+from loadeval.analysis.stats import Estimate
 from loadeval.analysis.summary import summarise
 from loadeval.analysis.verdict import InputBound, Objection, Unmeasured, Verdict, VerdictAdvice
 from loadeval.errors import UsageError

@@ -18,7 +18,8 @@ from loadeval.analysis.arms import (
     throughputs,
     times_of,
 )
-from loadeval.analysis.stats import Estimate, MeanTime, added, error_of_mean
+from loadeval.analysis.intervals import MeanTime, added, error_of_mean
+from loadeval.analysis.stats import Estimate
 from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo, Prefetch, Run, Steps
 from tests.analysis.numbers import bounds, value
 

@@ -13,7 +13,7 @@ import pytest
 from loadeval import IterableAdapter, LoaderEvaluator, LoaderInfo
 from loadeval.analysis.arms import ArmTimes, compare_arms
 from loadeval.analysis.headroom import headroom
-from loadeval.analysis.stats import AllWaits, MeanTime, in_pairs, ratio
+from loadeval.analysis.intervals import AllWaits, MeanTime, in_pairs, ratio
 from loadeval.analysis.verdict import VerdictAdvice
 from loadeval.runtime import registry
 from loadeval.testing import FakeClock, ScriptedLoader

@@ -10,8 +10,8 @@ import pytest
 
 from loadeval.analysis.arms import ArmComparison
 from loadeval.analysis.headroom import Caution, drift_ns, headroom_of_two, more_faults
+from loadeval.analysis.intervals import MeanTime
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.stats import MeanTime
 from loadeval.analysis.verdict import Objection, Unmeasured, VerdictAdvice
 from loadeval.errors import UsageError
 from loadeval.runlog.model import (

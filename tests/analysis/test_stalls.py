@@ -16,7 +16,8 @@ from tests.analysis.numbers import bounds
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from loadeval.analysis.stats import AllWaits, Estimate
+    from loadeval.analysis.intervals import AllWaits
+    from loadeval.analysis.stats import Estimate
 
     Draw = Callable[[np.random.Generator, int], list[int]]
 

@@ -13,17 +13,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from scipy import stats  # type: ignore[import-untyped]  # it ships no types
 
-from loadeval.analysis.stats import (
+from loadeval.analysis.intervals import (
     FEWEST_PRECISE,
     FEWEST_TIMES,
     MOST_FREEDOM,
     UNLIKE,
     AllWaits,
-    Estimate,
     MeanError,
     MeanTime,
-    Series,
-    TimeSeries,
     added,
     around,
     around_ratio,
@@ -32,12 +29,17 @@ from loadeval.analysis.stats import (
     error_of_mean,
     in_pairs,
     is_precise,
+    ratio,
+    student,
+)
+from loadeval.analysis.stats import (
+    Estimate,
+    Series,
+    TimeSeries,
     mean_ranks,
     quantiles,
-    ratio,
     slope,
     spearman,
-    student,
 )
 from loadeval.runlog.histogram import bin_counts
 from tests.analysis.numbers import bounds

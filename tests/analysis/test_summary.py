@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
-from loadeval.analysis.stats import MeanError
+from loadeval.analysis.intervals import MeanError
 from loadeval.analysis.summary import (
     EpochStarts,
     Summary,

@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.progress import track
 
 from loadeval import LoaderEvaluator
-from loadeval.analysis.stats import MeanTime, ratio
+from loadeval.analysis.intervals import MeanTime, ratio
 from loadeval.demo.photographs import make_photographs
 from loadeval.demo.run import Training
 from loadeval.probes import host

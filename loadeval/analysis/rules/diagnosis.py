@@ -6,11 +6,11 @@ import math
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.intervals import FEWEST_PAIRS
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules import resources, throughput, variability
 from loadeval.analysis.rules.case import Case, severity_of
 from loadeval.analysis.rules.finding import Caveat, Check, Diagnosis, Finding, Rule, Unknown
-from loadeval.analysis.stats import FEWEST_PAIRS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

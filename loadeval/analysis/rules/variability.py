@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.headroom import BatchProperty, dependences, drift_ns
+from loadeval.analysis.intervals import MeanTime
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import deeper_prefetch
-from loadeval.analysis.stats import MeanTime, slope
+from loadeval.analysis.stats import slope
 from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, epoch_start_waits
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 
