@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.headroom import Headroom
     from loadeval.runlog.model import Run
-    from loadeval.runtime.alternate import Enough
     from loadeval.runtime.replay import BatchCache
+    from loadeval.runtime.schedule import Enough
 
 OWN = frozenset({"_loader", "_measurement", "_closer"})
 """The attributes that a LoaderEvaluator stores itself."""

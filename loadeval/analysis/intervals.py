@@ -51,6 +51,7 @@ UNLIKE = 1.7
 The windows see a part of such differences, so more would be seldom reached.
 """
 LEAST_WEIGHT = 1e-9
+"""In place of none, so that nothing is divided by zero."""
 MOST_FREEDOM = 200.0
 COVERED = 0.95
 
@@ -187,10 +188,10 @@ def _known(column: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
 
 def _around(place: Series, centres: Series) -> tuple[Column, Column, Series]:
     """For each place the centres before and after it, and how far it is to the second, 0 to 1."""
-    right = np.clip(np.searchsorted(centres, place), 1, max(len(centres) - 1, 1))
-    right = np.minimum(right, max(len(centres) - 1, 0))
+    last = len(centres) - 1
+    right = np.clip(np.searchsorted(centres, place), min(1, last), last)
     left = np.maximum(right - 1, 0)
-    apart = np.maximum(centres[right] - centres[left], LEAST_WEIGHT) if len(centres) else place
+    apart = np.maximum(centres[right] - centres[left], LEAST_WEIGHT)
     return left, right, np.clip((place - centres[left]) / apart, 0.0, 1.0)
 
 

@@ -15,27 +15,22 @@ from loadeval.errors import LoadevalWarning, UsageError, in_words
 from loadeval.runlog.environment import describe_environment
 from loadeval.runlog.model import UNKNOWN
 from loadeval.runtime.adapter import Adapter, FactoryAdapter, IterableAdapter, check_is_loader
-from loadeval.runtime.alternate import (
-    AlternatingEpoch,
-    Alternation,
-    Progress,
-    block_for,
-    planned_blocks,
-)
+from loadeval.runtime.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.batch import is_array, leaves
 from loadeval.runtime.counting import Counter
 from loadeval.runtime.loop import served
 from loadeval.runtime.metrics_thread import NO_PROBES
 from loadeval.runtime.recorder import new_recorder
 from loadeval.runtime.registry import adapter_for
+from loadeval.runtime.schedule import Progress, block_for, planned_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
     from pathlib import Path
 
     from loadeval.runlog.model import LoaderInfo, Run
-    from loadeval.runtime.alternate import PlannedBlock
     from loadeval.runtime.metrics_thread import Probes
+    from loadeval.runtime.schedule import PlannedBlock
     from loadeval.runtime.settings import Settings
 
 

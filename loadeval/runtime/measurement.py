@@ -16,11 +16,7 @@ from loadeval.runlog.environment import describe_environment
 from loadeval.runlog.model import CacheInfo
 from loadeval.runlog.writer import write_metrics
 from loadeval.runtime.adapter import IterableAdapter, check_is_loader
-from loadeval.runtime.alternate import (
-    AlternatingEpoch,
-    Alternation,
-    Schedule,
-)
+from loadeval.runtime.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.annotate import annotation_for
 from loadeval.runtime.copies import REGIONS
 from loadeval.runtime.counting import Counter
@@ -29,17 +25,18 @@ from loadeval.runtime.metrics_thread import NO_PROBES
 from loadeval.runtime.recorder import new_recorder
 from loadeval.runtime.registry import adapter_for
 from loadeval.runtime.replay import fill, replayed
+from loadeval.runtime.schedule import Schedule
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from loadeval.runlog.model import LoaderInfo
     from loadeval.runtime.adapter import Adapter
-    from loadeval.runtime.alternate import Enough
     from loadeval.runtime.loop import Plan
     from loadeval.runtime.metrics_thread import Probes
     from loadeval.runtime.recorder import Recorder
     from loadeval.runtime.replay import BatchCache
+    from loadeval.runtime.schedule import Enough
     from loadeval.runtime.settings import Settings
 
 

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 from loadeval import LoaderEvaluator
 from loadeval.runlog.model import ARMS, UNKNOWN
 from loadeval.runtime import alternate
-from loadeval.runtime.alternate import (
+from loadeval.runtime.alternate import AlternatingEpoch
+from loadeval.runtime.schedule import (
     FIXED_REAL_BLOCK,
     SHORTEST_WARMUP,
     SMALLEST_BLOCK,
-    AlternatingEpoch,
     Progress,
     arms_of,
     block_for,

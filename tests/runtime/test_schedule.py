@@ -10,7 +10,8 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loadeval.runtime.alternate import (
+from loadeval.runtime.loop import Stage
+from loadeval.runtime.schedule import (
     FEWEST_PAIRS,
     LONGEST_BLOCK_NS,
     MORE_PAIRS,
@@ -23,7 +24,6 @@ from loadeval.runtime.alternate import (
     block_for,
     head_for,
 )
-from loadeval.runtime.loop import Stage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
