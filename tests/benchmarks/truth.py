@@ -45,7 +45,7 @@ HEADS = (
     "truth",
     "loadeval",
     "verdict",
-    "log+replay",
+    "two runs",
     "DALI",
     "SPDL",
     "time",
