@@ -149,7 +149,7 @@ class Headroom:
             "epoch starts": self.epoch_starts_ns,
         }
         shares = (
-            f"{name} {part.value / whole_ns:.0%}"
+            f"{name} {round(part.value / whole_ns, 2) + 0.0:.0%}"
             for name, part in parts.items()
             if part is not None
         )
