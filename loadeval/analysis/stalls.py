@@ -54,7 +54,8 @@ def rare_stalls(
     iteration_ns = real.iterations(by_sample=False).mean_ns
     hidden_ns = (run.header.loader.prefetch_depth or 0) * ideal.iterations(by_sample=False).mean_ns
     wait_ns, place, from_row = _seen(run)
-    stalled = wait_ns > max(TIMES_ITERATION * iteration_ns, hidden_ns)
+    bound_ns = max(TIMES_ITERATION * iteration_ns, hidden_ns)
+    stalled = wait_ns > bound_ns
     in_real = stalled & from_row
     count = int(stalled.sum())
     if not in_real.any() or not FEWEST <= count <= min(MOST, len(wait_ns) / LEAST_APART):
@@ -72,10 +73,9 @@ def rare_stalls(
     cost_variance = float(costs_ns.var(ddof=1)) / len(costs_ns) if len(costs_ns) > 1 else 0.0
     variance = mean_ns**2 * (number_variance + cost_variance / cost_ns**2)
     waits_ns = run.steps.wait_ns[rows]
-    is_stall = waits_ns > max(TIMES_ITERATION * iteration_ns, hidden_ns)
     # Garwood's interval of Poisson's mean (Biometrika 28, 1936) has twice as many degrees.
     error = MeanError(variance, 2.0 * count)
-    within_ns = np.where(is_stall, waits_ns - usual_ns, 0.0)
+    within_ns = np.where(waits_ns > bound_ns, waits_ns - usual_ns, 0.0)
     return AllWaits(within_ns, np.array([mean_ns]), np.ones(1), error)
 
 
