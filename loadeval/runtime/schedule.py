@@ -46,7 +46,10 @@ MORE_PAIRS = 8
 BATCHES_OF_UNKNOWN_EPOCH = 200
 """The length assumed of an epoch whose length is not known."""
 FIXED_REAL_BLOCK = 32
-"""Counted batches of a real block where sizes may not depend on what is measured."""
+"""Counted batches of a real block where sizes may not depend on what is measured.
+
+Those of the first pairs double up to it, so that a short run has pairs too.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -241,7 +244,7 @@ class Schedule(Progress):
     def _planned(self) -> Iterator[PlannedBlock]:
         pair = 0
         while not self.is_over:
-            real, ideal, real_warmup, ideal_warmup = self._sizes()
+            real, ideal, real_warmup, ideal_warmup = self._sizes(pair)
             blocks: dict[Arm, PlannedBlock] = {
                 "real": PlannedBlock(pair, "real", real_warmup, real),
                 "ideal": PlannedBlock(pair, "ideal", ideal_warmup, ideal),
@@ -250,7 +253,7 @@ class Schedule(Progress):
                 yield blocks[arm]
             pair += 1
 
-    def _sizes(self) -> tuple[int, int, int, int]:
+    def _sizes(self, pair: int) -> tuple[int, int, int, int]:
         """Counted batches of a pair's real and ideal blocks, and the warm-ups of both.
 
         Batches are in proportion to the noise of an arm: J. Neyman, "On the two different aspects
@@ -259,7 +262,8 @@ class Schedule(Progress):
         least = block_for(self._depth)
         real_warmup, ideal_warmup = head_for(self._depth), SHORTEST_WARMUP
         if self.fixed:
-            return FIXED_REAL_BLOCK, least, real_warmup, ideal_warmup
+            fixed = min(SMALLEST_BLOCK << min(pair, 8), FIXED_REAL_BLOCK)
+            return fixed, least, real_warmup, ideal_warmup
         real_ns = self._pace_ns("real", self._head_iterations_ns)
         ideal_ns = self._pace_ns("ideal", self._head_steps_ns)
         noise = self._noise_ratio()

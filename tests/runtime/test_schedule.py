@@ -141,8 +141,9 @@ def test_fixed_sizes_depend_on_nothing_measured(times: list[tuple[int, int]], de
         noted_head(schedule, wait_ns, step_ns)
         found.append([next_pair(schedule, steady(wait_ns, step_ns)) for _ in range(4)])
     assert found[0] == found[1]
+    assert [counted(pair)[0] for pair in found[0]] == [8, 16, 32, 32]
     for pair in found[0]:
-        assert counted(pair) == (32, block_for(depth))
+        assert pair["ideal"].counted == block_for(depth)
         assert (pair["real"].warmup, pair["ideal"].warmup) == (head_for(depth), SHORTEST_WARMUP)
 
 
