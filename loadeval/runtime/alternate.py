@@ -10,7 +10,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.runlog.model import Prefetch, Window
-from loadeval.runtime.loop import Stage, restarting
+from loadeval.runtime.loop import Span, restarting
 from loadeval.runtime.schedule import head_for
 
 if TYPE_CHECKING:
@@ -174,7 +174,7 @@ class AlternatingEpoch:
         self.asked_ns: int | None = None
         self._over = False
 
-    def stages(self, epoch: int) -> Generator[Stage, None, None]:
+    def spans(self, epoch: int) -> Generator[Span, None, None]:
         """See Plan. The first batches belong to no block.
 
         They show the epoch start, and what follows it, as without loadeval.
@@ -183,7 +183,7 @@ class AlternatingEpoch:
         progress = self._shared.progress
         self.asked_ns = self._shared.clock() - self._opened_ns
         progress.begin_epoch(self._shared.head)
-        yield from self._begin(Stage(self._in_order, self._shared.head, since_ns=self.asked_ns))
+        yield from self._begin(Span(self._in_order, self._shared.head, since_ns=self.asked_ns))
         while not self._over:
             block = progress.block
             if block is None:
@@ -197,13 +197,13 @@ class AlternatingEpoch:
         """See Plan."""
         return chain(drained(self._held), self._source)
 
-    def _begin(self, head: Stage) -> Iterator[Stage]:
+    def _begin(self, head: Span) -> Iterator[Span]:
         """The first batches, which are also warm-up of a real block that follows."""
         yield from self._served(head)
         self._shared.progress.note_head(head)
         self._settled = head.served
 
-    def _real(self, block: PlannedBlock) -> Iterator[Stage]:
+    def _real(self, block: PlannedBlock) -> Iterator[Span]:
         if self._queue_is_full:
             self._queue_is_full = False
             self._settled = 0
@@ -215,7 +215,7 @@ class AlternatingEpoch:
         if not self._over:
             yield from self._counted(block, self._in_order, self._shared.progress.left)
 
-    def _ideal(self, block: PlannedBlock) -> Iterator[Stage]:
+    def _ideal(self, block: PlannedBlock) -> Iterator[Span]:
         shared = self._shared
         warmup = self._warmup(block.warmup)
         wanted = warmup + shared.progress.left
@@ -236,55 +236,55 @@ class AlternatingEpoch:
     def _prefetch(self, wanted: int, block: PlannedBlock) -> Prefetched:
         return self._shared.prefetch(self._source, wanted, block.pair, self._epoch, self._held)
 
-    def _ended_by(self, prefetched: Prefetched) -> Iterator[Stage]:
+    def _ended_by(self, prefetched: Prefetched) -> Iterator[Span]:
         if prefetched.error is not None:
             yield from self._uncounted_held()
             yield from self._uncounted(map(_raise, [prefetched.error]), 1, "real")
         self._over = prefetched.is_over
 
-    def _uncounted_held(self) -> Iterator[Stage]:
+    def _uncounted_held(self) -> Iterator[Span]:
         return self._uncounted(drained(self._held), len(self._held), "ideal")
 
-    def _uncounted(self, source: Iterator[Any], size: int, arm: Arm) -> Iterator[Stage]:
+    def _uncounted(self, source: Iterator[Any], size: int, arm: Arm) -> Iterator[Span]:
         """Batches between blocks. Their wait begins when the consumer asked for them.
 
         So what loadeval does before them, and the loader at its epoch's end, counts as no step.
         """
-        return self._served(Stage(source, size, arm, since_ns=self.asked_ns))
+        return self._served(Span(source, size, arm, since_ns=self.asked_ns))
 
-    def _served(self, stage: Stage) -> Iterator[Stage]:
+    def _served(self, span: Span) -> Iterator[Span]:
         try:
-            yield stage
+            yield span
         finally:
-            self._shared.progress.served += stage.served
-        self.asked_ns = stage.asked_ns
-        self._over = stage.fell_short
+            self._shared.progress.served += span.served
+        self.asked_ns = span.asked_ns
+        self._over = span.fell_short
 
     def _warmup(self, planned: int) -> int:
         return int(min(planned, self._shared.progress.longest_warmup(self._shared.head)))
 
-    def _counted(self, block: PlannedBlock, source: Iterator[Any], size: int) -> Iterator[Stage]:
+    def _counted(self, block: PlannedBlock, source: Iterator[Any], size: int) -> Iterator[Span]:
         shared = self._shared
         shared.mark()
         shared.fence()
         cpu_ns, faults = shared.workers_cpu_ns(), minor_faults()
         began_ns = shared.clock()
-        stage = Stage(source, size, block.arm, block.pair, began_ns)
+        span = Span(source, size, block.arm, block.pair, began_ns)
         times_ns: list[int] = []  # the end of the last step is not known if it is broken off
         try:
-            yield stage
+            yield span
             reached_ns = shared.clock()
             shared.fence()
             # Ending an epoch, such as stopping workers, is no part of a step or block.
-            over_ns = stage.asked_ns if stage.fell_short else reached_ns
+            over_ns = span.asked_ns if span.fell_short else reached_ns
             self.asked_ns = over_ns + shared.clock() - reached_ns
             times_ns = [self.asked_ns]
             faults_now = minor_faults()
         finally:
-            times_ns = [*stage.marks[::2], *times_ns]
-            shared.progress.advance(stage.served, times_ns)
+            times_ns = [*span.marks[::2], *times_ns]
+            shared.progress.advance(span.served, times_ns)
         shared.mark()
-        self._over = stage.fell_short
+        self._over = span.fell_short
         window = Window(
             block.pair,
             self._epoch,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator
 
     from loadeval.runlog.model import Arm
-    from loadeval.runtime.loop import Stage
+    from loadeval.runtime.loop import Span
     from loadeval.runtime.settings import Tool
 
     Range: TypeAlias = "_NvtxRange | _TorchRange"
@@ -153,16 +153,16 @@ class Annotation:
                 step.end()
 
     @contextmanager
-    def _around(self, stage: Stage) -> Iterator[None]:
-        """The batches of `stage` in ranges, after an exception of the loader too."""
+    def _around(self, span: Span) -> Iterator[None]:
+        """The batches of `span` in ranges, after an exception of the loader too."""
         begun: list[Generator[Any, None, None]] = []
-        source = stage.source
+        source = span.source
 
         def batches() -> Iterator[Any]:
-            begun.append(self._batches(source, stage.arm))
+            begun.append(self._batches(source, span.arm))
             return begun[-1]
 
-        stage.source = restarting(batches)
+        span.source = restarting(batches)
         try:
             yield
         finally:
@@ -174,14 +174,14 @@ class Annotation:
         with closing(epoch), closing(self._batches(epoch, arm)) as batches:
             yield from batches
 
-    def stages(
-        self, stages: Generator[Stage, None, None], *, alternates: bool
-    ) -> Generator[Stage, None, None]:
-        """The stages of a plan, and what is between them, in ranges."""
-        with closing(stages):
-            for stage in _awaited(stages, self._new("loadeval.switch")) if alternates else stages:
-                with self._around(stage):
-                    yield stage
+    def spans(
+        self, spans: Generator[Span, None, None], *, alternates: bool
+    ) -> Generator[Span, None, None]:
+        """The spans of a plan, and what is between them, in ranges."""
+        with closing(spans):
+            for span in _awaited(spans, self._new("loadeval.switch")) if alternates else spans:
+                with self._around(span):
+                    yield span
 
 
 def annotation_for(tool: Tool | None) -> Annotation | None:

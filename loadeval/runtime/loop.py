@@ -1,4 +1,4 @@
-"""The hot loop: two clock readings and a count for each batch of the stages that it serves."""
+"""The hot loop: two clock readings and a count for each batch of the spans that it serves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Arm
     from loadeval.runtime.recorder import OpenEpoch
 
-    Stages = Generator["Stage", None, None]
+    Spans = Generator["Span", None, None]
 
 CHUNK = 4096
 """The most batches in which the loop does nothing but read the clock and count."""
@@ -24,10 +24,10 @@ CHUNK_GROWTH = 8
 
 
 @dataclass(slots=True)
-class Stage:
+class Span:
     """At most `size` batches of `source`.
 
-    `since_ns` is when the first of them was asked for; None is now, or when the stage before was
+    `since_ns` is when the first of them was asked for; None is now, or when the span before was
     asked for a batch that it did not have. `marks` and `counts` are those of its Chunk, where the
     hot loop notes its batches; `asked_ns`, once it was served, is when the next one was asked for.
     """
@@ -83,20 +83,20 @@ def restarting(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
 
 
 class Plan(Protocol):
-    """How an epoch is served: in stages, and what is left of it afterwards unmeasured.
+    """How an epoch is served: in spans, and what is left of it afterwards unmeasured.
 
-    `rest` is None when the stages end with the epoch. `asked_ns` is when the batch was asked for
-    that no stage has; None if the hot loop knows best.
+    `rest` is None when the spans end with the epoch. `asked_ns` is when the batch was asked for
+    that no span has; None if the hot loop knows best.
     """
 
     rest: Iterator[Any] | None
     asked_ns: int | None
 
-    def stages(self, epoch: int) -> Stages:
-        """The stages of epoch number `epoch`; each was served when the next one is asked for."""
+    def spans(self, epoch: int) -> Spans:
+        """The spans of epoch number `epoch`; each was served when the next one is asked for."""
 
     def remainder(self) -> Iterator[Any]:
-        """What is left to serve if the stages themselves were broken off by an exception."""
+        """What is left to serve if the spans themselves were broken off by an exception."""
 
 
 class WholeEpoch:
@@ -122,24 +122,24 @@ class WholeEpoch:
         self._opened_ns = opened_ns
         self._most = most
         self._then = then
-        self._stages: list[Stage] = []
+        self._spans: list[Span] = []
 
     @property
     def served(self) -> int:
         """How many batches of `source` were served so far."""
-        return sum(stage.served for stage in self._stages)
+        return sum(span.served for span in self._spans)
 
-    def stages(self, epoch: int) -> Stages:  # noqa: ARG002 - see Plan
+    def spans(self, epoch: int) -> Spans:  # noqa: ARG002 - see Plan
         """See Plan."""
         since_ns: int | None = self._clock() - self._opened_ns
         left, sizes, is_over = self._most, chunk_sizes(), False
         while left and not is_over:
-            stage = Stage(self._source, int(min(next(sizes), left)), since_ns=since_ns)
-            self._stages += [stage] if self._then is not None else []
-            yield stage
+            span = Span(self._source, int(min(next(sizes), left)), since_ns=since_ns)
+            self._spans += [span] if self._then is not None else []
+            yield span
             since_ns = None
-            left -= stage.served
-            is_over = stage.fell_short
+            left -= span.served
+            is_over = span.fell_short
         if self._then is not None and not left:
             self.rest = self._then()
 
@@ -177,13 +177,13 @@ def served(
     counter_for: Callable[[Any], Callable[[Any], Count] | None],
     clock: Callable[[], int],
     owner: object,
-    annotate: Callable[[Stages], Stages] | None = None,
+    annotate: Callable[[Spans], Spans] | None = None,
 ) -> MeasuredEpoch:
     """Serve an epoch by `plan`, and note when each batch was requested and delivered.
 
     `source` is the loader's iterator. `begin` gives the OpenEpoch to note it in, once the first
     batch is asked for. `counter_for` makes the counting function from the first batch. `owner` is
-    held, so that its log stays open. `annotate` puts ranges around the stages.
+    held, so that its log stays open. `annotate` puts ranges around the spans.
     """
     parts = _Serving(plan, counter_for, clock, owner).parts(begin, annotate)
     epoch = cast("MeasuredEpoch", MeasuredEpoch.from_iterable(parts))
@@ -195,7 +195,7 @@ class _Serving:
     """One epoch being served, and where an exception of the loader has interrupted it."""
 
     _epoch: OpenEpoch
-    _stages: Stages
+    _spans: Spans
     _request: int
 
     def __init__(
@@ -210,12 +210,12 @@ class _Serving:
         self._clock = clock
         self._owner = owner
         self._count: Callable[[Any], Count] | None = None
-        self._stage: Stage | None = None
+        self._stage: Span | None = None
         self._waiting = False
         self._over = False
 
     def parts(
-        self, begin: Callable[[], OpenEpoch], annotate: Callable[[Stages], Stages] | None
+        self, begin: Callable[[], OpenEpoch], annotate: Callable[[Spans], Spans] | None
     ) -> Iterator[Iterator[Any]]:
         """The parts of an epoch: a new one follows each exception; at the end what is unmeasured.
 
@@ -223,8 +223,8 @@ class _Serving:
         asked for another batch has then ended the epoch.
         """
         epoch = self._epoch = begin()
-        stages = self._plan.stages(epoch.number)
-        self._stages = stages if annotate is None else annotate(stages)
+        spans = self._plan.spans(epoch.number)
+        self._spans = spans if annotate is None else annotate(spans)
         self._request = self._clock()
         try:
             while not self._over:
@@ -241,16 +241,16 @@ class _Serving:
         request, waiting, resumed = self._request, self._waiting, epoch.failure is not None
         epoch.resume()
         try:
-            while (stage := self._stage or self._begun()) is not None:
+            while (span := self._stage or self._begun()) is not None:
                 if resumed:  # what is asked for was asked for before the exception
                     resumed = False
-                elif stage.since_ns is not None:
-                    request = stage.since_ns
+                elif span.since_ns is not None:
+                    request = span.since_ns
                 elif not waiting:
                     request = clock()
-                marks, counts = stage.marks, stage.counts
+                marks, counts = span.marks, span.counts
                 current = counts[-1][1]
-                for batch in islice(epoch.watched(stage.source), stage.size - stage.served):
+                for batch in islice(epoch.watched(span.source), span.size - span.served):
                     deliver = clock()
                     if count is not None:
                         counted = count(batch)
@@ -262,12 +262,12 @@ class _Serving:
                     yield batch
                     request = clock()
                 count = self._count
-                stage.asked_ns = request
-                waiting = stage.fell_short or not stage.served  # for what this stage did not have
+                span.asked_ns = request
+                waiting = span.fell_short or not span.served  # for what this span did not have
                 self._stage = None
         except GeneratorExit:
             self._over = True
-            self._stages.close()
+            self._spans.close()
             epoch.end("broken off")
             raise
         except BaseException as error:
@@ -295,15 +295,15 @@ class _Serving:
         else:
             self._epoch.end("unmeasured", asked, asked)
 
-    def _begun(self) -> Stage | None:
-        """The next stage, with a chunk of its own to be noted in."""
+    def _begun(self) -> Span | None:
+        """The next span, with a chunk of its own to be noted in."""
         try:
-            stage = next(self._stages, None)
+            span = next(self._spans, None)
         except BaseException:
             self._plan.rest = self._plan.remainder()
             raise
-        if stage is not None:
-            stage.marks, stage.counts = self._epoch.next_chunk(stage.arm, stage.pair)
-            stage.counts.append((0, NOTHING))
-            self._stage = stage
-        return stage
+        if span is not None:
+            span.marks, span.counts = self._epoch.next_chunk(span.arm, span.pair)
+            span.counts.append((0, NOTHING))
+            self._stage = span
+        return span

@@ -133,7 +133,7 @@ class Measurement:
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
         begin, count, annotate = self.recorder.begin_epoch, self.counter.best_for, None
         if self.annotation is not None:
-            annotate = partial(self.annotation.stages, alternates=self.alternation is not None)
+            annotate = partial(self.annotation.spans, alternates=self.alternation is not None)
         return served(plan, source, begin, count, clock, owner, annotate)
 
     def length(self, loader: Any) -> int:

@@ -117,7 +117,7 @@ class BatchCache:
         `note` is called once if a step changes its batch in place. Whoever finds a change
         continues with `copies_from_now_on`.
         """
-        return chain.from_iterable(self._stages(note))
+        return chain.from_iterable(self._parts(note))
 
     def copies_from_now_on(self, note: Callable[[str], None]) -> Iterator[Handout]:
         """The batches over and over, each as a copy."""
@@ -127,7 +127,7 @@ class BatchCache:
             warnings.warn(CHANGED, LoadevalWarning, stacklevel=4)  # where a batch is asked for
         return self._copies()
 
-    def _stages(self, note: Callable[[str], None]) -> Iterator[Iterable[Handout]]:
+    def _parts(self, note: Callable[[str], None]) -> Iterator[Iterable[Handout]]:
         if any(kept.watched.changed() for kept in self._kept):
             self.copies_from_now_on(note)
         if not self._copying:

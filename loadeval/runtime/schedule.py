@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from loadeval.runlog.model import Arm, Values
-    from loadeval.runtime.loop import Stage
+    from loadeval.runtime.loop import Span
 
     Enough = Callable[[Sequence[Values], Sequence[Values]], bool]
 
@@ -148,7 +148,7 @@ class Progress:
             return math.inf
         return (max(self._longest_epoch, self.served - self._epoch_began) - head) / 2
 
-    def note_head(self, stage: Stage) -> None:
+    def note_head(self, span: Span) -> None:
         """Note the real batches with which an epoch began."""
 
     def limit(self, batches: int) -> None:
@@ -227,12 +227,12 @@ class Schedule(Progress):
         self._head_iterations_ns: list[int] = []
         self._head_steps_ns: list[int] = []
 
-    def note_head(self, stage: Stage) -> None:
+    def note_head(self, span: Span) -> None:
         """Until an arm has had a block, its pace is taken from the heads of epochs."""
         if self._arms["ideal"].pace_ns is None or self._arms["real"].pace_ns is None:
-            ends_ns = [*stage.marks[2::2], stage.asked_ns]
-            self._head_iterations_ns += map(sub, ends_ns, stage.marks[::2])
-            self._head_steps_ns += map(sub, ends_ns, stage.marks[1::2])
+            ends_ns = [*span.marks[2::2], span.asked_ns]
+            self._head_iterations_ns += map(sub, ends_ns, span.marks[::2])
+            self._head_steps_ns += map(sub, ends_ns, span.marks[1::2])
 
     def limit(self, batches: int) -> None:
         """The block ends with the `batches` that memory has room for, if it is large enough."""

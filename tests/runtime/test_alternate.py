@@ -201,12 +201,12 @@ def test_the_head_of_an_epoch_is_warm_up_of_a_real_block(queue_is_full: bool, wa
     shared = evaluator._measurement.alternation
     assert shared is not None
     shared.progress = Progress(planned_blocks(FIRST_REAL, 1, 4, 10))
-    stages = AlternatingEpoch(shared, iter(loader), 0, queue_is_full).stages(0)
+    spans = AlternatingEpoch(shared, iter(loader), 0, queue_is_full).spans(0)
     sizes = []
-    for stage in islice(stages, 3):
-        sizes.append(stage.size)
-        for batch in islice(stage.source, stage.size):
-            stage.marks += [batch, batch]
+    for span in islice(spans, 3):
+        sizes.append(span.size)
+        for batch in islice(span.source, span.size):
+            span.marks += [batch, batch]
     assert sizes == [5, warmup, 10]
 
 

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator, evaluate_in_place, read_run
 from loadeval.runlog.model import UNKNOWN
-from loadeval.runtime.loop import CHUNK, MeasuredEpoch, Stage, served
+from loadeval.runtime.loop import CHUNK, MeasuredEpoch, Span, served
 from loadeval.runtime.recorder import OpenEpoch
 from loadeval.testing import FakeClock, ScriptedLoader
 
@@ -367,15 +367,15 @@ class KeptEnds:
 
 
 class Planned:
-    """An epoch of two stages, the first of which has one batch less than it should."""
+    """An epoch of two spans, the first of which has one batch less than it should."""
 
     rest = asked_ns = None
 
-    def __init__(self, *stages: Stage) -> None:
-        self._stages = stages
+    def __init__(self, *spans: Span) -> None:
+        self._spans = spans
 
-    def stages(self, _epoch: int) -> Generator[Stage, None, None]:
-        yield from self._stages
+    def spans(self, _epoch: int) -> Generator[Span, None, None]:
+        yield from self._spans
 
     def remainder(self) -> Iterator[Any]:
         raise NotImplementedError
@@ -391,7 +391,7 @@ def test_what_a_stage_did_not_have_is_waited_for_until_the_next_one_has_it() -> 
         yield batch
 
     epoch = OpenEpoch(kept, 0)
-    plan: Any = Planned(Stage(slow("a", 5), 2), Stage(slow("b", 30), 1))
+    plan: Any = Planned(Span(slow("a", 5), 2), Span(slow("b", 30), 1))
     assert list(served(plan, iter(()), lambda: epoch, lambda _: None, clock, None)) == ["a", "b"]
     assert [block.wait_ns.tolist() for block in epoch.take()] == [[5], [30]]
     epoch.end_failed()  # it did not fail

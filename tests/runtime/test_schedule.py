@@ -10,7 +10,7 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from loadeval.runtime.loop import Stage
+from loadeval.runtime.loop import Span
 from loadeval.runtime.schedule import (
     FEWEST_PAIRS,
     LONGEST_BLOCK_NS,
@@ -42,13 +42,13 @@ PACES = st.integers(0, 1000) | st.integers(0, 30_000 * MS)
 def noted_head(schedule: Schedule, wait_ns: int, step_ns: int, size: int = 3) -> None:
     """Serve the head of an epoch, in which every batch takes as long."""
     schedule.begin_epoch(size)
-    stage = Stage(iter(()), size)
+    span = Span(iter(()), size)
     for batch in range(size):
         request_ns = batch * (wait_ns + step_ns)
-        stage.marks += [request_ns, request_ns + wait_ns]
-    stage.asked_ns = size * (wait_ns + step_ns)
+        span.marks += [request_ns, request_ns + wait_ns]
+    span.asked_ns = size * (wait_ns + step_ns)
     schedule.served += size
-    schedule.note_head(stage)
+    schedule.note_head(span)
 
 
 def next_pair(schedule: Schedule, iterations: Callable[[PlannedBlock], Sequence[int]]) -> Pair:
@@ -169,12 +169,12 @@ def test_the_median_of_heads_is_the_first_pace() -> None:
     """Of several epochs: the start of one is no pace."""
     schedule = Schedule(length=MANY)
     for first_wait_ns in (900 * MS, 10 * MS):
-        stage = Stage(iter(()), 3, marks=[0, first_wait_ns])
+        span = Span(iter(()), 3, marks=[0, first_wait_ns])
         for _ in range(2):
-            request_ns = stage.marks[-1] + 2 * MS
-            stage.marks += [request_ns, request_ns + 3 * MS]
-        stage.asked_ns = stage.marks[-1] + 2 * MS
-        schedule.note_head(stage)
+            request_ns = span.marks[-1] + 2 * MS
+            span.marks += [request_ns, request_ns + 3 * MS]
+        span.asked_ns = span.marks[-1] + 2 * MS
+        schedule.note_head(span)
     pair = next_pair(schedule, steady(5 * MS, 2 * MS))
     assert pair["ideal"].counted == 50
     assert pair["real"].warmup == 10
