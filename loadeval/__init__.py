@@ -19,11 +19,13 @@ if TYPE_CHECKING:
     from loadeval.report.backends import BackendComparison
     from loadeval.report.figure import plot_comparison
     from loadeval.report.wording.findings import describe
-    from loadeval.runlog.model import LoaderInfo, Run
+    from loadeval.runlog.model import LoaderInfo, Readings, Run
     from loadeval.runlog.reader import read_run
+    from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
     from loadeval.runtime.adapter import Adapter, IterableAdapter
     from loadeval.runtime.backends import Backend
     from loadeval.runtime.batch import is_array, leaves, map_leaves
+    from loadeval.runtime.stages import LoaderStages, StageNote
 
 __all__ = [
     "Adapter",
@@ -32,6 +34,7 @@ __all__ = [
     "BackendResult",
     "CacheError",
     "Check",
+    "CodeSamples",
     "Diagnosis",
     "Estimate",
     "Fact",
@@ -41,16 +44,21 @@ __all__ = [
     "Level",
     "LoaderEvaluator",
     "LoaderInfo",
+    "LoaderStages",
     "LoadevalError",
     "LoadevalWarning",
     "Place",
     "Quantity",
+    "Readings",
     "Remark",
     "Rule",
     "Run",
     "RunLogError",
+    "StageNote",
+    "StageTimes",
     "UsageError",
     "Verdict",
+    "WorkerStart",
     "compare_backends",
     "describe",
     "diagnose",
@@ -81,11 +89,13 @@ _MODULES = {
         "report.backends": ("BackendComparison",),
         "report.figure": ("plot_comparison",),
         "report.wording.findings": ("describe",),
-        "runlog.model": ("LoaderInfo", "Run"),
+        "runlog.model": ("LoaderInfo", "Readings", "Run"),
         "runlog.reader": ("read_run",),
+        "runlog.stages": ("CodeSamples", "StageTimes", "WorkerStart"),
         "runtime.adapter": ("Adapter", "IterableAdapter"),
         "runtime.backends": ("Backend",),
         "runtime.batch": ("is_array", "leaves", "map_leaves"),
+        "runtime.stages": ("LoaderStages", "StageNote"),
     }.items()
     for name in names
 }

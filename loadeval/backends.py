@@ -37,6 +37,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
     max_cache_bytes: int = DEFAULT_CACHE_BYTES,
     seed: int = 0,
     probes: Iterable[Any] = NAMES,
+    stages: bool = True,
     probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
     clock: Callable[[], int] = time.perf_counter_ns,
 ) -> BackendComparison:
@@ -64,6 +65,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         max_cache_bytes: the most memory that prefetched batches may take.
         seed: seeds the random order of backends and blocks.
         probes: the system metrics to record, as for LoaderEvaluator; () records none.
+        stages: whether to time what happens inside the loaders.
         probe_interval_s: seconds between two readings of the system metrics.
         clock: a clock in nanoseconds, for tests.
 
@@ -87,6 +89,7 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
         seed=seed,
         clock=clock,
         probes=tuple(probes),
+        stages=stages,
         probe_interval_s=probe_interval_s,
     )
     if not callable(step):

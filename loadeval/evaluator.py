@@ -218,6 +218,8 @@ class LoaderEvaluator(DALICompatible):
         probe_interval_s: seconds between two readings of the system metrics.
         annotate: "nvtx" or "torch" marks waits and steps as named ranges, such as
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
+        stages: whether to time what happens inside the loader: fetch, transforms, collate,
+            hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone.
         every: in `log` mode, for very long runs: keep the details of one batch in N, and exact
             totals of all batches (docs/run-log.md).
         overwrite: whether `log_file` may replace an existing file.
@@ -253,6 +255,7 @@ class LoaderEvaluator(DALICompatible):
         probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S,
         annotate: str | None = None,
         every: int = 1,
+        stages: bool | None = None,
         overwrite: bool = False,
         dataloader: Any = None,
         clock: Callable[[], int] = time.perf_counter_ns,
@@ -280,6 +283,7 @@ class LoaderEvaluator(DALICompatible):
             probe_interval_s=probe_interval_s,
             annotate=annotate,  # type: ignore[arg-type]  # checked there
             every=every,
+            stages=stages,
             clock=clock,
         )
         self._wrap(dataloader if loader is None else loader, settings)

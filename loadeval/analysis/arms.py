@@ -26,13 +26,15 @@ from loadeval.analysis.summary import (
     steady,
     steady_aggregates,
 )
-from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS, SECOND_NS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.stats import Series
-    from loadeval.runlog.model import Column, LoaderInfo, Run, Steps
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import LoaderInfo, Run, Steps
 
     Rows = npt.NDArray[np.bool_]
 

@@ -19,7 +19,7 @@ from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.summary import epoch_lengths, summarise
 from loadeval.errors import UsageError
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -25,7 +25,8 @@ from loadeval.analysis.verdict import (
     judge,
 )
 from loadeval.errors import UsageError
-from loadeval.runlog.model import ARMS, NOT_RECORDED, SECOND_NS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS, NOT_RECORDED, SECOND_NS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -33,7 +34,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.arms import ArmComparison, Gain, RunTimes
     from loadeval.analysis.stats import Estimate
     from loadeval.analysis.summary import GpuWait
-    from loadeval.runlog.model import Arm, Column, Run
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import Arm, Run
 
 BUSIEST_SHARE = 0.05
 """CPU time of the workers in ideal blocks, as a share of these, from which they are not free."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.stats import Series
-    from loadeval.runlog.model import Column
+    from loadeval.runlog.columns import Column
 
 FEWEST_PAIRS = 2
 """With fewer pairs there is no interval. The second has its arms in the reversed order."""

@@ -14,10 +14,10 @@ import numpy as np
 from loadeval.analysis.stats import quantiles
 from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, OUTLIER_TIMES_MEDIAN
 from loadeval.runlog.codec import RunEnd
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.histogram import BINS, bin_counts
 from loadeval.runlog.model import (
     SECOND_NS,
-    UNKNOWN,
     Aggregate,
     Block,
     EpochEnd,
@@ -32,7 +32,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from loadeval.runlog.codec import Line
-    from loadeval.runlog.model import Column, Mode
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import Mode
 
 RECENT_NS = 60 * SECOND_NS
 """What counts as now."""

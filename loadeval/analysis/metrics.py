@@ -10,13 +10,15 @@ import numpy as np
 
 from loadeval.analysis.memory import MEMORY_SUBJECTS, growth_of
 from loadeval.analysis.summary import gpu_wait, steady, steady_aggregates
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from loadeval.analysis.memory import Growth
-    from loadeval.runlog.model import Arm, Column, Readings, Run, Values
+    from loadeval.runlog.columns import Column, Values
+    from loadeval.runlog.model import Arm, Readings, Run
 
 MOSTLY = 0.9
 """Of the time that a reading is about: what an arm must have of it."""

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.arms import ArmTimes
     from loadeval.analysis.stats import Series
-    from loadeval.runlog.model import Column, Run
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import Run
 
 TIMES_ITERATION = 5
 """A wait is a stall over so many real iterations, and over what the loader's queue can hide."""

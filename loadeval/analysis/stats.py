@@ -24,7 +24,7 @@ from loadeval.runlog.histogram import BINS, greatest_of, least_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.runlog.model import Column
+    from loadeval.runlog.columns import Column
 
 COVERED_SIGMAS = 1.96
 """Standard deviations of the normal distribution that hold 95% of it."""

@@ -9,14 +9,16 @@ import numpy as np
 
 from loadeval.analysis.intervals import MeanError
 from loadeval.analysis.stats import quantiles
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.histogram import dense
-from loadeval.runlog.model import ARMS, SECOND_NS, UNKNOWN
+from loadeval.runlog.model import ARMS, SECOND_NS
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.stats import Series
-    from loadeval.runlog.model import Aggregate, Arm, Column, Run
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import Aggregate, Arm, Run
 
 QUANTILES = (0.5, 0.95, 0.99)
 OUTLIER_TIMES_MEDIAN = 2

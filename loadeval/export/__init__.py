@@ -9,11 +9,13 @@ from loadeval.errors import UsageError
 from loadeval.export.files import NewFiles, new_files
 from loadeval.export.tables import write_csv, write_parquet
 from loadeval.export.trace import write_timeline
-from loadeval.runlog.model import UNKNOWN, Run
+from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from loadeval.runlog.model import Run
 
     Writer = Callable[[Run, Path, NewFiles], None]
 

@@ -10,14 +10,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.runlog.codec import encode
-from loadeval.runlog.model import ARMS, COLUMNS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS, COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
-    from loadeval.runlog.model import Column, Readings, Run, Steps, Values
+    from loadeval.runlog.columns import Column, Values
+    from loadeval.runlog.model import Readings, Run, Steps
 
 BATCH_COLUMNS = ("epoch", "batch", "arm", "pair", *COLUMNS, "gpu_idle_ns")
 """The columns of the first table."""

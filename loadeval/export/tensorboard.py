@@ -14,14 +14,16 @@ from tensorboard.summary.writer.record_writer import RecordWriter
 
 from loadeval.errors import UsageError
 from loadeval.export.files import exists
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
-    from loadeval.runlog.model import Column, Readings, Run, Steps, Values
+    from loadeval.runlog.columns import Column, Values
+    from loadeval.runlog.model import Readings, Run, Steps
 
 Moment = tuple[float, int, list[tuple[str, float]]]
 """The time in seconds since 1970, the step, and the known values by tag."""

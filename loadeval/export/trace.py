@@ -12,14 +12,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.export.tables import reading_series
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
     from loadeval.export.files import NewFiles
-    from loadeval.runlog.model import Arm, Column, EpochEnd, Prefetch, Run, Steps, Window
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import Arm, EpochEnd, Prefetch, Run, Steps, Window
 
 Fields = dict[str, Any]
 

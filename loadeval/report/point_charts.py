@@ -22,14 +22,16 @@ from loadeval.report.formatting import (
     TIME_UNITS,
 )
 from loadeval.report.palette import NAMES
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     import numpy.typing as npt
 
-    from loadeval.runlog.model import Column, Run, Values
+    from loadeval.runlog.columns import Column, Values
+    from loadeval.runlog.model import Run
 
     Rows = npt.NDArray[np.intp]
     Mask = npt.NDArray[np.bool_]

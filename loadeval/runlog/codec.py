@@ -17,12 +17,11 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import numpy as np
 
 from loadeval.errors import RunLogError
+from loadeval.runlog.columns import UNKNOWN, Column, Values, ValuesByName
 from loadeval.runlog.histogram import BINS
 from loadeval.runlog.model import (
-    UNKNOWN,
     Aggregate,
     Block,
-    Column,
     EpochEnd,
     Event,
     Excerpt,
@@ -30,20 +29,20 @@ from loadeval.runlog.model import (
     Header,
     Prefetch,
     Readings,
-    Values,
-    ValuesByName,
     Window,
 )
+from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
 
 FORMAT = "loadeval-run"
 VERSION = 1
 THINNED = 2
 """The version of a log that keeps every N-th batch; any other is of VERSION, as ever."""
-OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes")
+STAGE_COLUMNS = tuple(one.name for one in fields(StageTimes) if one.name not in {"epoch", "batch"})
+OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes", *STAGE_COLUMNS)
 """Those that may be unknown throughout, and are null then."""
-WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns")
+WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns", *STAGE_COLUMNS)
 """Those that may be unknown in part."""
-MAY_BE_MISSING = ("waits_ns", "end_ns", "minor_faults")
+MAY_BE_MISSING = ("waits_ns", "end_ns", "began_ns", "minor_faults")
 """Fields that older logs do not have."""
 LARGEST = 2**62 - 1
 """In nanoseconds 146 years; two of them still add up within 64 bits."""
@@ -66,7 +65,19 @@ class RunEnd:
 
 
 Line = (
-    Header | Block | Aggregate | EpochEnd | Prefetch | Window | Readings | GpuIdle | Event | RunEnd
+    Header
+    | Block
+    | Aggregate
+    | EpochEnd
+    | Prefetch
+    | Window
+    | StageTimes
+    | WorkerStart
+    | CodeSamples
+    | Readings
+    | GpuIdle
+    | Event
+    | RunEnd
 )
 
 KINDS: dict[str, type[Line]] = {
@@ -77,6 +88,9 @@ KINDS: dict[str, type[Line]] = {
     "epoch": EpochEnd,
     "prefetch": Prefetch,
     "window": Window,
+    "stages": StageTimes,
+    "worker_start": WorkerStart,
+    "code": CodeSamples,
     "readings": Readings,
     "gpu_idle": GpuIdle,
     "event": Event,
@@ -138,7 +152,11 @@ def decode(content: Any) -> Line:
         return _header_of(content)
     found = _fields_of(kind, content)
     if issubclass(kind, Block):
-        _complete_columns(found)
+        _complete_columns(found, "wait_ns")
+    elif kind is StageTimes:
+        _complete_columns(found, "batch")
+        for name in ("transform_ns", "transform_calls"):
+            _check_lengths({"batch": found["batch"], **found[name]}, "batch")
     elif kind is Readings:
         _check_lengths({"time_ns": found["time_ns"], **found["values"]}, "time_ns")
     line: Line = kind(**found)
@@ -167,13 +185,13 @@ def _header_of(content: Fields) -> Header:
     return header
 
 
-def _complete_columns(block: Fields) -> None:
-    """Make a column of each that was null; all must be as long as the waits."""
+def _complete_columns(found: Fields, first: str) -> None:
+    """Make a column of each that was null; all must be as long as the one named `first`."""
     for name in OPTIONAL_COLUMNS:
-        if block[name] is None:
-            block[name] = np.full(len(block["wait_ns"]), UNKNOWN)
-    columns = {name: value for name, value in block.items() if isinstance(value, np.ndarray)}
-    _check_lengths(columns, "wait_ns")
+        if name in found and found[name] is None:
+            found[name] = np.full(len(found[first]), UNKNOWN)
+    columns = {name: value for name, value in found.items() if isinstance(value, np.ndarray)}
+    _check_lengths(columns, first)
 
 
 def _check_aggregate(aggregate: Aggregate) -> None:
@@ -223,6 +241,8 @@ def _readers_of(kind: Any) -> dict[str, Callable[[str, Any], Any]]:
             found[name] = _values_by_name
         elif hint == tuple[int, ...]:
             found[name] = _counts_of
+        elif hint == Mapping[str, int]:
+            found[name] = _counts_by_name
         else:
             several = isinstance(hint, UnionType) or get_origin(hint) is Literal
             found[name] = partial(_value, get_args(hint) if several else (hint,))
@@ -302,6 +322,13 @@ def _check_counts(name: str, values: list[Any], expected: str) -> None:
     ):
         wrong = next(value for value in values if not _is_count(value))
         raise unexpected(name, wrong, expected)
+
+
+def _counts_by_name(name: str, counts: Any) -> Mapping[str, int]:
+    if not isinstance(counts, dict):
+        raise unexpected(name, counts, "an object of whole numbers")
+    _check_counts(name, list(counts.values()), WHOLE)
+    return counts
 
 
 def _values_by_name(name: str, columns: Any) -> ValuesByName:

@@ -8,10 +8,10 @@ import numpy as np
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.codec import unexpected
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import (
     NOT_RECORDED,
     SECOND_NS,
-    UNKNOWN,
     Arm,
     Block,
     CacheInfo,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Column
+    from loadeval.runlog.columns import Column
 
 PARTS = 16
 """Bins into which each doubling is cut: a value is known from its bin to a sixteenth of it."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping  # noqa: TC003 - dataclass fields
 from dataclasses import dataclass, field, fields, replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
+
+from loadeval.runlog.columns import UNKNOWN, Column, ValuesByName
+from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart  # noqa: TC001 - as above
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -17,19 +20,14 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 SECOND_NS = 1_000_000_000
-Column = npt.NDArray[np.int64]
-Values = npt.NDArray[np.float64]
-ValuesByName = Mapping[str, Values]
 Mode = Literal["log", "replay", "alternate"]
 Arm = Literal["real", "ideal"]
-EventKind = Literal["note", "failed backend", "error read on"]
+EventKind = Literal["note", "failed backend", "error read on", "stages missing", "worker died"]
 Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
 
 ARMS: tuple[Arm, ...] = ("real", "ideal")
 COLUMNS = ("request_ns", "wait_ns", "step_ns", "samples", "nbytes")
 """What is known of each batch of a block."""
-UNKNOWN = -1
-"""Stands for "not known" in a column of integers; `null` on disk."""
 NOT_RECORDED = "not recorded"
 """Stands for text that every run log has and a file of another tool does not."""
 
@@ -313,6 +311,7 @@ class Prefetch:
     `elapsed_ns` and hold `samples` (None: unknown). The first batch of an epoch is never timed.
     `waits_ns` has the wait for each of all of them, in order; it is empty in logs that do not
     tell. `end_ns` is how long the loader took to end its epoch; None if it did not end it here.
+    `began_ns` is when the first was asked for; None in logs that do not tell.
     """
 
     pair: int
@@ -323,6 +322,7 @@ class Prefetch:
     samples: int | None
     waits_ns: tuple[int, ...] = ()
     end_ns: int | None = None
+    began_ns: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -360,6 +360,10 @@ class Readings:
     def __len__(self) -> int:
         return len(self.time_ns)
 
+    def since(self, origin_ns: int) -> Readings:
+        """The same, with times that count from `origin_ns`."""
+        return replace(self, time_ns=self.time_ns - origin_ns)
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuIdle:
@@ -395,7 +399,8 @@ class Run:
     `closed` tells whether the run said that it ended; `notes` is what reading it brought up.
     `path` is the file it was read from, None for a run that is held in memory. Where the header
     says that every N-th batch was kept, `steps` has only those, and `aggregates` the totals of
-    all batches; otherwise `aggregates` is empty.
+    all batches; otherwise `aggregates` is empty. `stages` has one item for each epoch whose loader
+    was looked into.
     """
 
     header: Header
@@ -409,6 +414,9 @@ class Run:
     notes: tuple[str, ...] = ()
     path: Path | None = None
     aggregates: tuple[Aggregate, ...] = ()
+    stages: tuple[StageTimes, ...] = ()
+    worker_starts: tuple[WorkerStart, ...] = ()
+    code: tuple[CodeSamples, ...] = ()
 
     @property
     def batches(self) -> int:

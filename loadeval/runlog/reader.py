@@ -27,6 +27,7 @@ from loadeval.runlog.model import (
     Window,
     join_readings,
 )
+from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -180,6 +181,9 @@ class Assembly:
             notes=(*thinned, *self.notes, *([NO_END] if is_cut_short else [])),
             path=self.path,
             aggregates=self._all(Aggregate),
+            stages=StageTimes.joined(self._all(StageTimes)),
+            worker_starts=self._all(WorkerStart),
+            code=self._all(CodeSamples),
         )
 
     def _all(self, kind: type[LineKind]) -> tuple[LineKind, ...]:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.codec import Line, RunEnd, encode, to_text
-from loadeval.runlog.model import SECOND_NS, UNKNOWN, Header, Run
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import SECOND_NS, Header, Run
 
 if TYPE_CHECKING:
     import os

@@ -15,6 +15,8 @@ from loadeval.runtime.cuda import synchronize
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from loadeval.runtime.stages import LoaderStages
+
 
 class Adapter(Protocol):
     """How loadeval uses one kind of loader. Subclass IterableAdapter to write one."""
@@ -42,6 +44,9 @@ class Adapter(Protocol):
 
     def fence(self) -> None:
         """Wait until the device has finished all queued work; called at the edges of blocks."""
+
+    def stages(self, loader: Any) -> LoaderStages | None:
+        """What times the stages inside `loader`; None where only its threads can be seen."""
 
     def dataset_was_read(self) -> None:
         """Called when `dataset` of a LoaderEvaluator is read, perhaps to build another loader."""
@@ -92,6 +97,10 @@ class IterableAdapter:
         """Synchronise with the CUDA device, if torch uses one."""
         synchronize()
 
+    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - adapters override it
+        """None."""
+        return None
+
     def dataset_was_read(self) -> None:
         """Does nothing."""
 
@@ -136,8 +145,8 @@ class FactoryAdapter:
     """
 
     def __init__(self, factory: Callable[[], Any], adapter_for: Callable[[Any], Adapter]) -> None:
-        self._factory = factory
         self._made = made = factory()
+        self._made_by = factory
         self._unused = True
         self._inner = inner = adapter_for(made)
         if type(inner) is IterableAdapter and not is_iterable(made):
@@ -154,14 +163,24 @@ class FactoryAdapter:
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """An epoch of what `loader()` returns."""
-        if not self._unused or loader is not self._factory:
-            self._made = loader()
+        made = self._made_for(loader)
         self._unused = False
-        return self._inner.epoch(self._made)
+        return self._inner.epoch(made)
+
+    def _made_for(self, loader: Any) -> Any:
+        """The loader of the epoch that is about to begin."""
+        if not self._unused or loader is not self._made_by:
+            self._made, self._made_by, self._unused = loader(), loader, True
+        return self._made
 
     def describe(self, loader: Any) -> LoaderInfo:  # noqa: ARG002 - another one would have to be made
         """What is known about the loader that was made last."""
         return self._inner.describe(self._made)
+
+    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - as above
+        """What times the stages inside the loaders that it makes."""
+        inside = self._inner.stages(self._made)
+        return None if inside is None else MadeStages(inside, self._made_for)
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - as above
         """Stop the background work of the loader that was made last."""
@@ -170,3 +189,17 @@ class FactoryAdapter:
     def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - as above
         """Why a LoaderEvaluator cannot wrap the loaders that it makes; or None."""
         return self._inner.refusal(self._made, mode)
+
+
+class MadeStages:
+    """Looks into each loader that a callable makes; `made_for` makes that of the next epoch."""
+
+    def __init__(self, inside: LoaderStages, made_for: Callable[[Any], Any]) -> None:
+        self._inside = inside
+        self._made_for = made_for
+        self.take = inside.take
+        self.close = inside.close
+
+    def begin(self, loader: Any) -> Callable[[int], object]:
+        """See LoaderStages."""
+        return self._inside.begin(self._made_for(loader))

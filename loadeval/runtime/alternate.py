@@ -58,6 +58,7 @@ class Alternation:
         self.clock = settings.clock
         self.keep = recorder.keep
         self.mark = recorder.mark
+        self._origin_ns = recorder.origin_ns
         self._adapter = adapter
         self._counter = counter
         # Workers go on loading while a batch is copied; a loader without them waits.
@@ -101,6 +102,7 @@ class Alternation:
         waits_ns: list[int] = []
         end_ns: int | None = None
         timed = elapsed_ns = samples = total_bytes = 0
+        began_ns = self.clock() - self._origin_ns
         is_over = is_full = False
         while len(waits_ns) < wanted and not is_full:
             asked = self.clock()
@@ -125,7 +127,9 @@ class Alternation:
             is_full = total_bytes + max(nbytes, 0) > self._max_bytes
         known = samples if timed and samples >= 0 else None
         prefetched = len(waits_ns)
-        fact = Prefetch(pair, epoch, prefetched, timed, elapsed_ns, known, tuple(waits_ns), end_ns)
+        fact = Prefetch(
+            pair, epoch, prefetched, timed, elapsed_ns, known, tuple(waits_ns), end_ns, began_ns
+        )
         self.keep(fact)
         return Prefetched(fact, raised, is_over, is_full)
 

@@ -7,13 +7,14 @@ import uuid
 import warnings
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import groupby
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.errors import LoadevalWarning, UsageError, in_words
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.environment import describe_environment
-from loadeval.runlog.model import UNKNOWN
 from loadeval.runtime.adapter import Adapter, FactoryAdapter, IterableAdapter, check_is_loader
 from loadeval.runtime.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.batch import is_array, leaves
@@ -30,8 +31,10 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.model import LoaderInfo, Run
     from loadeval.runtime.metrics_thread import Probes
+    from loadeval.runtime.recorder import Recorder
     from loadeval.runtime.schedule import PlannedBlock
     from loadeval.runtime.settings import Settings
+    from loadeval.runtime.stages import LoaderStages
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,14 @@ class Source:
     def batches(self) -> Adapter:
         """The adapter that counts and copies the (converted) batches."""
         return self._adapter if self._convert is None else IterableAdapter()
+
+    def stages(self) -> LoaderStages | None:
+        """What times the stages inside the loader."""
+        return self._adapter.stages(self._loader)
+
+    def begin(self, recorder: Recorder) -> Callable[[int], object]:
+        """Let `recorder` look into the epoch that is opened next."""
+        return recorder.stages.begin(self._loader)
 
     def open(self) -> Iterator[Any]:
         """A new epoch, its batches converted."""
@@ -265,6 +276,7 @@ class BackendRun:
             },
             environment=describe_environment(),
             probes=probes,
+            stages=source.stages() if settings.looks_inside else None,
         )
         self._recorder.expects_batches = False  # another backend may end the comparison first
         self._alternation = Alternation(
@@ -313,11 +325,12 @@ class BackendRun:
 
     def _epoch(self, progress: Progress) -> Iterator[Any]:
         clock = self._settings.clock
+        known = self._source.begin(self._recorder)
         began_ns = clock()
         source = self._source.open()
         opened_ns = clock() - began_ns
         plan = AlternatingEpoch(self._alternation, source, opened_ns, self._fills_its_queue_at_rest)
-        begin, count = self._recorder.begin_epoch, self._counter.best_for
+        begin, count = partial(self._recorder.begin_epoch, known), self._counter.best_for
         for batch in served(plan, source, begin, count, clock, self):
             if progress.block is None:  # everything was counted; the rest of the epoch is dropped
                 return

@@ -9,7 +9,7 @@ from operator import attrgetter, itemgetter
 from types import BuiltinFunctionType, FunctionType, MethodType, ModuleType
 from typing import TYPE_CHECKING, Any
 
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -9,7 +9,7 @@ from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from loadeval.errors import LoadevalWarning
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.adapter import IterableAdapter
 from loadeval.runtime.batch import first_dimension, route_to, survey
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 IN_HEADER = (
     *("num_cached_batches", "max_cache_bytes", "epoch_batches", "replay_after"),
-    *("pairs", "batches", "precision", "seed", "annotate"),
+    *("pairs", "batches", "precision", "seed", "annotate", "stages"),
 )
 """The settings that a run's header tells."""
 NOT_STOPPED_EARLY = (
@@ -117,6 +117,7 @@ class Measurement:
         clock = self.settings.clock
         if self.cache is not None and not self._left_real():
             return self._replayed(self.cache, self._batches_of(adapter, loader), owner)
+        known = self.recorder.stages.begin(loader)
         began = clock()
         source = adapter.epoch(loader)
         opened_ns = clock() - began
@@ -131,7 +132,8 @@ class Measurement:
             self._switch_with_all_ranks()
             self.alternation.log_side_effects()
             plan = AlternatingEpoch(self.alternation, source, opened_ns)
-        begin, count, annotate = self.recorder.begin_epoch, self.counter.best_for, None
+        begin = partial(self.recorder.begin_epoch, known)
+        count, annotate = self.counter.best_for, None
         if self.annotation is not None:
             annotate = partial(self.annotation.spans, alternates=self.alternation is not None)
         return served(plan, source, begin, count, clock, owner, annotate)
@@ -241,6 +243,7 @@ class Measurement:
             environment={**describe_environment(), **place_among_ranks()},
             probes=probes,
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
+            stages=self.adapter.stages(loader) if settings.looks_inside else None,
         )
 
 

@@ -16,22 +16,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.errors import LoadevalWarning
-from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Header
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Block, EpochEnd, Event, Header
 from loadeval.runlog.reader import Assembly
+from loadeval.runlog.stages import StageTimes
 from loadeval.runlog.writer import RunLog
 from loadeval.runtime.cuda import GpuIdleTimer, timing_events
 from loadeval.runtime.metrics_thread import NO_PROBES, BackgroundThreads, MetricsReader
+from loadeval.runtime.stages import StageRecorder
 from loadeval.runtime.thinning import Thinning, gpu_idle_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from loadeval.runlog.codec import Line
+    from loadeval.runlog.columns import Column
     from loadeval.runlog.model import (
         Arm,
         CacheInfo,
         Cause,
-        Column,
         EventKind,
         LoaderInfo,
         Prefetch,
@@ -41,6 +44,7 @@ if TYPE_CHECKING:
     from loadeval.runtime.counting import Count
     from loadeval.runtime.metrics_thread import Probes
     from loadeval.runtime.settings import Settings
+    from loadeval.runtime.stages import LoaderStages
 
 FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
@@ -57,7 +61,7 @@ EMPTY_EPOCH = (
 )
 
 
-def new_recorder(
+def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     settings: Settings,
     info: LoaderInfo,
     *,
@@ -66,6 +70,7 @@ def new_recorder(
     environment: dict[str, Any],
     probes: Probes,
     cache: CacheInfo | None = None,
+    stages: LoaderStages | None = None,
 ) -> Recorder:
     """A Recorder with the header of a run, and a log if `settings` name a file.
 
@@ -87,7 +92,7 @@ def new_recorder(
     )
     path = settings.log_file
     log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
-    return Recorder(header, log, settings.clock, probes)
+    return Recorder(header, log, settings.clock, probes, stages)
 
 
 class Recorder:
@@ -104,6 +109,7 @@ class Recorder:
         log: RunLog | None,
         clock: Callable[[], int],
         probes: Probes,
+        stages: LoaderStages | None = None,
     ) -> None:
         self.header = header
         self.origin_ns = clock()
@@ -113,9 +119,11 @@ class Recorder:
         self._clock = clock
         self._epochs = 0
         self._spare_events: deque[Any] = deque()
-        self._start(log, probes)
+        self._start(log, probes, stages)
 
-    def _start(self, log: RunLog | None, probes: Probes) -> None:
+    def _start(
+        self, log: RunLog | None, probes: Probes, stages: LoaderStages | None = None
+    ) -> None:
         """Begin with nothing recorded, in this process."""
         self._process = os.getpid()
         self._log = log
@@ -127,9 +135,10 @@ class Recorder:
         self._threads = BackgroundThreads()
         self._metrics = MetricsReader(probes, self._clock, self.origin_ns, self._threads)
         self._gpu_idle_timers: list[GpuIdleTimer] = []
+        self.stages = StageRecorder(stages)
 
-    def begin_epoch(self) -> OpenEpoch:
-        """Open the next epoch."""
+    def begin_epoch(self, known: Callable[[int], object] | None = None) -> OpenEpoch:
+        """Open the next epoch; `known` is told its number."""
         self._leave_parents_log()
         event, gpu_idle = timing_events(), None
         if event is not None:
@@ -140,6 +149,8 @@ class Recorder:
         epoch = OpenEpoch(self, self._epochs, gpu_idle, thinning)
         self._epochs += 1
         self._live.append(epoch)
+        if known is not None:
+            known(epoch.number)
         return epoch
 
     def started(self) -> None:
@@ -208,6 +219,7 @@ class Recorder:
         unseen = self.expects_batches and not self._epochs and not self.closed
         self._threads.stop()
         self._metrics.close()
+        self.stages.close()
         self._do(partial(self._close, unseen))
         if unseen:
             warnings.warn(NOTHING_SERVED, LoadevalWarning, stacklevel=2)
@@ -269,6 +281,7 @@ class Recorder:
                 for line in [block] if epoch.thinning is None else epoch.thinning.take(block):
                     self._keep(line)
         self._drain_metrics()
+        self._drain_stages()
 
     def _rest(self) -> list[Line]:
         """What the live epochs would still write if they ended now."""
@@ -314,6 +327,14 @@ class Recorder:
                 self._keep(found)
             if gpu_idle.done:
                 self._gpu_idle_timers.remove(gpu_idle)
+
+    def _drain_stages(self) -> None:
+        """Write what happened inside the loader, of one batch in `every`."""
+        for line in self.stages.take():
+            found = line
+            if isinstance(line, StageTimes) and self.header.every > 1:
+                found = line.part(line.batch % self.header.every == 0)
+            self._keep(found)
 
     def _leave_parents_log(self) -> None:
         if os.getpid() != self._process:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.errors import CacheError, LoadevalWarning
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.batch import attributes_of, is_container, leaves, map_leaves
 from loadeval.runtime.copies import clone_leaf
 from loadeval.runtime.counting import Count, Counter

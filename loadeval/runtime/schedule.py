@@ -15,7 +15,8 @@ from loadeval.runlog.model import SECOND_NS
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from loadeval.runlog.model import Arm, Values
+    from loadeval.runlog.columns import Values
+    from loadeval.runlog.model import Arm
     from loadeval.runtime.loop import Span
 
     Enough = Callable[[Sequence[Values], Sequence[Values]], bool]

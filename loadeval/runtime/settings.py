@@ -54,6 +54,7 @@ class Settings:
     probe_interval_s: float = DEFAULT_PROBE_INTERVAL_S
     annotate: Tool | None = None
     every: int = 1
+    stages: bool | None = None
 
     def __post_init__(self) -> None:
         _one_of(get_args(Mode), "mode", self.mode)
@@ -93,6 +94,11 @@ class Settings:
                     f"{name}={value!r} works only in mode {mode!r}, and the mode is "
                     f"{self.mode!r}; pass mode={mode!r}, or omit {name}="
                 )
+
+    @property
+    def looks_inside(self) -> bool:
+        """Whether the stages of the loader are timed; by default where it alternates."""
+        return self.mode == "alternate" if self.stages is None else self.stages
 
     def warmup_for(self, prefetch_depth: int | None) -> int:
         """How many batches at an epoch's start are not steady: those that fill the prefetch queue.

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.histogram import BINS, bin_counts
-from loadeval.runlog.model import UNKNOWN, Aggregate, GpuIdle, longest_aggregate_ns
+from loadeval.runlog.model import Aggregate, GpuIdle, longest_aggregate_ns
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Block, Column, Excerpt
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import Block, Excerpt
 
 
 class Thinning:

@@ -9,17 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
-from loadeval.runlog.model import (
-    UNKNOWN,
-    Arm,
-    Block,
-    EpochEnd,
-    Header,
-    LoaderInfo,
-    Mode,
-    Run,
-    Steps,
-)
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Arm, Block, EpochEnd, Header, LoaderInfo, Mode, Run, Steps
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

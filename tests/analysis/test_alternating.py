@@ -16,8 +16,8 @@ from loadeval.analysis.stats import Estimate
 from loadeval.analysis.summary import summarise
 from loadeval.analysis.verdict import InputBound, Objection, Unmeasured, Verdict, VerdictAdvice
 from loadeval.errors import UsageError
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import (
-    UNKNOWN,
     Arm,
     Block,
     EpochEnd,

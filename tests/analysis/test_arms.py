@@ -20,7 +20,8 @@ from loadeval.analysis.arms import (
 )
 from loadeval.analysis.intervals import MeanTime, added, error_of_mean
 from loadeval.analysis.stats import Estimate
-from loadeval.runlog.model import UNKNOWN, Block, Header, LoaderInfo, Prefetch, Run, Steps
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Block, Header, LoaderInfo, Prefetch, Run, Steps
 from tests.analysis.numbers import bounds, value
 
 if TYPE_CHECKING:

@@ -31,16 +31,8 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.stats import Estimate
 from loadeval.analysis.verdict import Objection
 from loadeval.errors import UsageError
-from loadeval.runlog.model import (
-    UNKNOWN,
-    Block,
-    Event,
-    Header,
-    LoaderInfo,
-    Prefetch,
-    Run,
-    Steps,
-)
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Block, Event, Header, LoaderInfo, Prefetch, Run, Steps
 from tests.analysis.numbers import codes
 
 if TYPE_CHECKING:

@@ -14,9 +14,9 @@ from loadeval.analysis.intervals import MeanTime
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.verdict import Objection, Unmeasured, VerdictAdvice
 from loadeval.errors import UsageError
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import (
     NOT_RECORDED,
-    UNKNOWN,
     Arm,
     Block,
     EpochEnd,

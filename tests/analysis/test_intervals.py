@@ -39,7 +39,7 @@ from loadeval.analysis.stats import (
 from tests.analysis.numbers import bounds
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Column
+    from loadeval.runlog.columns import Column
 
 Lengths = list[tuple[int, int]]
 """Of the real and the ideal block of each pair."""

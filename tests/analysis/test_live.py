@@ -22,7 +22,8 @@ from loadeval.analysis.live import (
 from loadeval.analysis.summary import summarise
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.runlog.codec import Line, RunEnd
-from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Event, Header, LoaderInfo, Readings
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Block, EpochEnd, Event, Header, LoaderInfo, Readings
 from loadeval.runlog.reader import Follower, read_run
 from loadeval.testing import FakeClock, ScriptedLoader
 

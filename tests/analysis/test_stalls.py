@@ -10,7 +10,8 @@ import pytest
 
 from loadeval.analysis.arms import run_times
 from loadeval.analysis.stalls import FEWEST_REGULAR, LEAST_APART, MOST, PHASE, interval_of
-from loadeval.runlog.model import UNKNOWN, Arm, Block, Header, LoaderInfo, Prefetch, Run, Steps
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Arm, Block, Header, LoaderInfo, Prefetch, Run, Steps
 from tests.analysis.numbers import bounds
 
 if TYPE_CHECKING:

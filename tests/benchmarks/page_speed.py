@@ -17,7 +17,8 @@ from playwright.sync_api import sync_playwright
 
 from loadeval.analysis.report import Report
 from loadeval.report.html.page import page_of, write_page
-from loadeval.runlog.model import UNKNOWN, EpochEnd, Header, LoaderInfo, Readings, Run, Steps
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import EpochEnd, Header, LoaderInfo, Readings, Run, Steps
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser

@@ -26,7 +26,7 @@ from loadeval.demo.photographs import make_photographs
 from loadeval.demo.run import Training
 from loadeval.probes import host
 from loadeval.probes.gpu import GPUProbe
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.settings import DEFAULT_PROBE_INTERVAL_S
 
 if TYPE_CHECKING:

@@ -15,7 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from loadeval.runlog.model import UNKNOWN, Block, EpochEnd, Header, LoaderInfo
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Block, EpochEnd, Header, LoaderInfo
 from loadeval.runlog.reader import read_run
 from loadeval.runlog.writer import RunLog
 

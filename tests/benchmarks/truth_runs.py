@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from loadeval import LoaderEvaluator
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator

@@ -12,7 +12,8 @@ import pytest
 from loadeval import read_run
 from loadeval.export import Format, export_run
 from loadeval.export import tables as module
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -10,7 +10,7 @@ import pytest
 
 from loadeval import UsageError, read_run
 from loadeval.export import Format, export_run, trace
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -8,23 +8,14 @@ import numpy as np
 import pytest
 
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.model import (
-    ARMS,
-    UNKNOWN,
-    EpochEnd,
-    Header,
-    LoaderInfo,
-    Prefetch,
-    Run,
-    Steps,
-    Window,
-)
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS, EpochEnd, Header, LoaderInfo, Prefetch, Run, Steps, Window
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from loadeval.runlog.model import Column
+    from loadeval.runlog.columns import Column
 
 MS = 1_000_000
 

@@ -36,7 +36,8 @@ from loadeval.report.point_charts import (
     waits_chart,
     waits_of_two,
 )
-from loadeval.runlog.model import UNKNOWN, Event
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Event
 from tests.report.conftest import MS
 
 if TYPE_CHECKING:

@@ -24,9 +24,9 @@ from loadeval.runlog.codec import (
     encode,
     to_text,
 )
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.histogram import BINS
 from loadeval.runlog.model import (
-    UNKNOWN,
     Aggregate,
     Block,
     Excerpt,

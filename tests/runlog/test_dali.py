@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.model import NOT_RECORDED, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import NOT_RECORDED
 from loadeval.runlog.reader import read_run
 from loadeval.runlog.writer import metrics_of, write_metrics
 

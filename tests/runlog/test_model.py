@@ -5,16 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from loadeval.runlog.model import (
-    UNKNOWN,
-    Arm,
-    Block,
-    EpochEnd,
-    GpuIdle,
-    Readings,
-    Steps,
-    join_readings,
-)
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Arm, Block, EpochEnd, GpuIdle, Readings, Steps, join_readings
 
 
 def block(

@@ -12,8 +12,8 @@ import pytest
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.codec import encode, to_text
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import (
-    UNKNOWN,
     Arm,
     Block,
     EpochEnd,

@@ -10,7 +10,8 @@ import pytest
 
 from loadeval.errors import RunLogError
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.model import UNKNOWN, Arm, Block, CacheInfo, Header, LoaderInfo, Run, Steps
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Arm, Block, CacheInfo, Header, LoaderInfo, Run, Steps
 from loadeval.runlog.reader import read_run
 from loadeval.runlog.writer import metrics_of, summary_of, write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader

@@ -18,7 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from loadeval import LoaderEvaluator
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
 from loadeval.runtime import alternate
 from loadeval.runtime.alternate import AlternatingEpoch
 from loadeval.runtime.schedule import (
@@ -36,7 +37,8 @@ from tests.scripted import SerialAdapter, SerialLoader, register
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from loadeval.runlog.model import Run, Steps, Values
+    from loadeval.runlog.columns import Values
+    from loadeval.runlog.model import Run, Steps
 
 MS = 1_000_000
 LOAD_NS, STEP_NS = 150 * MS, 100 * MS

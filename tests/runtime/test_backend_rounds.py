@@ -12,7 +12,8 @@ from loadeval import (
     Backend,
     read_run,
 )
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
 from loadeval.runtime.backends import (
     BackendRun,
     BackendRunner,

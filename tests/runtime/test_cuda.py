@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from loadeval import LoaderEvaluator, diagnose, read_run
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.cuda import GpuIdleTimer, synchronize, timing_events
 from loadeval.testing import FakeClock, ScriptedLoader
 

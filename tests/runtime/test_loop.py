@@ -10,7 +10,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator, evaluate_in_place, read_run
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.loop import CHUNK, MeasuredEpoch, Span, served
 from loadeval.runtime.recorder import OpenEpoch
 from loadeval.testing import FakeClock, ScriptedLoader

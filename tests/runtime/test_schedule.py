@@ -28,7 +28,8 @@ from loadeval.runtime.schedule import (
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from loadeval.runlog.model import Arm, Values
+    from loadeval.runlog.columns import Values
+    from loadeval.runlog.model import Arm
 
     Pair = dict[Arm, PlannedBlock]
 

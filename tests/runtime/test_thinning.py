@@ -11,8 +11,9 @@ import pytest
 
 from loadeval import LoaderEvaluator, read_run
 from loadeval.analysis.summary import Summary, summarise
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.histogram import bin_of
-from loadeval.runlog.model import UNKNOWN, GpuIdle, longest_aggregate_ns
+from loadeval.runlog.model import GpuIdle, longest_aggregate_ns
 from loadeval.runlog.writer import metrics_of
 from loadeval.runtime.loop import CHUNK
 from loadeval.runtime.thinning import gpu_idle_of

@@ -15,7 +15,7 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
 from loadeval.analysis.summary import Summary, epochs_of, iterations_of, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     import numpy.typing as npt
@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.finding import Finding, Severity
     from loadeval.analysis.stats import Estimate
     from loadeval.analysis.summary import Epochs
-    from loadeval.runlog.model import Column, LoaderInfo, Run
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import LoaderInfo, Run
 
 MOST_PLACES = 20
 Answer: TypeAlias = "Finding | Remark | None"

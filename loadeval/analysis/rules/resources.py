@@ -20,7 +20,8 @@ from loadeval.analysis.rules.workers import (
 )
 from loadeval.analysis.summary import gpu_wait
 from loadeval.analysis.verdict import MODERATE_SHARE
-from loadeval.runlog.model import ARMS, UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from loadeval.analysis.remark import Value

@@ -62,7 +62,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.report import Report, RunReport, Side
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.point_charts import PointChart
-    from loadeval.runlog.model import Column, Run, Values
+    from loadeval.runlog.columns import Column, Values
+    from loadeval.runlog.model import Run
 
 # Throughput and iteration time
 

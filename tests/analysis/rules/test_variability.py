@@ -13,7 +13,8 @@ from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
 from loadeval.analysis.summary import iterations_of
 from loadeval.evaluator import LoaderEvaluator
-from loadeval.runlog.model import UNKNOWN, LoaderInfo
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import LoaderInfo
 from loadeval.testing import FakeClock, ScriptedLoader
 from tests.analysis.rules.conftest import NOTHING, advised, finding, numbers, outcome
 

@@ -16,7 +16,7 @@ from loadeval.report.html.blocks import Figure, Table
 from loadeval.report.html.page import sections
 from loadeval.report.palette import LIGHT
 from loadeval.report.point_charts import OUTLIERS, waits_chart
-from loadeval.runlog.model import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN
 from tests.report.conftest import MS
 
 if TYPE_CHECKING:
