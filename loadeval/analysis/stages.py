@@ -1,0 +1,518 @@
+"""Inside the loader: where a batch's loading time goes, by stage, transform, sample and worker."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from functools import cached_property
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from loadeval.runlog.columns import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from loadeval.analysis.stats import Series
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import Run
+    from loadeval.runlog.stages import StageTimes
+
+Mask = npt.NDArray[np.bool_]
+
+MOST_SAMPLES = 10
+"""Slow samples that are told."""
+SLOW_SAMPLE = 3.0
+"""Times the typical sample, over which one is slow."""
+FARTHEST_BACK = 64
+"""Batches of one worker that are looked at before the one that training waits for."""
+
+
+class Stage(Enum):
+    """What is done for a batch, in order."""
+
+    INDICES = "indices"
+    FETCH = "fetch"
+    COLLATE = "collate"
+    PICKLE = "pickle"
+    RECEIVE = "receive"
+    PIN = "pin"
+
+
+class Basis(Enum):
+    """Which time is attributed to the stages."""
+
+    LOADER_ALONE = "loader alone"
+    WAITS = "waits"
+
+
+@dataclass(frozen=True, slots=True)
+class StageShare:
+    """One stage, in nanoseconds a batch.
+
+    `charged_ns` is its part of the time that is attributed: how long the loader was waited for
+    while it did this for the batch that came next. `work_ns` is what it takes whether or not
+    anyone waits. Of `charged_ns`, `cpu_ns` is on a CPU, `run_queue_ns` runnable without one and
+    `blocked_ns` neither; None where that is not known.
+    """
+
+    stage: Stage
+    charged_ns: float
+    work_ns: float
+    cpu_ns: float | None = None
+    run_queue_ns: float | None = None
+    blocked_ns: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class TransformTime:
+    """One transform, or function of the dataset: per batch its calls and its own time.
+
+    `share` is its part of fetching and collating a batch.
+    """
+
+    name: str
+    calls: float
+    ns: float
+    share: float
+
+
+@dataclass(frozen=True, slots=True)
+class CodeLine:
+    """A line of code that workers were often seen in: its share of fetching and collating.
+
+    `blocked_share` is the part of `share` in which it was blocked, and `blocked_in` what in, as
+    the kernel names it; "" where it does not tell.
+    """
+
+    place: str
+    share: float
+    blocked_share: float
+    blocked_in: str
+
+
+@dataclass(frozen=True, slots=True)
+class SlowSample:
+    """A sample that was the slowest of its batch, and slow: how often, and how long at most.
+
+    `index` is that in the dataset; of an iterable dataset its place in the epoch of its worker.
+    `times_typical` compares `longest_ns` with the median sample.
+    """
+
+    index: int
+    times: int
+    longest_ns: int
+    times_typical: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerTime:
+    """What one worker did: batches, and how long it took for one, in nanoseconds."""
+
+    worker: int
+    batches: int
+    batch_ns: float
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class StageReport:
+    """Where a loader's time goes. Times are means in nanoseconds a batch.
+
+    `total_ns` is what `basis` says, and the sum of what `stages` are charged and of
+    `not_attributed_ns`. `fetch_ns` and `collate_ns` are work; `sample_ns` is the median over
+    batches of their mean sample. `head_of_line_ns` is how long training waited while a later
+    batch lay ready, `queue_ns` how long a batch lay in the queue. `read_bytes` are read by the
+    workers, `disk_bytes` of them from the disk; `other_cpu_ns` is CPU time of other threads of
+    the workers while they fetched. None is not known.
+    """
+
+    basis: Basis
+    batches: int
+    total_ns: float
+    stages: tuple[StageShare, ...]
+    not_attributed_ns: float
+    transforms: tuple[TransformTime, ...]
+    code: tuple[CodeLine, ...]
+    slow_samples: tuple[SlowSample, ...]
+    workers: tuple[WorkerTime, ...]
+    fetch_ns: float
+    collate_ns: float
+    sample_ns: float | None
+    queue_ns: float | None
+    head_of_line_ns: float | None
+    pickled_bytes: float | None
+    read_bytes: float | None
+    disk_bytes: float | None
+    major_faults: float | None
+    cpu_ns: float | None
+    run_queue_ns: float | None
+    blocked_ns: float | None
+    other_cpu_ns: float | None
+
+    @property
+    def work_ns(self) -> float:
+        """What all stages take for a batch, one after the other."""
+        return sum(one.work_ns for one in self.stages)
+
+    def share_of(self, stage: Stage) -> StageShare | None:
+        """The share of one stage; None where it did not take part."""
+        return next((one for one in self.stages if one.stage == stage), None)
+
+
+def stages_of(run: Run) -> StageReport | None:
+    """Where the time of `run`'s loader goes; None where it was not looked into.
+
+    Of an alternating run the time of the loader alone, where batches were taken back to back;
+    else the waits of training.
+    """
+    epochs = [LoaderTimeline(one, run.header.loader.prefetch_depth or 0) for one in run.stages]
+    epochs = [one for one in epochs if len(one)]
+    if not epochs:
+        return None
+    alone = [(one, one.prefetched(run)) for one in epochs]
+    is_alone = any(rows.any() for _, rows in alone)
+    basis = Basis.LOADER_ALONE if is_alone else Basis.WAITS
+    chosen = alone if is_alone else [(one, one.steady(run.header.warmup)) for one in epochs]
+    charges = [one.charged(rows, back_to_back=is_alone) for one, rows in chosen]
+    return _report(run, basis, epochs, charges)
+
+
+class Charges(NamedTuple):
+    """What each stage is charged in all, over `batches` that took `total_ns`."""
+
+    batches: int
+    total_ns: float
+    stages: dict[Stage, float]
+
+
+class LoaderTimeline:
+    """One epoch of a loader: when which worker did what, and what was waited for meanwhile.
+
+    A batch was made by one worker, in order: fetch, collate, pickle; then received and pinned by
+    the training process. Before that the worker did the same for others.
+    """
+
+    def __init__(self, times: StageTimes, depth: int) -> None:
+        known = (times.requested_ns != UNKNOWN) & (times.delivered_ns != UNKNOWN)
+        self.times = times.part(known & (times.fetch_start_ns != UNKNOWN))
+        self._depth = depth
+
+    def __len__(self) -> int:
+        return len(self.times)
+
+    @cached_property
+    def fetched_ns(self) -> Column:
+        """When each batch was fetched."""
+        return self.times.fetch_start_ns + _or_0(self.times.fetch_ns)
+
+    @cached_property
+    def collated_ns(self) -> Column:
+        """When each was collated."""
+        return self.fetched_ns + _or_0(self.times.collate_ns)
+
+    @cached_property
+    def ready_ns(self) -> Column:
+        """When each could be received: pickled, or collated where nothing is pickled."""
+        times = self.times
+        pickled = times.pickle_start_ns + _or_0(times.pickle_ns)
+        return np.where(times.pickle_start_ns == UNKNOWN, self.collated_ns, pickled)
+
+    @cached_property
+    def received_ns(self) -> Column:
+        """When the training process had each; where nobody tells, when it was ready."""
+        received = self.times.received_ns
+        return np.where(received == UNKNOWN, self.ready_ns, received)
+
+    def prefetched(self, run: Run) -> Mask:
+        """Batches that were taken back to back, and timed: see Prefetch."""
+        found = np.zeros(len(self), dtype=np.bool_)
+        for one in run.prefetches:
+            if one.epoch == self.times.epoch and one.began_ns is not None and one.timed:
+                first = int(np.searchsorted(self.times.requested_ns, one.began_ns))
+                found[first + one.batches - one.timed : first + one.batches] = True
+        return found
+
+    def steady(self, warmup: int) -> Mask:
+        """All but the first `warmup` batches of the epoch, and one at least."""
+        return np.asarray(self.times.batch >= max(warmup, 1))
+
+    def charged(self, rows: Mask, *, back_to_back: bool) -> Charges:
+        """What each stage was waited for, in the requests of `rows`.
+
+        `back_to_back` adds what lies between them and the batch before, in which the workers
+        went on, and training did not.
+        """
+        times = self.times
+        begin, end = times.requested_ns.copy(), times.delivered_ns
+        if back_to_back and (times.worker != UNKNOWN).any():
+            begin[1:] = end[:-1]
+        begin, end = begin[rows], end[rows]
+        found = dict.fromkeys(Stage, 0.0)
+        for stage, start_ns, stop_ns in self._segments(rows):
+            found[stage] += _overlap(start_ns, stop_ns, begin, end)
+        return Charges(len(begin), float((end - begin).sum()), found)
+
+    def _segments(self, rows: Mask) -> Iterator[tuple[Stage, Column, Column]]:
+        """What was done, one after the other, until each of `rows` was delivered."""
+        times = self.times
+        fetch, fetched, collated, ready, received = (
+            column[rows]
+            for column in (
+                times.fetch_start_ns,
+                self.fetched_ns,
+                self.collated_ns,
+                self.ready_ns,
+                self.received_ns,
+            )
+        )
+        yield from self._earlier(rows)
+        if (times.worker == UNKNOWN).all():  # the training process asks for indices, and fetches
+            yield Stage.INDICES, fetch - _or_0(times.index_ns[rows]), fetch
+        yield Stage.FETCH, fetch, fetched
+        yield Stage.COLLATE, fetched, collated
+        yield Stage.PICKLE, collated, ready
+        yield Stage.RECEIVE, ready, received
+        pinned = received + _or_0(times.pin_ns[rows])
+        yield Stage.PIN, received, pinned
+        if (times.worker != UNKNOWN).any():
+            delivered = times.delivered_ns[rows]
+            indices = np.maximum(delivered - _or_0(times.index_ns[rows]), pinned)
+            yield Stage.INDICES, indices, delivered
+
+    def _earlier(self, rows: Mask) -> Iterator[tuple[Stage, Column, Column]]:
+        """What the worker of each of `rows` did before it began with that batch."""
+        places = self._places_of_workers
+        first = self.times.fetch_start_ns[rows]
+        begin = self.times.requested_ns[rows]
+        before = places[rows]
+        for _ in range(FARTHEST_BACK):
+            before = np.where(before == UNKNOWN, UNKNOWN, places[before])
+            known = before != UNKNOWN
+            if not known.any():
+                return
+            fetch, fetched, collated = (
+                np.where(known, np.minimum(column[before], first), 0)
+                for column in (self.times.fetch_start_ns, self.fetched_ns, self.collated_ns)
+            )
+            yield Stage.FETCH, fetch, fetched
+            yield Stage.COLLATE, fetched, collated
+            if not (known & (fetch > begin)).any():
+                return
+
+    @cached_property
+    def _places_of_workers(self) -> Column:
+        """The row of the batch that the same worker made before each; UNKNOWN for its first."""
+        order = np.lexsort((self.times.fetch_start_ns, self.times.worker))
+        found = np.full(len(self), UNKNOWN)
+        same = self.times.worker[order][1:] == self.times.worker[order][:-1]
+        found[order[1:][same]] = order[:-1][same]
+        return found
+
+    def head_of_line_ns(self) -> Column:
+        """For each batch, how long it was waited for while a later one lay ready."""
+        requested, ready = self.times.requested_ns, self.ready_ns
+        until = np.clip(ready, requested, self.times.delivered_ns)
+        earliest = np.full(len(self), np.iinfo(np.int64).max)
+        for ahead in range(1, min(max(self._depth, 1), len(self) - 1) + 1):
+            earliest[:-ahead] = np.minimum(earliest[:-ahead], ready[ahead:])
+        found: Column = np.maximum(until - np.maximum(requested, earliest), 0)
+        return found
+
+
+def _report(
+    run: Run, basis: Basis, epochs: Sequence[LoaderTimeline], charges: Sequence[Charges]
+) -> StageReport:
+    batches = max(sum(one.batches for one in charges), 1)
+    times = [one.times.part(one.steady(1)) for one in epochs]
+    times = [one for one in times if len(one)] or [one.times for one in epochs]
+    splits = _split(times)
+    fetch_ns, collate_ns = _mean(times, "fetch_ns") or 0.0, _mean(times, "collate_ns") or 0.0
+    shares = []
+    for stage in Stage:
+        charged_ns = sum(one.stages[stage] for one in charges) / batches
+        work_ns = _work_ns(times, stage)
+        if work_ns is None:
+            continue
+        split = splits if stage in (Stage.FETCH, Stage.COLLATE) else None
+        parts = [None] * 3 if split is None else [charged_ns * part for part in split]
+        shares.append(StageShare(stage, charged_ns, work_ns, *parts))
+    total_ns = sum(one.total_ns for one in charges) / batches
+    queue_ns = [
+        (one.received_ns - _or_0(one.times.receive_ns) - one.ready_ns).clip(min=0)[
+            one.times.received_ns != UNKNOWN
+        ]
+        for one in epochs
+    ]
+    cpu, run_queue, blocked = splits or (None, None, None)
+    work_ns = fetch_ns + collate_ns
+    return StageReport(
+        basis=basis,
+        batches=sum(one.batches for one in charges),
+        total_ns=total_ns,
+        stages=tuple(shares),
+        not_attributed_ns=total_ns - sum(one.charged_ns for one in shares),
+        transforms=tuple(_transforms(times, work_ns)),
+        code=tuple(_code(run)),
+        slow_samples=tuple(_slow_samples(times)),
+        workers=tuple(_workers(times)),
+        fetch_ns=fetch_ns,
+        collate_ns=collate_ns,
+        sample_ns=_typical_sample_ns(times),
+        queue_ns=_mean_of(np.concatenate(queue_ns)),
+        head_of_line_ns=_mean_of(np.concatenate([one.head_of_line_ns() for one in epochs]))
+        if (run.header.loader.workers or 0) > 1
+        else None,
+        pickled_bytes=_mean(times, "pickled_bytes"),
+        read_bytes=_mean(times, "read_bytes"),
+        disk_bytes=_mean(times, "disk_bytes"),
+        major_faults=_mean(times, "major_faults"),
+        cpu_ns=None if cpu is None else cpu * work_ns,
+        run_queue_ns=None if run_queue is None else run_queue * work_ns,
+        blocked_ns=None if blocked is None else blocked * work_ns,
+        other_cpu_ns=_mean(times, "other_cpu_ns"),
+    )
+
+
+def _work_ns(times: Sequence[StageTimes], stage: Stage) -> float | None:
+    """What a stage takes for a batch; None where it did not take part, or is not known."""
+    name = {
+        Stage.INDICES: "index_ns",
+        Stage.FETCH: "fetch_ns",
+        Stage.COLLATE: "collate_ns",
+        Stage.PICKLE: "pickle_ns",
+        Stage.RECEIVE: "receive_ns",
+        Stage.PIN: "pin_ns",
+    }[stage]
+    return _mean(times, name)
+
+
+def _split(times: Sequence[StageTimes]) -> tuple[float, float, float] | None:
+    """The shares of fetching and collating: on a CPU, waiting for a CPU, blocked."""
+    total = cpu = run_queue = 0.0
+    for one in times:
+        known = (one.cpu_ns != UNKNOWN) & (one.run_queue_ns != UNKNOWN)
+        total += float((one.fetch_ns + _or_0(one.collate_ns))[known].sum())
+        cpu += float(one.cpu_ns[known].sum())
+        run_queue += float(one.run_queue_ns[known].sum())
+    if not total:
+        return None
+    cpu = min(cpu / total, 1.0)
+    run_queue = min(run_queue / total, 1.0 - cpu)
+    return cpu, run_queue, 1.0 - cpu - run_queue
+
+
+def _transforms(times: Sequence[StageTimes], work_ns: float) -> list[TransformTime]:
+    """Each transform, the longest first."""
+    ns: dict[str, list[Series]] = {}
+    calls: dict[str, list[Series]] = {}
+    for one in times:
+        for name, column in one.transform_ns.items():
+            ns.setdefault(name, []).append(column)
+            calls.setdefault(name, []).append(one.transform_calls[name])
+    batches = sum(map(len, times))
+    found = [
+        TransformTime(
+            name,
+            float(np.nansum(np.concatenate(calls[name]))) / batches,
+            own_ns := float(np.nansum(np.concatenate(columns))) / batches,
+            own_ns / work_ns if work_ns else 0.0,
+        )
+        for name, columns in ns.items()
+    ]
+    return sorted((one for one in found if one.calls), key=lambda one: -one.ns)
+
+
+def _code(run: Run) -> list[CodeLine]:
+    """The lines that workers were seen in, the most frequent first."""
+    running: dict[str, int] = {}
+    blocked: dict[str, dict[str, int]] = {}
+    for one in run.code:
+        for place, count in one.running.items():
+            running[place] = running.get(place, 0) + count
+        for told, count in one.blocked.items():
+            place, _, why = told.partition(BLOCKED_IN)
+            reasons = blocked.setdefault(place, {})
+            reasons[why] = reasons.get(why, 0) + count
+    total = sum(running.values()) + sum(sum(one.values()) for one in blocked.values())
+    found = []
+    for place in {**running, **blocked}:
+        reasons = blocked.get(place, {})
+        waited = sum(reasons.values())
+        why = max(reasons, key=lambda one: reasons[one], default="")
+        share = (running.get(place, 0) + waited) / total
+        found.append(CodeLine(place, share, waited / total, why))
+    return sorted(found, key=lambda one: -one.share)
+
+
+BLOCKED_IN = " [in "
+"""Between a line of code and what it is blocked in."""
+
+
+def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
+    """Samples over SLOW_SAMPLE times the typical one, the slowest first."""
+    typical_ns = _typical_sample_ns(times)
+    if not typical_ns:
+        return []
+    longest: dict[int, tuple[int, int]] = {}
+    for one in times:
+        slow = (one.slowest_ns > SLOW_SAMPLE * typical_ns) & (one.slowest_index != UNKNOWN)
+        for index, ns in zip(
+            one.slowest_index[slow].tolist(), one.slowest_ns[slow].tolist(), strict=True
+        ):
+            seen, most = longest.get(index, (0, 0))
+            longest[index] = seen + 1, max(most, ns)
+    found = [
+        SlowSample(index, seen, most, most / typical_ns) for index, (seen, most) in longest.items()
+    ]
+    return sorted(found, key=lambda one: -one.longest_ns)[:MOST_SAMPLES]
+
+
+def _typical_sample_ns(times: Sequence[StageTimes]) -> float | None:
+    """The median over batches of their mean sample, without its slowest where there are more."""
+    means = []
+    for one in times:
+        known = (one.samples > 0) & (one.fetch_ns != UNKNOWN)
+        samples, fetch_ns = one.samples[known], one.fetch_ns[known]
+        slowest = np.where(one.slowest_ns[known] == UNKNOWN, 0, one.slowest_ns[known])
+        several = samples > 1
+        rest = np.where(several, (fetch_ns - slowest) / np.maximum(samples - 1, 1), fetch_ns)
+        means.append(rest)
+    joined = np.concatenate(means) if means else np.empty(0)
+    return float(np.median(joined)) if len(joined) else None
+
+
+def _workers(times: Sequence[StageTimes]) -> list[WorkerTime]:
+    worker, samples = (
+        np.concatenate([getattr(one, name) for one in times]) for name in ("worker", "samples")
+    )
+    batch_ns = np.concatenate([one.fetch_ns + _or_0(one.collate_ns) for one in times])
+    return [
+        WorkerTime(
+            number,
+            int((worker == number).sum()),
+            float(batch_ns[worker == number].mean()),
+            int(samples[worker == number].clip(min=0).sum()),
+        )
+        for number in np.unique(worker[worker != UNKNOWN]).tolist()
+    ]
+
+
+def _overlap(start: Column, stop: Column, begin: Column, end: Column) -> float:
+    """How much of the intervals from `start` to `stop` lies within those from `begin` to `end`."""
+    return float((np.minimum(stop, end) - np.maximum(start, begin)).clip(min=0).sum())
+
+
+def _or_0(column: Column) -> Column:
+    return np.where(column == UNKNOWN, 0, column)
+
+
+def _mean(times: Sequence[StageTimes], name: str) -> float | None:
+    return _mean_of(np.concatenate([getattr(one, name) for one in times]))
+
+
+def _mean_of(column: Column) -> float | None:
+    known = column[column != UNKNOWN]
+    return float(known.mean()) if len(known) else None
