@@ -11,6 +11,7 @@ from loadeval.analysis.headroom import headroom_of_two, same_unit
 from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
+from loadeval.analysis.stages import stages_of
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, Run, Steps
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.rules.finding import Diagnosis
+    from loadeval.analysis.stages import StageReport
     from loadeval.analysis.stats import Estimate
     from loadeval.runlog.model import Arm
 
@@ -44,7 +46,7 @@ class RunReport:
     among them. `counted` is the run, in which no batch counts of a pair that was not measured
     whole. `rate` is its throughput per second in `unit`, of the real arm where it alternated, and
     `comparison` that of its arms. `diagnosis` is None where the run replayed, or was compared with
-    another.
+    another. `stages` is None where its loader was not looked into.
     """
 
     name: str
@@ -57,6 +59,7 @@ class RunReport:
     metrics: Metrics
     diagnosis: Diagnosis | None
     comparison: Comparison | None = None
+    stages: StageReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,7 +155,18 @@ def _run_report(name: str, number: int, found: MeasuredRun) -> RunReport:
     side = Side(run.header.mode, arm, run, summarise(run))
     rate, *_ = throughputs(run, found.times, unit != BATCHES)
     counted = found.times.counted
-    return RunReport(name, number, run, counted, unit, rate, (side,), found.metrics, None)
+    return RunReport(
+        name,
+        number,
+        run,
+        counted,
+        unit,
+        rate,
+        (side,),
+        found.metrics,
+        None,
+        stages=stages_of(run),
+    )
 
 
 def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
