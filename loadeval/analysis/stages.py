@@ -109,11 +109,12 @@ class SlowSample:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTime:
-    """What one worker did: batches, and how long it took for one, in nanoseconds."""
+    """What one worker did: batches, and the time for one in nanoseconds, mean and median."""
 
     worker: int
     batches: int
     batch_ns: float
+    typical_ns: float
     samples: int
 
 
@@ -360,7 +361,7 @@ def _report(
         workers=tuple(_workers(times)),
         fetch_ns=fetch_ns,
         collate_ns=collate_ns,
-        sample_ns=_typical_sample_ns(times),
+        sample_ns=typical_sample_ns(times),
         queue_ns=_mean_of(np.concatenate(queue_ns)),
         head_of_line_ns=_mean_of(np.concatenate([one.head_of_line_ns() for one in epochs]))
         if (run.header.loader.workers or 0) > 1
@@ -453,7 +454,7 @@ BLOCKED_IN = " [in "
 
 def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
     """Samples over SLOW_SAMPLE times the typical one, the slowest first."""
-    typical_ns = _typical_sample_ns(times)
+    typical_ns = typical_sample_ns(times)
     if not typical_ns:
         return []
     longest: dict[int, tuple[int, int]] = {}
@@ -470,7 +471,7 @@ def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
     return sorted(found, key=lambda one: -one.longest_ns)[:MOST_SAMPLES]
 
 
-def _typical_sample_ns(times: Sequence[StageTimes]) -> float | None:
+def typical_sample_ns(times: Sequence[StageTimes]) -> float | None:
     """The median over batches of their mean sample, without its slowest where there are more."""
     means = []
     for one in times:
@@ -494,6 +495,7 @@ def _workers(times: Sequence[StageTimes]) -> list[WorkerTime]:
             number,
             int((worker == number).sum()),
             float(batch_ns[worker == number].mean()),
+            float(np.median(batch_ns[worker == number])),
             int(samples[worker == number].clip(min=0).sum()),
         )
         for number in np.unique(worker[worker != UNKNOWN]).tolist()

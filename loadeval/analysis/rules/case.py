@@ -13,6 +13,7 @@ from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.metrics import Quantity, quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
+from loadeval.analysis.rules.inside import Inside
 from loadeval.analysis.summary import Summary, epochs_of, iterations_of, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.runlog.columns import UNKNOWN
@@ -131,6 +132,12 @@ class Case:
         if self.headroom is None:
             return Remark(Unknown.NO_IDEAL)
         return next(iter(self.headroom.verdict.unmeasured), None)
+
+    @cached_property
+    def inside(self) -> Inside | None:
+        """What happened inside the loader; None where it was not looked into."""
+        found = self.headroom
+        return Inside.of(self.real, self.summary.step_ns if found is None else found.ideal_ns)
 
     @property
     def waiting_share(self) -> float:
