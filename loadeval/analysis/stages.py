@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -81,13 +82,16 @@ class TransformTime:
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """A line of code that workers were often seen in: its share of fetching and collating.
+    """A function that workers were often seen in: its share of fetching and collating.
 
-    `blocked_share` is the part of `share` in which it was blocked, and `blocked_in` what in, as
-    the kernel names it; "" where it does not tell.
+    `place` is its line that they were seen in most, `data.py:31 __getitem__`, and `leaf` the
+    function of a library that it mostly called, or "". `blocked_share` is the part of `share` in
+    which it was blocked, and `blocked_in` what in, as the kernel names it; "" where it does not
+    tell.
     """
 
     place: str
+    leaf: str
     share: float
     blocked_share: float
     blocked_in: str
@@ -427,29 +431,53 @@ def _transforms(times: Sequence[StageTimes], work_ns: float) -> list[TransformTi
 
 
 def _code(run: Run) -> list[CodeLine]:
-    """The lines that workers were seen in, the most frequent first."""
-    running: dict[str, int] = {}
-    blocked: dict[str, dict[str, int]] = {}
+    """The functions that workers were seen in, the most frequent first."""
+    seen: dict[tuple[str, str], _Seen] = {}
     for one in run.code:
-        for place, count in one.running.items():
-            running[place] = running.get(place, 0) + count
+        for told, count in one.running.items():
+            place, _, leaf = told.partition(LEAF)
+            found = seen.setdefault(_function(place), _Seen(Counter(), Counter(), Counter()))
+            found.lines[place] += count
+            found.leaves[leaf] += count
         for told, count in one.blocked.items():
-            place, _, why = told.partition(BLOCKED_IN)
-            reasons = blocked.setdefault(place, {})
-            reasons[why] = reasons.get(why, 0) + count
-    total = sum(running.values()) + sum(sum(one.values()) for one in blocked.values())
-    found = []
-    for place in {**running, **blocked}:
-        reasons = blocked.get(place, {})
-        waited = sum(reasons.values())
-        why = max(reasons, key=lambda one: reasons[one], default="")
-        share = (running.get(place, 0) + waited) / total
-        found.append(CodeLine(place, share, waited / total, why))
-    return sorted(found, key=lambda one: -one.share)
+            place, _, blocked_in = told.partition(LEAF)
+            found = seen.setdefault(_function(place), _Seen(Counter(), Counter(), Counter()))
+            found.lines[place] += count
+            found.blocked[blocked_in] += count
+    total = sum(one.lines.total() for one in seen.values())
+    found_lines = [
+        CodeLine(
+            place=one.lines.most_common(1)[0][0],
+            leaf=_most_common(one.leaves),
+            share=one.lines.total() / total,
+            blocked_share=one.blocked.total() / total,
+            blocked_in=_most_common(one.blocked),
+        )
+        for one in seen.values()
+    ]
+    return sorted(found_lines, key=lambda one: -one.share)
 
 
-BLOCKED_IN = " [in "
-"""Between a line of code and what it is blocked in."""
+LEAF = " > "
+"""Between a line of code and what it calls, or is blocked in."""
+
+
+class _Seen(NamedTuple):
+    """How often workers were seen in a function: by line, by what it called, by what blocked it."""
+
+    lines: Counter[str]
+    leaves: Counter[str]
+    blocked: Counter[str]
+
+
+def _function(place: str) -> tuple[str, str]:
+    """The file and function of `FILE:LINE FUNCTION`."""
+    where, _, name = place.partition(" ")
+    return where.rpartition(":")[0], name
+
+
+def _most_common(counts: Counter[str]) -> str:
+    return counts.most_common(1)[0][0] if counts else ""
 
 
 def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
