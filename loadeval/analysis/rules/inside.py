@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns
-from loadeval.analysis.stages import stages_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -36,9 +35,8 @@ class Inside:
     base_ns: float
 
     @classmethod
-    def of(cls, run: Run, step_ns: float | None) -> Inside | None:
+    def of(cls, run: Run, stages: StageReport | None, step_ns: float | None) -> Inside | None:
         """None where the loader of `run` was not looked into, or its step is not known."""
-        stages = stages_of(run)
         costs = costs_of(run, step_ns) if step_ns else None
         if stages is None or costs is None:
             return None
