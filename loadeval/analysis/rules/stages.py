@@ -73,7 +73,7 @@ def slow_transform(case: Case) -> Answer:
         case,
         Rule.SLOW_TRANSFORM,
         Remark(Problem.TRANSFORM_SLOW, values),
-        (cheaper, *_or_workers(case, inside)),
+        (cheaper, *or_workers(case, inside)),
         facts(
             ("its share of loading a batch", top.share, "share"),
             ("in a batch", top.ns, "ns"),
@@ -97,7 +97,7 @@ def slow_fetch(case: Case) -> Answer:
         case,
         Rule.SLOW_FETCH,
         Remark(Problem.CODE_SLOW, {"place": line.place, "share": line.share}),
-        (Remark(Advice.CHEAPER_NAMED, {"name": line.place}), *_or_workers(case, inside)),
+        (Remark(Advice.CHEAPER_NAMED, {"name": line.place}), *or_workers(case, inside)),
         facts(("its share of loading a batch", line.share, "share")),
     )
 
@@ -115,7 +115,7 @@ def slow_collate(case: Case) -> Answer:
         case,
         Rule.SLOW_COLLATE,
         Remark(Problem.COLLATE_SLOW, {"collate_ns": collate_ns, "share": share}),
-        (Remark(Advice.CHEAPER_COLLATE), *_or_workers(case, inside)),
+        (Remark(Advice.CHEAPER_COLLATE), *or_workers(case, inside)),
         facts(("collate", collate_ns, "ns"), ("fetch", fetch_ns, "ns")),
     )
 
@@ -261,7 +261,7 @@ def _blocked(case: Case, rule: Rule, problem: Problem, advice: Advice) -> Answer
     values: dict[str, Value] = {"share": inside.blocked, "place": line.place if line else ""}
     changes: tuple[Remark, ...] = (Remark(advice),)
     if rule == Rule.STORAGE_LATENCY:
-        changes = (*_or_workers(case, inside), *changes)
+        changes = (*or_workers(case, inside), *changes)
     elif rule == Rule.DISK:
         values["disk_bytes"] = inside.stages.disk_bytes
     return _found(
@@ -479,12 +479,26 @@ def _grown(costs: Costs, more_workers: int) -> Costs:
     return replace(costs, cpu_ns=costs.cpu_ns * (1 + MORE_CPU_EACH * max(more_workers, 0)))
 
 
-def _or_workers(case: Case, inside: Inside) -> tuple[Remark, ...]:
+def or_workers(case: Case, inside: Inside) -> tuple[Remark, ...]:
     """To use more workers, where that would help."""
     best = best_workers(case, inside)
     if best is None:
         return (Remark(Advice.NO_MORE_WORKERS),) if inside.setting.workers else ()
     return (workers_to(Advice.RAISE, case.loader, best),)
+
+
+def largest_parts(inside: Inside | None) -> tuple[Fact, ...]:
+    """What most of loading a batch goes into, by name; none where that was not looked into."""
+    if inside is None:
+        return ()
+    stages = inside.stages
+    work_ns = stages.fetch_ns + stages.collate_ns
+    named = [(one.name, one.share) for one in stages.transforms]
+    if not named:
+        named = [(one.place, one.share) for one in stages.code]
+    shares = [("collate", stages.collate_ns / work_ns if work_ns else 0.0), *named]
+    shares.sort(key=lambda one: -one[1])
+    return facts(*((name, share, "share") for name, share in shares[:MOST_NAMED] if share))
 
 
 def _computes(inside: Inside) -> bool:
