@@ -96,6 +96,11 @@ class CodeLine:
     blocked_share: float
     blocked_in: str
 
+    @property
+    def name(self) -> str:
+        """The place, and what is called there: `data.py:31 __getitem__ > Image.convert`."""
+        return f"{self.place}{LEAF}{self.leaf}" if self.leaf else self.place
+
 
 @dataclass(frozen=True, slots=True)
 class SlowSample:

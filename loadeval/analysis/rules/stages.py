@@ -96,8 +96,8 @@ def slow_fetch(case: Case) -> Answer:
     return _found(
         case,
         Rule.SLOW_FETCH,
-        Remark(Problem.CODE_SLOW, {"place": line.place, "share": line.share}),
-        (Remark(Advice.CHEAPER_NAMED, {"name": line.place}), *or_workers(case, inside)),
+        Remark(Problem.CODE_SLOW, {"place": line.name, "share": line.share}),
+        (Remark(Advice.CHEAPER_NAMED, {"name": line.name}), *or_workers(case, inside)),
         facts(("its share of loading a batch", line.share, "share")),
     )
 
@@ -258,7 +258,10 @@ def _blocked(case: Case, rule: Rule, problem: Problem, advice: Advice) -> Answer
     line = max(inside.stages.code, key=lambda one: one.blocked_share, default=None)
     if _why_blocked(inside, line) != rule:
         return None
-    values: dict[str, Value] = {"share": inside.blocked, "place": line.place if line else ""}
+    values: dict[str, Value] = {
+        "share": inside.blocked,
+        "place": line.place if line else "a place not seen",
+    }
     changes: tuple[Remark, ...] = (Remark(advice),)
     if rule == Rule.STORAGE_LATENCY:
         changes = (*or_workers(case, inside), *changes)

@@ -152,7 +152,7 @@ PROBLEMS: dict[Enum, str] = {
         "{name:name} takes {share:share} of loading a batch: {call_ns:duration} a call, {calls} "
         "calls a batch."
     ),
-    Problem.CODE_SLOW: "{share:share} of loading a batch is spent in {place:name}.",
+    Problem.CODE_SLOW: "{share:share} of loading a batch is spent in {place:code}.",
     Problem.COLLATE_SLOW: (
         "Collating takes {collate_ns:duration} a batch, {share:share} of what a worker does."
     ),
@@ -179,7 +179,7 @@ PROBLEMS: dict[Enum, str] = {
     ),
     Problem.WORKERS_WAIT_FOR_LOCK: (
         "Workers are blocked {share:share} of their time by a lock that they share, at "
-        "{place:name}."
+        "{place:code}."
     ),
     Problem.READ_FROM_DISK: (
         "The data is read from the disk, not from the page cache: {disk_bytes:size} a batch. "
@@ -187,7 +187,7 @@ PROBLEMS: dict[Enum, str] = {
     ),
     Problem.WORKERS_BLOCKED: (
         "Workers are blocked {share:share} of their time, neither on a CPU nor waiting for one, at "
-        "{place:name}: storage, the network or another process is slow to answer."
+        "{place:code}: storage, the network or another process is slow to answer."
     ),
     Problem.WORKERS_WAIT_FOR_CPU: (
         "Workers are ready to run but wait for a CPU {share:share} of their time: more threads "
@@ -420,7 +420,7 @@ ADVICE: dict[Enum, str] = {
     ),
     **{code: GROWTH[code] for code in GrowthAdvice},
     Advice.CHEAPER_NAMED: (
-        "Make {name:name} cheaper: smaller inputs, a faster library, once for the whole batch or "
+        "Make {name:code} cheaper: smaller inputs, a faster library, once for the whole batch or "
         "on the GPU, or once and for all before training."
     ),
     Advice.CHEAPER_COLLATE: (
