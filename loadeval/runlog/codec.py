@@ -37,7 +37,9 @@ FORMAT = "loadeval-run"
 VERSION = 1
 THINNED = 2
 """The version of a log that keeps every N-th batch; any other is of VERSION, as ever."""
-STAGE_COLUMNS = tuple(one.name for one in fields(StageTimes) if one.name not in {"epoch", "batch"})
+STAGE_COLUMNS = tuple(
+    one.name for one in fields(StageTimes) if one.type == "Column" and one.name != "batch"
+)
 OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes", *STAGE_COLUMNS)
 """Those that may be unknown throughout, and are null then."""
 WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns", *STAGE_COLUMNS)
@@ -156,7 +158,8 @@ def decode(content: Any) -> Line:
     elif kind is StageTimes:
         _complete_columns(found, "batch")
         for name in ("transform_ns", "transform_calls"):
-            _check_lengths({"batch": found["batch"], **found[name]}, "batch")
+            by_transform = {f"{name}: {key}": column for key, column in found[name].items()}
+            _check_lengths({"batch": found["batch"], **by_transform}, "batch")
     elif kind is Readings:
         _check_lengths({"time_ns": found["time_ns"], **found["values"]}, "time_ns")
     line: Line = kind(**found)

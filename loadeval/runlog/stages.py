@@ -12,7 +12,7 @@ import numpy as np
 from loadeval.runlog.columns import UNKNOWN, Column, ValuesByName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from typing_extensions import Self
 
@@ -70,6 +70,18 @@ class StageTimes:
     transform_ns: ValuesByName
     transform_calls: ValuesByName
 
+    @classmethod
+    def of(cls, epoch: int, batch: Sequence[int], **known: Any) -> Self:
+        """Times of which only the columns in `known` are known, as sequences of any kind."""
+        values: dict[str, Any] = {"epoch": epoch, "transform_ns": {}, "transform_calls": {}}
+        for one in fields(cls):
+            if one.type == "Column":
+                values[one.name] = np.full(len(batch), UNKNOWN)
+        for name, value in {"batch": batch, **known}.items():
+            by_name = isinstance(value, Mapping)
+            values[name] = dict(value) if by_name else np.array(value, dtype=np.int64)
+        return cls(**values)
+
     def __len__(self) -> int:
         return len(self.batch)
 
@@ -80,6 +92,21 @@ class StageTimes:
             known = values[name] != UNKNOWN
             values[name] = np.where(known, values[name] - origin_ns, UNKNOWN)
         return type(self)(**values)
+
+    def check(self) -> None:
+        """Raises ValueError for columns that no run log can hold."""
+        for one in fields(self):
+            column = getattr(self, one.name)
+            if isinstance(column, np.ndarray):
+                least = 0 if one.name == "batch" else UNKNOWN
+                if column.dtype.kind != "i" or (column < least).any():
+                    raise ValueError(f"{one.name} has other values than whole numbers from {least}")
+                lengths = [len(column)]
+            else:
+                named = column if isinstance(column, Mapping) else {}
+                lengths = list(map(len, named.values()))
+            if {len(self), *lengths} != {len(self)}:
+                raise ValueError(f"{one.name} has {lengths} values for {len(self)} batches")
 
     def part(self, rows: Any) -> Self:
         """Some of its rows: an index or a mask of NumPy's."""
