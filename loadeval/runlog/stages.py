@@ -186,6 +186,3 @@ class CodeSamples:
     def since(self, origin_ns: int) -> CodeSamples:  # noqa: ARG002 - as the others
         """Itself: it has no moments."""
         return self
-
-
-StageLine = StageTimes | WorkerStart | CodeSamples

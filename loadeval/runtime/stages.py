@@ -7,16 +7,16 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from loadeval.runlog.model import Event
+from loadeval.runlog.model import Event, EventKind
 from loadeval.runlog.stages import StageTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.runlog.model import EventKind, Readings
+    from loadeval.runlog.model import Readings
     from loadeval.runlog.stages import CodeSamples, WorkerStart
 
-    Found: TypeAlias = StageTimes | WorkerStart | CodeSamples | Readings
+    StageLine: TypeAlias = StageTimes | WorkerStart | CodeSamples | Readings | Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class LoaderStages(Protocol):
         asked for, which may never be.
         """
 
-    def take(self) -> list[Found | StageNote]:
+    def take(self) -> list[StageTimes | WorkerStart | CodeSamples | Readings | StageNote]:
         """What was found since the last call, of epochs whose number is known.
 
         Called now and then, by one thread at a time, also after `close`.
@@ -78,9 +78,9 @@ class StageRecorder:
             self._failed(error)
             return _ignore
 
-    def take(self) -> list[StageTimes | WorkerStart | CodeSamples | Readings | Event]:
+    def take(self) -> list[StageLine]:
         """What was found since the last call; its moments count from when this was made."""
-        found: list[StageTimes | WorkerStart | CodeSamples | Readings | Event] = []
+        found: list[StageLine] = []
         if self._stages is not None:
             try:
                 found += [self._line(one) for one in self._stages.take()]
@@ -111,8 +111,8 @@ class StageRecorder:
         return known
 
     def _line(
-        self, one: Found | StageNote
-    ) -> StageTimes | WorkerStart | CodeSamples | Readings | Event:
+        self, one: StageTimes | WorkerStart | CodeSamples | Readings | StageNote
+    ) -> StageLine:
         """A line of the run log. Raises ValueError for times that would make it unreadable."""
         if isinstance(one, StageNote):
             return Event(time.perf_counter_ns() - self._origin_ns, one.message, one.kind)
