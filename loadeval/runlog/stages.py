@@ -93,21 +93,6 @@ class StageTimes:
             values[name] = np.where(known, values[name] - origin_ns, UNKNOWN)
         return type(self)(**values)
 
-    def check(self) -> None:
-        """Raises ValueError for columns that no run log can hold."""
-        for one in fields(self):
-            column = getattr(self, one.name)
-            if isinstance(column, np.ndarray):
-                least = 0 if one.name == "batch" else UNKNOWN
-                if column.dtype.kind != "i" or (column < least).any():
-                    raise ValueError(f"{one.name} has other values than whole numbers from {least}")
-                lengths = [len(column)]
-            else:
-                named = column if isinstance(column, Mapping) else {}
-                lengths = list(map(len, named.values()))
-            if {len(self), *lengths} != {len(self)}:
-                raise ValueError(f"{one.name} has {lengths} values for {len(self)} batches")
-
     def part(self, rows: Any) -> Self:
         """Some of its rows: an index or a mask of NumPy's."""
         values: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}

@@ -75,8 +75,7 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     """A Recorder with the header of a run, and a log if `settings` name a file.
 
     `facts` are the settings that the header tells. `stages` makes what looks into the loader.
-    Raises RunLogError if the log exists or cannot
-    be written.
+    Raises RunLogError if the log exists or cannot be written.
     """
     header = Header(
         run_id=uuid.uuid4().hex,
@@ -154,6 +153,8 @@ class Recorder:
     def begin_epoch(self, known: Callable[[int], object] | None = None) -> OpenEpoch:
         """Open the next epoch; `known` is told its number."""
         self._leave_parents_log()
+        if self.closed:  # the iterator is older than that
+            return OpenEpoch(self, self._epochs)
         event, gpu_idle = timing_events(), None
         if event is not None:
             gpu_idle = GpuIdleTimer(self._epochs, event, self._spare_events)
@@ -161,8 +162,6 @@ class Recorder:
         every = self.header.every
         thinning = Thinning(self._epochs, every, self.header.warmup) if every > 1 else None
         epoch = OpenEpoch(self, self._epochs, gpu_idle, thinning)
-        if self.closed:  # its iterator is older
-            return epoch
         self._epochs += 1
         self._live.append(epoch)
         if known is not None:

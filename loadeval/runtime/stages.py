@@ -7,14 +7,14 @@ from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
+from loadeval.runlog.codec import check_readable
 from loadeval.runlog.model import Event, EventKind
-from loadeval.runlog.stages import StageTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.runlog.model import Readings
-    from loadeval.runlog.stages import CodeSamples, WorkerStart
+    from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
 
     StageLine: TypeAlias = StageTimes | WorkerStart | CodeSamples | Readings | Event
 
@@ -113,12 +113,11 @@ class StageRecorder:
     def _line(
         self, one: StageTimes | WorkerStart | CodeSamples | Readings | StageNote
     ) -> StageLine:
-        """A line of the run log. Raises ValueError for times that would make it unreadable."""
+        """A line of the run log. Raises RunLogError for one that would make it unreadable."""
         if isinstance(one, StageNote):
             return Event(time.perf_counter_ns() - self._origin_ns, one.message, one.kind)
         line = one.since(self._origin_ns)
-        if isinstance(line, StageTimes):
-            line.check()
+        check_readable(line)
         return line
 
     def _failed(self, error: Exception) -> None:

@@ -263,7 +263,7 @@ def test_times_that_no_log_can_hold_end_looking_into_the_loader(
     with LoaderEvaluator(StagedLoader(), stages=True, log_file=path) as evaluator:
         assert list(evaluator) == list(range(6))
     (message,) = missing(read_run(path))
-    assert "ValueError: fetch_ns has other values" in message
+    assert "RunLogError: has [-7] as 'fetch_ns', where" in message
 
 
 @pytest.mark.parametrize("logged", [True, False])
