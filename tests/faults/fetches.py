@@ -65,7 +65,7 @@ def decode_photograph(file: bytes) -> torch.Tensor:
 def decode_reduced(file: bytes) -> torch.Tensor:
     """An eighth of the size, which JPEG can decode directly."""
     with Image.open(io.BytesIO(file)) as image:
-        image.draft("RGB", (64, 64))
+        image.draft("RGB", (72, 72))
         pixels = np.asarray(image.convert("RGB").resize((32, 32), Image.Resampling.NEAREST))
     return torch.from_numpy(pixels.copy())
 
@@ -160,9 +160,9 @@ PROGRAMS = (
         "big JPEGs",
         "slow fetch",
         "decode_photograph",
-        faulty=lambda folder: train(Files(folder, 500, decode_photograph)),
+        faulty=lambda folder: train(Files(folder, 580, decode_photograph)),
         healthy=lambda folder: train(Files(folder, 64, decode_photograph)),
-        fixed=lambda folder: train(Files(folder, 500, decode_reduced)),
+        fixed=lambda folder: train(Files(folder, 580, decode_reduced)),
     ),
     Program(
         "compressed arrays",

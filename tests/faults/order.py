@@ -143,7 +143,7 @@ class Shards(IterableDataset[Any]):
     """Reads shards of 20 batches, each of which is decompressed when it is opened."""
 
     def __init__(self, *, compressed: bool) -> None:
-        drawn = np.random.default_rng(0).integers(0, 24, (12_000, 256), dtype=np.uint8)
+        drawn = np.random.default_rng(0).integers(0, 24, (14_000, 256), dtype=np.uint8)
         raw = drawn.tobytes()
         self.shard = lzma.compress(raw, preset=0) if compressed else raw
         self.compressed = compressed
@@ -163,12 +163,12 @@ class Thumbnails(IterableDataset[Any]):
     """`count` decoded images for each worker."""
 
     def __init__(self, count: int) -> None:
-        self.files = crops(*((left, 100, left + 160, 260) for left in range(SIZE)))
+        self.files = crops(*((left, 100, left + 128, 228) for left in range(SIZE)))
         self.count = count
 
     def __iter__(self) -> Iterator[torch.Tensor]:
         for index in range(self.count):
-            image = decoded(self.files[index % SIZE]).resize((32, 32))
+            image = decoded(self.files[index % SIZE]).resize((22, 22))
             yield torch.from_numpy(np.array(image))
 
 
@@ -237,7 +237,7 @@ PROGRAMS = (
         "slow samples",
         "4711",
         faulty=lambda _: train(
-            Documents(4711, ms=200),
+            Documents(4711, ms=220),
             batch_size=128,
             workers=1,
             epochs=5,
@@ -276,7 +276,7 @@ PROGRAMS = (
         "a shuffle buffer as large as an epoch",
         "shuffle buffer",
         "ShuffleBuffer",
-        faulty=lambda _: train(ShuffleBuffer(Thumbnails(800), 800), batch_size=32, epochs=4),
-        healthy=lambda _: train(ShuffleBuffer(Thumbnails(800), 4), batch_size=32, epochs=4),
+        faulty=lambda _: train(ShuffleBuffer(Thumbnails(1000), 1000), batch_size=40, epochs=5),
+        healthy=lambda _: train(ShuffleBuffer(Thumbnails(1000), 4), batch_size=40, epochs=5),
     ),
 )

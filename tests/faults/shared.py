@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from socketserver import BaseServer
 
-READ_MS = 1.8 * STEP_MS
+READ_MS = 1.6 * STEP_MS
 """What a batch costs a worker: too much for one, little for three."""
 
 
@@ -278,7 +278,7 @@ class Ranged(IterableDataset[Any]):
         return found
 
 
-def from_store(dataset: type[Any], server: Server, workers: int = 2) -> Training:
+def from_store(dataset: Any, server: Server, workers: int) -> Training:
     return train(dataset(server.port), batch_size=OBJECTS, workers=workers, close=server.close)
 
 
@@ -325,15 +325,15 @@ PROGRAMS = (
         "a file past the page cache",
         "disk",
         "",
-        faulty=lambda folder: train(Blocks(folder, 28, direct=True), batch_size=1),
-        healthy=lambda folder: train(Blocks(folder, 28, direct=False), batch_size=1),
+        faulty=lambda folder: train(Blocks(folder, 18, direct=True), batch_size=1),
+        healthy=lambda folder: train(Blocks(folder, 18, direct=False), batch_size=1),
     ),
     Program(
         "files that the page cache forgot",
         "disk",
         "",
-        faulty=lambda folder: train(Dropped(folder, 28, dropped=True), batch_size=1),
-        healthy=lambda folder: train(Dropped(folder, 28, dropped=False), batch_size=1),
+        faulty=lambda folder: train(Dropped(folder, 16, dropped=True), batch_size=1),
+        healthy=lambda folder: train(Dropped(folder, 16, dropped=False), batch_size=1),
     ),
     Program(
         "downloads that take 10 ms",
@@ -341,7 +341,7 @@ PROGRAMS = (
         "num_workers",
         faulty=lambda _: over_http(Store),
         healthy=lambda _: over_http(NearStore),
-        fixed=lambda _: over_http(Store, workers=8),
+        fixed=lambda _: over_http(Store, workers=6),
     ),
     Program(
         "ranges from far away in a stream",
@@ -349,6 +349,6 @@ PROGRAMS = (
         "num_workers",
         faulty=lambda _: over_tcp(Ranges),
         healthy=lambda _: over_tcp(NearRanges),
-        fixed=lambda _: over_tcp(Ranges, workers=8),
+        fixed=lambda _: over_tcp(Ranges, workers=6),
     ),
 )

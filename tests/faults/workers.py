@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from PIL import Image
 
+SIDE = 512
 CPUS = len(os.sched_getaffinity(0))
 
 
@@ -79,7 +80,7 @@ class Spectrograms(Dataset[Any]):
     """Products that torch computes with as many threads as it may use."""
 
     def __init__(self, times: int) -> None:
-        self.matrix = torch.full((256, 256), 1 / 256)
+        self.matrix = torch.full((SIDE, SIDE), 1 / SIDE)
         self.times = times
 
     def __len__(self) -> int:
@@ -89,7 +90,7 @@ class Spectrograms(Dataset[Any]):
         product = self.matrix
         for _ in range(self.times):
             product = torch.tanh(torch.mm(product, self.matrix))
-        return product[index % 256].clone()
+        return product[index % SIDE][:64].clone()
 
 
 def with_all_threads(_worker: int) -> None:
@@ -149,7 +150,7 @@ class Packed(IterableDataset[Any]):
     """A shard for each worker; that of worker 1 may be packed harder."""
 
     def __init__(self, *, harder: bool) -> None:
-        noise = np.random.default_rng(0).integers(0, 24, 640 * 1024, dtype=np.uint8).tobytes()
+        noise = np.random.default_rng(0).integers(0, 24, 1100 * 1024, dtype=np.uint8).tobytes()
         easy = (zlib.compress(noise, 1), zlib.decompress)
         hard = (lzma.compress(noise, preset=1), lzma.decompress)
         self.shards: list[tuple[bytes, Callable[[bytes], bytes]]] = [
@@ -206,7 +207,7 @@ class Remembering(Dataset[Any]):
 
 def short_epochs(files: int, *, persistent: bool) -> Training:
     return train(
-        Catalogue(files, 60),
+        Catalogue(files, 80),
         batch_size=1,
         workers=1,
         epochs=2,
@@ -244,11 +245,11 @@ PROGRAMS = (
         "one worker for the work of two",
         "capacity",
         "num_workers",
-        faulty=lambda _: train(Augmented(1.8), batch_size=1, workers=1),
-        healthy=lambda _: train(Augmented(1.8), batch_size=1, workers=3),
+        faulty=lambda _: train(Augmented(1.6), batch_size=1, workers=1),
+        healthy=lambda _: train(Augmented(1.6), batch_size=1, workers=3),
     ),
     Program(
-        "one persistent worker for a stream of four shards",
+        "one persistent worker for a stream of six shards",
         "capacity",
         "num_workers",
         faulty=lambda _: train(
@@ -262,24 +263,24 @@ PROGRAMS = (
         "fewer shards than workers",
         "few shards",
         "shard",
-        faulty=lambda _: train(AugmentedStream(1.8, shards=1), batch_size=1, workers=3),
-        healthy=lambda _: train(AugmentedStream(1.8, shards=3), batch_size=1, workers=3),
+        faulty=lambda _: train(AugmentedStream(1.6, shards=1), batch_size=1, workers=3),
+        healthy=lambda _: train(AugmentedStream(1.6, shards=3), batch_size=1, workers=3),
     ),
     Program(
         "four threads in each worker",
         "oversubscription",
         "set_num_threads",
         faulty=lambda _: train(
-            Spectrograms(12), batch_size=1, workers=4, worker_init_fn=with_all_threads
+            Spectrograms(2), batch_size=1, workers=2, worker_init_fn=with_all_threads
         ),
-        healthy=lambda _: train(Spectrograms(12), batch_size=1, workers=4),
+        healthy=lambda _: train(Spectrograms(2), batch_size=1, workers=2),
     ),
     Program(
-        "three workers for each CPU",
+        "six workers for each CPU",
         "oversubscription",
         "num_workers",
-        faulty=lambda _: train(Augmented(0.9 * CPUS), batch_size=1, workers=3 * CPUS),
-        healthy=lambda _: train(Augmented(0.4 * CPUS), batch_size=1, workers=CPUS - 1),
+        faulty=lambda _: train(Augmented(0.9 * CPUS), batch_size=1, workers=6 * CPUS),
+        healthy=lambda _: train(Augmented(0.35 * CPUS), batch_size=1, workers=CPUS - 1),
         fixed=lambda _: train(Augmented(0.9 * CPUS), batch_size=1, workers=CPUS - 1),
     ),
     Program(
@@ -307,9 +308,9 @@ PROGRAMS = (
         "spawn, and a long list of files",
         "worker start",
         "persistent_workers",
-        faulty=lambda _: short_epochs(300_000, persistent=False),
+        faulty=lambda _: short_epochs(200_000, persistent=False),
         healthy=lambda _: short_epochs(300, persistent=True),
-        fixed=lambda _: short_epochs(300_000, persistent=True),
+        fixed=lambda _: short_epochs(200_000, persistent=True),
     ),
     Program(
         "a vocabulary loaded by each worker",
