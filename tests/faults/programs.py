@@ -120,12 +120,15 @@ def loop(rounds: int) -> int:
 
 
 class Step:
-    """Products of small matrices by one thread, for `ms` milliseconds."""
+    """Products of small matrices by one thread, for `ms` milliseconds.
 
-    def __init__(self, ms: float = STEP_MS) -> None:
-        self.matrix = torch.full((64, 64), 1 / 64)
-        self.product = torch.empty(64, 64)
-        self.rounds = round(ms * slowness() * products_per_ms())
+    Python's lock is free during each, so that few large ones disturb other threads less.
+    """
+
+    def __init__(self, ms: float = STEP_MS, side: int = 64) -> None:
+        self.matrix = torch.full((side, side), 1 / side)
+        self.product = torch.empty(side, side)
+        self.rounds = round(ms * slowness() * products_per_ms(side))
 
     def __call__(self, _batch: Any) -> None:
         for _ in range(self.rounds):
@@ -133,9 +136,9 @@ class Step:
 
 
 @cache
-def products_per_ms() -> float:
-    matrix, product = torch.full((64, 64), 1 / 64), torch.empty(64, 64)
-    rounds = 300
+def products_per_ms(side: int) -> float:
+    matrix, product = torch.full((side, side), 1 / side), torch.empty(side, side)
+    rounds = 300 * 64**2 // side**2
 
     def multiply() -> None:
         for _ in range(rounds):
