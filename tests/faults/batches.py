@@ -183,7 +183,10 @@ class Annotations(Dataset[Any]):
 
 
 def as_objects(samples: list[Floats]) -> list[list[Box]]:
-    return [[Box(*row, str(row[0])) for row in sample.tolist()] for sample in samples]
+    return [
+        [Box(left, upper, right, lower, str(left)) for left, upper, right, lower in sample.tolist()]
+        for sample in samples
+    ]
 
 
 def as_columns(samples: list[Floats]) -> tuple[Floats, list[str]]:

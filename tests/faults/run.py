@@ -79,20 +79,20 @@ def check(program: Program, turns: int) -> bool:
                 steps_s.append(step_s)
             batches_s[name].append(batch_s)
             longest_s = max(longest_s, all_s)
-    step_s = sorted(steps_s)[len(steps_s) // 2]
-    typical = {name: sorted(found)[len(found) // 2] for name, found in batches_s.items()}
-    losses = {name: 1 - step_s / batch_s for name, batch_s in typical.items()}
+    # The fastest turns: what else runs on the machine only makes them slower.
+    step_s, fastest = min(steps_s), {name: min(found) for name, found in batches_s.items()}
+    losses = {name: 1 - step_s / batch_s for name, batch_s in fastest.items()}
     wrong = [
         *(["no fault"] if program.costs_time and losses["faulty"] < LEAST_LOSS else []),
         *(["not healthy"] if losses["healthy"] > HEALTHY_LOSS else []),
-        *(["not fixed"] if typical.get("fixed", 0.0) > 0.9 * typical["faulty"] else []),
+        *(["not fixed"] if fastest.get("fixed", 0.0) > 0.9 * fastest["faulty"] else []),
     ]
     figures = "  ".join(
-        f"{name} {1e3 * typical[name]:6.2f} ms ({losses[name]:4.0%})" for name in typical
+        f"{name} {1e3 * fastest[name]:6.2f} ms ({losses[name]:4.0%})" for name in fastest
     )
     say(
         f"{program.name:50}  step {1e3 * step_s:5.2f} ms  {figures}  "
-        f"{typical['faulty'] / typical['healthy']:.2f} x  {longest_s:.1f} s  "
+        f"{fastest['faulty'] / fastest['healthy']:.2f} x  {longest_s:.1f} s  "
         f"{', '.join(wrong) or 'as it should be'}"
     )
     return not wrong

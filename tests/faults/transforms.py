@@ -82,7 +82,7 @@ class Compose:
 
 @dataclass
 class Resize:
-    side: int = 32
+    side: int = 24
 
     def __call__(self, image: Image.Image) -> Image.Image:
         return image.resize((self.side, self.side), Image.Resampling.BILINEAR)
@@ -117,7 +117,7 @@ class ToTensor:
 
 
 def small_pixels(image: Image.Image) -> Pixels:
-    return np.array(image.resize((32, 32), Image.Resampling.BILINEAR))
+    return np.array(image.resize((30, 30), Image.Resampling.BILINEAR))
 
 
 def equalised_patches(image: Image.Image) -> Pixels:
