@@ -151,6 +151,7 @@ class Advice(Enum):
     WORKER_START_AT_MOST = "worker_start_at_most"
     CHEAPER_EPOCH_START = "cheaper_epoch_start"
     TRY_PERSISTENT_WORKERS = "try_persistent_workers"
+    KEEP_WORKERS = "keep_workers"
     FIND_EPOCH_START = "find_epoch_start"
     FASTER_START = "faster_start"
     CHEAPER_NAMED = "cheaper_named"

@@ -175,7 +175,7 @@ def _cause(case: Case) -> _Start | None:
         return _Start(
             Rule.WORKER_START,
             Remark(Problem.WORKERS_INITIALISE_SLOWLY, {"init_ns": init_ns}),
-            (KEEP_WORKERS, Remark(Advice.CHEAPER_INIT)),
+            (*_keeping(case), Remark(Advice.CHEAPER_INIT)),
             (Fact("worker_init_fn", init_ns, "ns"),),
         )
     if begun_ns >= least_ns:
@@ -184,7 +184,7 @@ def _cause(case: Case) -> _Start | None:
         return _Start(
             Rule.WORKER_START,
             Remark(Problem.WORKERS_START_SLOWLY, {"begun_ns": begun_ns, "method": method}),
-            (KEEP_WORKERS, *spawns),
+            (*_keeping(case), *spawns),
             (Fact("starting a worker", begun_ns, "ns"),),
         )
     if sample_ns >= least_ns:
@@ -195,6 +195,13 @@ def _cause(case: Case) -> _Start | None:
             (Fact("first sample of a worker", sample_ns, "ns"),),
         )
     return None
+
+
+def _keeping(case: Case) -> tuple[Remark, ...]:
+    """To start the workers once, where they start with each epoch."""
+    if case.loader.persistent_workers:
+        return ()
+    return (Remark(Advice.KEEP_WORKERS, KEEP_WORKERS.values),)
 
 
 def _rest_of_epoch_ns(case: Case) -> float | None:
