@@ -27,6 +27,10 @@ MOST_SAMPLES = 10
 """Slow samples that are told."""
 SLOW_SAMPLE = 3.0
 """Times the typical sample, over which one is slow."""
+LEAST_SLOW_NS = 100_000
+"""Under which no sample is slow, whatever is typical."""
+MOST_KNOWN = 0.5
+"""Of the time: where the kernel's figures are known of less, they are known of none."""
 FARTHEST_BACK = 64
 """Batches of one worker that are looked at before the one that training waits for."""
 
@@ -95,6 +99,11 @@ class CodeLine:
     share: float
     blocked_share: float
     blocked_in: str
+
+    @property
+    def function(self) -> str:
+        """The function alone."""
+        return self.place.partition(" ")[2]
 
     @property
     def name(self) -> str:
@@ -283,7 +292,11 @@ class LoaderTimeline:
             yield Stage.INDICES, fetch - _or_0(times.index_ns[rows]), fetch
         yield Stage.FETCH, fetch, fetched
         yield Stage.COLLATE, fetched, collated
-        yield Stage.PICKLE, collated, ready
+        pickles = times.pickle_start_ns[rows]
+        pickles = np.where(pickles == UNKNOWN, collated, np.clip(pickles, collated, ready))
+        # Its queue's thread waits for Python's lock, with which the worker fetches the next batch.
+        yield Stage.FETCH, collated, pickles
+        yield Stage.PICKLE, pickles, ready
         yield Stage.RECEIVE, ready, received
         pinned = received + _or_0(times.pin_ns[rows])
         yield Stage.PIN, received, pinned
@@ -338,7 +351,7 @@ def _report(
     batches = max(sum(one.batches for one in charges), 1)
     times = [one.times.part(one.steady(1)) for one in epochs]
     times = [one for one in times if len(one)] or [one.times for one in epochs]
-    splits = _split(times)
+    splits = split_of(times)
     fetch_ns, collate_ns = _mean(times, "fetch_ns") or 0.0, _mean(times, "collate_ns") or 0.0
     shares = []
     for stage in Stage:
@@ -399,15 +412,17 @@ def _work_ns(times: Sequence[StageTimes], stage: Stage) -> float | None:
     return _mean(times, name)
 
 
-def _split(times: Sequence[StageTimes]) -> tuple[float, float, float] | None:
+def split_of(times: Sequence[StageTimes]) -> tuple[float, float, float] | None:
     """The shares of fetching and collating: on a CPU, waiting for a CPU, blocked."""
-    total = cpu = run_queue = 0.0
+    total = whole = cpu = run_queue = 0.0
     for one in times:
         known = (one.cpu_ns != UNKNOWN) & (one.run_queue_ns != UNKNOWN)
-        total += float((one.fetch_ns + _or_0(one.collate_ns))[known].sum())
+        taken_ns = one.fetch_ns + _or_0(one.collate_ns)
+        whole += float(taken_ns.sum())
+        total += float(taken_ns[known].sum())
         cpu += float(one.cpu_ns[known].sum())
         run_queue += float(one.run_queue_ns[known].sum())
-    if not total:
+    if not total or total < MOST_KNOWN * whole:
         return None
     cpu = min(cpu / total, 1.0)
     run_queue = min(run_queue / total, 1.0 - cpu)
@@ -490,9 +505,10 @@ def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
     typical_ns = typical_sample_ns(times)
     if not typical_ns:
         return []
+    slow_ns = slow_from_ns(typical_ns)
     longest: dict[int, tuple[int, int]] = {}
     for one in times:
-        slow = (one.slowest_ns > SLOW_SAMPLE * typical_ns) & (one.slowest_index != UNKNOWN)
+        slow = (one.slowest_ns > slow_ns) & (one.slowest_index != UNKNOWN)
         for index, ns in zip(
             one.slowest_index[slow].tolist(), one.slowest_ns[slow].tolist(), strict=True
         ):
@@ -502,6 +518,11 @@ def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
         SlowSample(index, seen, most, most / typical_ns) for index, (seen, most) in longest.items()
     ]
     return sorted(found, key=lambda one: -one.longest_ns)[:MOST_SAMPLES]
+
+
+def slow_from_ns(typical_ns: float) -> float:
+    """From how long on a sample is slow where that much is typical."""
+    return max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
 
 
 def typical_sample_ns(times: Sequence[StageTimes]) -> float | None:

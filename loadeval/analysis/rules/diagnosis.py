@@ -75,6 +75,8 @@ OF_STARTS = {
 GENERAL = {Rule.SLOW_TRANSFORM, Rule.SLOW_FETCH, Rule.SLOW_COLLATE, Rule.CAPACITY}
 """What nearly all of loading goes into, whatever makes it slow."""
 MOST_OF_THE_WAITING = 0.5
+SETTINGS = {Rule.SHALLOW_QUEUE}
+NEARLY = 0.8
 SEVERITIES = ("high", "moderate", "low")
 
 
@@ -174,7 +176,12 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
         findings, stalled = [one for one in findings if one.rule != Rule.STALLS], 0.0
     waiting = max(case.waiting_share - stalled, 0.0)
     told = [one for one in findings if one.rule in stages.FIXES and one.cost_share is not None]
+    if rules & (GENERAL - {Rule.CAPACITY}):  # which also say how many workers help
+        told = [one for one in told if one.rule != Rule.CAPACITY]
     told.sort(key=lambda one: (_is_general(case, one), -(one.cost_share or 0.0)))
+    # A setting is easier to change than data.
+    most = max((one.cost_share or 0.0 for one in told if one.rule not in GENERAL), default=0.0)
+    told.sort(key=lambda one: one.rule not in SETTINGS or (one.cost_share or 0.0) < NEARLY * most)
     found = [one for one in findings if one not in told and one.rule not in OF_WAITING]
     fixes, gained = [], 0.0
     for one in told:

@@ -154,6 +154,7 @@ class Advice(Enum):
     KEEP_WORKERS = "keep_workers"
     FIND_EPOCH_START = "find_epoch_start"
     FASTER_START = "faster_start"
+    LOOK_AT = "look_at"
     CHEAPER_NAMED = "cheaper_named"
     CHEAPER_COLLATE = "cheaper_collate"
     SEND_TENSORS = "send_tensors"

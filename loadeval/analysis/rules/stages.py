@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loadeval.analysis.arms import lost_share
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unknown, facts
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
-    from loadeval.analysis.rules.finding import Fact
+    from loadeval.analysis.rules.finding import Confidence, Fact
     from loadeval.analysis.rules.inside import Fix, Inside
     from loadeval.analysis.stages import CodeLine, WorkerTime
     from loadeval.analysis.stats import Series
@@ -49,11 +50,13 @@ FEWEST_BATCHES = 4
 """Of each worker, before it is said to be slow."""
 MORE_CPU_EACH = 0.05
 """What the CPU time of a batch grows with each further worker: 4 to 14% were measured."""
+MOST_DOUBLED = 4
+"""Times that a prefetch factor is doubled: each batch in the queue takes memory."""
 ENOUGH = 0.98
 """Of the best throughput: as many workers as reach that are enough."""
 LOCKS = ("futex", "flock", "locks_", "do_lock_file", "fcntl_setlk", "sem_", "semaphore")
 SLEEPS = "nanosleep"
-ONE_AT_A_TIME = 0.25
+ONE_AT_A_TIME = 0.35
 DISKS = ("folio_wait", "io_schedule", "bit_wait_io", "wait_on_page", "filemap", "blk", "dio_")
 """How Linux names the places where a process waits for a lock, or for a disk."""
 
@@ -101,7 +104,7 @@ def slow_fetch(case: Case) -> Answer:
         case,
         Rule.SLOW_FETCH,
         Remark(Problem.CODE_SLOW, {"place": line.name, "share": line.share}),
-        (*or_workers(case, inside), Remark(Advice.CHEAPER_NAMED, {"name": line.name})),
+        (*or_workers(case, inside), Remark(Advice.CHEAPER_NAMED, {"name": line.function})),
         facts(("its share of loading a batch", line.share, "share")),
     )
 
@@ -455,7 +458,7 @@ FIXES: dict[Rule, Callable[[Case, Inside], Fix]] = {
     Rule.SHALLOW_QUEUE: lambda _case, inside: (
         lambda costs, setting: (
             costs,
-            replace(setting, prefetch_factor=2 * inside.setting.prefetch_factor),
+            replace(setting, prefetch_factor=best_prefetch(inside)),
         )
     ),
 }
@@ -465,10 +468,10 @@ FIXES: dict[Rule, Callable[[Case, Inside], Fix]] = {
 def best_workers(case: Case, inside: Inside) -> int | None:
     """The fewest workers that come near the best; None where more than now gain next to nothing.
 
-    Up to twice as many as now and as CPUs, or as many as their blocked time allows.
+    As many as there are CPUs at most, and more where workers are blocked.
     """
     now = inside.setting.workers
-    most = max(2 * now, math.ceil((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
+    most = max(math.ceil((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
     times = {
         workers: iteration_ns(
             _grown(inside.costs, workers - now),
@@ -480,6 +483,16 @@ def best_workers(case: Case, inside: Inside) -> int | None:
     if best_ns > (1 - LEAST_GAIN) * inside.base_ns:
         return None
     return next(workers for workers, ns in times.items() if ns * ENOUGH <= best_ns)
+
+
+def best_prefetch(inside: Inside) -> int:
+    """The least prefetch factor, of twice the present one and so on, that comes near the best."""
+    times = {}
+    for doubled in range(1, MOST_DOUBLED + 1):
+        factor = inside.setting.prefetch_factor << doubled
+        times[factor] = iteration_ns(inside.costs, replace(inside.setting, prefetch_factor=factor))
+    best_ns = min(times.values())
+    return next(factor for factor, ns in times.items() if ns * ENOUGH <= best_ns)
 
 
 def with_cpus(case: Case, setting: Setting) -> Setting:
@@ -545,6 +558,12 @@ def _unknown(case: Case) -> Remark | None:
     return None if case.loader.workers is None else Remark(Unknown.NOT_LOOKED_INTO)
 
 
+def gain_of(case: Case, rule: Rule) -> float:
+    """The share of the steady state that is gained without what `rule` finds, by itself."""
+    inside = case.inside
+    return 0.0 if inside is None else inside.gain([FIXES[rule](case, inside)]) * case.waiting_share
+
+
 def _found(
     case: Case,
     rule: Rule,
@@ -554,15 +573,22 @@ def _found(
     also: float = 0.0,
 ) -> Answer:
     """The finding, where time is lost, and would be gained without it; `also` by what else."""
-    inside = case.inside
     if case.headroom is not None:
-        if case.loss_unknown or case.lost is None:
+        if case.loss_unknown or not (case.lost or _is_lost_inside(case)):
             return case.loss_unknown
     elif (case.summary.wait_share or 0.0) < MODERATE_SHARE:
         return None
-    if inside is None:
-        return None
-    cost = inside.gain([FIXES[rule](case, inside)]) * case.waiting_share + also
+    cost = gain_of(case, rule) + also
     if cost < LEAST_GAIN:
         return None
-    return Finding(rule, severity_of(cost), "measured", problem, changes, evidence, cost)
+    confidence: Confidence = "likely" if case.lost is None and case.headroom else "measured"
+    return Finding(rule, severity_of(cost), confidence, problem, changes, evidence, cost)
+
+
+def _is_lost_inside(case: Case) -> bool:
+    """Whether much is lost by the simulation too, though too few batches waited for an interval."""
+    steady, inside = case.headroom and case.headroom.steady_speedup, case.inside
+    if steady is None or inside is None:
+        return False
+    simulated = 1 - inside.costs.step_ns / inside.base_ns
+    return min(lost_share(steady).value, simulated) >= 2 * MODERATE_SHARE
