@@ -587,7 +587,8 @@ def _found(
 
 def _is_lost_inside(case: Case) -> bool:
     """Whether much is lost by the simulation too, though too few batches waited for an interval."""
-    steady, inside = case.headroom and case.headroom.steady_speedup, case.inside
+    steady = None if case.headroom is None else case.headroom.steady_speedup
+    inside = case.inside
     if steady is None or inside is None:
         return False
     simulated = 1 - inside.costs.step_ns / inside.base_ns
