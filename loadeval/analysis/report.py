@@ -11,7 +11,7 @@ from loadeval.analysis.headroom import headroom_of_two, same_unit
 from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
-from loadeval.analysis.stages import stages_of
+from loadeval.analysis.stages_missing import why_no_stages
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, Run, Steps
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.remark import Remark
     from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.analysis.stages import StageReport
     from loadeval.analysis.stats import Estimate
@@ -46,7 +47,8 @@ class RunReport:
     among them. `counted` is the run, in which no batch counts of a pair that was not measured
     whole. `rate` is its throughput per second in `unit`, of the real arm where it alternated, and
     `comparison` that of its arms. `diagnosis` is None where the run replayed, or was compared with
-    another. `stages` is None where its loader was not looked into.
+    another. `stages` is None where its loader was not looked into; then `no_stages` says why,
+    unless it replayed.
     """
 
     name: str
@@ -60,6 +62,7 @@ class RunReport:
     diagnosis: Diagnosis | None
     comparison: Comparison | None = None
     stages: StageReport | None = None
+    no_stages: Remark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ class Comparison:
 
     `counted` is the real run, in which no batch counts of a pair that was not measured whole.
     `rates` are throughputs per second in `unit`: real, ideal, and the loader alone, which two
-    separate runs do not have.
+    separate runs do not have. `stages` are those of the real run's loader, where they are known.
     """
 
     real: Run
@@ -80,6 +83,7 @@ class Comparison:
     sides: tuple[Side, Side]
     metrics: Metrics
     diagnosis: Diagnosis
+    stages: StageReport | None = None
 
     @classmethod
     def of(cls, real: Run, ideal: Run | None = None) -> Comparison:
@@ -165,7 +169,8 @@ def _run_report(name: str, number: int, found: MeasuredRun) -> RunReport:
         (side,),
         found.metrics,
         None,
-        stages=stages_of(run),
+        stages=found.stages,
+        no_stages=why_no_stages(run),
     )
 
 
@@ -189,6 +194,7 @@ def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
         sides,
         report.metrics,
         report.diagnosis,
+        report.stages,
     )
     return replace(report, sides=sides, comparison=comparison)
 
@@ -211,6 +217,7 @@ def _two_runs(real: MeasuredRun, ideal: MeasuredRun) -> tuple[tuple[RunReport, .
         sides,
         Metrics.of_two(real.metrics, ideal.metrics),
         diagnosis_of(Case(real.run, ideal.run, found)),
+        real.stages,
     )
     return (one, other), comparison
 
