@@ -31,6 +31,8 @@ LEAST_SLOW_NS = 100_000
 """Under which no sample is slow, whatever is typical."""
 MOST_KNOWN = 0.5
 """Of the time: where the kernel's figures are known of less, they are known of none."""
+UNEVEN = 1.2
+"""Times the fastest worker, over which the slowest one differs from it."""
 FARTHEST_BACK = 64
 """Batches of one worker that are looked at before the one that training waits for."""
 
@@ -179,6 +181,32 @@ class StageReport:
     def share_of(self, stage: Stage) -> StageShare | None:
         """The share of one stage; None where it did not take part."""
         return next((one for one in self.stages if one.stage == stage), None)
+
+    def share(self, charged_ns: float | None) -> float | None:
+        """The part of `total_ns` that `charged_ns` is; None where either is not known."""
+        if charged_ns is None or not self.total_ns:
+            return None
+        return charged_ns / self.total_ns
+
+    def charged_share(self, *stages: Stage) -> float | None:
+        """The part of `total_ns` that these stages are charged in all."""
+        return self.share(sum(one.charged_ns for one in self.stages if one.stage in stages))
+
+    def transform_share(self, one: TransformTime) -> float | None:
+        """The part of `total_ns` that fetching is charged for this transform."""
+        fetching = self.charged_share(Stage.FETCH)
+        return fetching and min(one.ns / self.fetch_ns, 1.0) * fetching
+
+    def code_share(self, part: float) -> float | None:
+        """The part of `total_ns` for a `part` of fetching and collating."""
+        fetching = self.charged_share(Stage.FETCH, Stage.COLLATE)
+        return fetching and part * fetching
+
+    @property
+    def workers_differ(self) -> bool:
+        """Whether the slowest worker takes over UNEVEN times as long as the fastest one."""
+        batch_ns = [one.batch_ns for one in self.workers]
+        return len(batch_ns) > 1 and max(batch_ns) > UNEVEN * min(batch_ns)
 
 
 def stages_of(run: Run) -> StageReport | None:
