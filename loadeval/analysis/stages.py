@@ -33,8 +33,6 @@ MOST_KNOWN = 0.5
 """Of the time: where the kernel's figures are known of less, they are known of none."""
 UNEVEN = 1.2
 """Times the fastest worker, over which the slowest one differs from it."""
-FARTHEST_BACK = 64
-"""Batches of one worker that are looked at before the one that training waits for."""
 
 
 class Stage(Enum):
@@ -239,7 +237,8 @@ class LoaderTimeline:
     """One epoch of a loader: when which worker did what, and what was waited for meanwhile.
 
     A batch was made by one worker, in order: fetch, collate, pickle; then received and pinned by
-    the training process. Before that the worker did the same for others.
+    the training process. What the worker did before was for batches that training had before, so
+    that it is in no later wait.
     """
 
     def __init__(self, times: StageTimes, depth: int) -> None:
@@ -265,21 +264,27 @@ class LoaderTimeline:
         """When each could be received: pickled, or collated where nothing is pickled."""
         times = self.times
         pickled = times.pickle_start_ns + _or_0(times.pickle_ns)
-        return np.where(times.pickle_start_ns == UNKNOWN, self.collated_ns, pickled)
+        pickled = np.where(times.pickle_start_ns == UNKNOWN, self.collated_ns, pickled)
+        found: Column = np.maximum(pickled, self.collated_ns)
+        return found
 
     @cached_property
     def received_ns(self) -> Column:
         """When the training process had each; where nobody tells, when it was ready."""
-        received = self.times.received_ns
-        return np.where(received == UNKNOWN, self.ready_ns, received)
+        # UNKNOWN is less than any moment.
+        found: Column = np.maximum(self.times.received_ns, self.ready_ns)
+        return found
 
     def prefetched(self, run: Run) -> Mask:
         """Batches that were taken back to back, and timed: see Prefetch."""
         found = np.zeros(len(self), dtype=np.bool_)
+        batch = self.times.batch
         for one in run.prefetches:
             if one.epoch == self.times.epoch and one.began_ns is not None and one.timed:
-                first = int(np.searchsorted(self.times.requested_ns, one.began_ns))
-                found[first + one.batches - one.timed : first + one.batches] = True
+                since = batch[self.times.requested_ns >= one.began_ns]
+                if len(since):  # by their numbers, for rows may be missing
+                    end = int(since[0]) + one.batches
+                    found |= (batch >= end - one.timed) & (batch < end)
         return found
 
     def steady(self, warmup: int) -> Mask:
@@ -295,7 +300,8 @@ class LoaderTimeline:
         times = self.times
         begin, end = times.requested_ns.copy(), times.delivered_ns
         if back_to_back and (times.worker != UNKNOWN).any():
-            begin[1:] = end[:-1]
+            follows = np.diff(times.batch) == 1  # else rows between them are missing
+            begin[1:][follows] = end[:-1][follows]
         begin, end = begin[rows], end[rows]
         found = dict.fromkeys(Stage, 0.0)
         for stage, start_ns, stop_ns in self._segments(rows):
@@ -315,7 +321,6 @@ class LoaderTimeline:
                 self.received_ns,
             )
         )
-        yield from self._earlier(rows)
         if (times.worker == UNKNOWN).all():  # the training process asks for indices, and fetches
             yield Stage.INDICES, fetch - _or_0(times.index_ns[rows]), fetch
         yield Stage.FETCH, fetch, fetched
@@ -332,35 +337,6 @@ class LoaderTimeline:
             delivered = times.delivered_ns[rows]
             indices = np.maximum(delivered - _or_0(times.index_ns[rows]), pinned)
             yield Stage.INDICES, indices, delivered
-
-    def _earlier(self, rows: Mask) -> Iterator[tuple[Stage, Column, Column]]:
-        """What the worker of each of `rows` did before it began with that batch."""
-        places = self._places_of_workers
-        first = self.times.fetch_start_ns[rows]
-        begin = self.times.requested_ns[rows]
-        before = places[rows]
-        for _ in range(FARTHEST_BACK):
-            before = np.where(before == UNKNOWN, UNKNOWN, places[before])
-            known = before != UNKNOWN
-            if not known.any():
-                return
-            fetch, fetched, collated = (
-                np.where(known, np.minimum(column[before], first), 0)
-                for column in (self.times.fetch_start_ns, self.fetched_ns, self.collated_ns)
-            )
-            yield Stage.FETCH, fetch, fetched
-            yield Stage.COLLATE, fetched, collated
-            if not (known & (fetch > begin)).any():
-                return
-
-    @cached_property
-    def _places_of_workers(self) -> Column:
-        """The row of the batch that the same worker made before each; UNKNOWN for its first."""
-        order = np.lexsort((self.times.fetch_start_ns, self.times.worker))
-        found = np.full(len(self), UNKNOWN)
-        same = self.times.worker[order][1:] == self.times.worker[order][:-1]
-        found[order[1:][same]] = order[:-1][same]
-        return found
 
     def head_of_line_ns(self) -> Column:
         """For each batch, how long it was waited for while a later one lay ready."""
@@ -445,7 +421,7 @@ def split_of(times: Sequence[StageTimes]) -> tuple[float, float, float] | None:
     total = whole = cpu = run_queue = 0.0
     for one in times:
         known = (one.cpu_ns != UNKNOWN) & (one.run_queue_ns != UNKNOWN)
-        taken_ns = one.fetch_ns + _or_0(one.collate_ns)
+        taken_ns = _or_0(one.fetch_ns) + _or_0(one.collate_ns)
         whole += float(taken_ns.sum())
         total += float(taken_ns[known].sum())
         cpu += float(one.cpu_ns[known].sum())
@@ -465,17 +441,14 @@ def _transforms(times: Sequence[StageTimes], work_ns: float) -> list[TransformTi
         for name, column in one.transform_ns.items():
             ns.setdefault(name, []).append(column)
             calls.setdefault(name, []).append(one.transform_calls[name])
-    batches = sum(map(len, times))
-    found = [
-        TransformTime(
-            name,
-            float(np.nansum(np.concatenate(calls[name]))) / batches,
-            own_ns := float(np.nansum(np.concatenate(columns))) / batches,
-            own_ns / work_ns if work_ns else 0.0,
-        )
-        for name, columns in ns.items()
-    ]
-    return sorted((one for one in found if one.calls), key=lambda one: -one.ns)
+    found = []
+    for name, columns in ns.items():
+        own_ns = _mean_of_numbers(np.concatenate(columns))
+        called = _mean_of_numbers(np.concatenate(calls[name]))
+        if called:
+            share = own_ns / work_ns if work_ns else 0.0
+            found.append(TransformTime(name, called, own_ns, share))
+    return sorted(found, key=lambda one: -one.ns)
 
 
 def _code(run: Run) -> list[CodeLine]:
@@ -492,7 +465,7 @@ def _code(run: Run) -> list[CodeLine]:
             found = seen.setdefault(_function(place), _Seen(Counter(), Counter(), Counter()))
             found.lines[place] += count
             found.blocked[blocked_in] += count
-    total = sum(one.lines.total() for one in seen.values())
+    total = max(sum(one.lines.total() for one in seen.values()), 1)
     found_lines = [
         CodeLine(
             place=one.lines.most_common(1)[0][0],
@@ -559,9 +532,9 @@ def typical_sample_ns(times: Sequence[StageTimes]) -> float | None:
     for one in times:
         known = (one.samples > 0) & (one.fetch_ns != UNKNOWN)
         samples, fetch_ns = one.samples[known], one.fetch_ns[known]
-        slowest = np.where(one.slowest_ns[known] == UNKNOWN, 0, one.slowest_ns[known])
-        several = samples > 1
-        rest = np.where(several, (fetch_ns - slowest) / np.maximum(samples - 1, 1), fetch_ns)
+        slowest = one.slowest_ns[known]
+        without = (samples > 1) & (slowest != UNKNOWN)
+        rest = (fetch_ns - np.where(without, slowest, 0)) / (samples - without)
         means.append(rest)
     joined = np.concatenate(means) if means else np.empty(0)
     return float(np.median(joined)) if len(joined) else None
@@ -571,7 +544,7 @@ def _workers(times: Sequence[StageTimes]) -> list[WorkerTime]:
     worker, samples = (
         np.concatenate([getattr(one, name) for one in times]) for name in ("worker", "samples")
     )
-    batch_ns = np.concatenate([one.fetch_ns + _or_0(one.collate_ns) for one in times])
+    batch_ns = np.concatenate([_or_0(one.fetch_ns) + _or_0(one.collate_ns) for one in times])
     return [
         WorkerTime(
             number,
@@ -600,3 +573,9 @@ def _mean(times: Sequence[StageTimes], name: str) -> float | None:
 def _mean_of(column: Column) -> float | None:
     known = column[column != UNKNOWN]
     return float(known.mean()) if len(known) else None
+
+
+def _mean_of_numbers(column: Series) -> float:
+    """The mean of what is no NaN; 0.0 of nothing."""
+    known = column[~np.isnan(column)]
+    return float(known.mean()) if len(known) else 0.0
