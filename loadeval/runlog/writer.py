@@ -76,6 +76,7 @@ def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
         *run.aggregates,
         *run.prefetches,
         *run.windows,
+        *run.operators,
         *run.steps.gpu_idle(),
         *run.ends,
         *run.readings,

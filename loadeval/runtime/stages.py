@@ -12,9 +12,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.runlog.model import EventKind, Readings
-    from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
+    from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
-    Found: TypeAlias = StageTimes | WorkerStart | CodeSamples | Readings
+    Found: TypeAlias = StageTimes | WorkerStart | CodeSamples | OperatorTimes | Readings
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +66,7 @@ class StageRecorder:
             self._failed(error)
             return _ignore
 
-    def take(self) -> list[StageTimes | WorkerStart | CodeSamples | Readings | Event]:
+    def take(self) -> list[Found | Event]:
         """What was found since the last call; its moments count from when this was made."""
         notes = [] if self._failure is None else [self._failure]
         self._failure = None
