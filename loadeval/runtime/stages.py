@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 from loadeval.runlog.model import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from loadeval.runlog.model import EventKind, Readings
     from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
@@ -38,7 +38,7 @@ class LoaderStages(Protocol):
         asked for, which may never be.
         """
 
-    def take(self) -> list[Found | StageNote]:
+    def take(self) -> Sequence[Found | StageNote]:
         """What was found since the last call, of epochs whose number is known.
 
         Called now and then, by one thread at a time, also after `close`.
