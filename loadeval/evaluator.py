@@ -193,7 +193,7 @@ class LoaderEvaluator(DALICompatible):
         metrics_file: where `save_metrics()` writes. `close()` writes it too, if the file does
             not exist yet.
         log_file: a run log, written during the run (docs/run-log.md). Without one the run stays
-            in memory, at most 40 bytes per batch.
+            in memory, at most 40 bytes per batch; stages take some 200 more.
         warmup: batches at the start of each epoch that are not part of the steady state; by
             default the loader's prefetch depth + 1, and one more in `replay` mode.
         samples: a callable that returns a batch's number of samples; by default the first

@@ -11,7 +11,6 @@ from loadeval.analysis.headroom import headroom_of_two, same_unit
 from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
-from loadeval.analysis.stages import stages_of
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, Run, Steps
@@ -155,18 +154,7 @@ def _run_report(name: str, number: int, found: MeasuredRun) -> RunReport:
     side = Side(run.header.mode, arm, run, summarise(run))
     rate, *_ = throughputs(run, found.times, unit != BATCHES)
     counted = found.times.counted
-    return RunReport(
-        name,
-        number,
-        run,
-        counted,
-        unit,
-        rate,
-        (side,),
-        found.metrics,
-        None,
-        stages=stages_of(run),
-    )
+    return RunReport(name, number, run, counted, unit, rate, (side,), found.metrics, None)
 
 
 def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
@@ -175,7 +163,8 @@ def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
     run, counted = report.run, report.counted
     if run.header.mode == "replay":
         return report
-    report = replace(report, diagnosis=diagnosis_of(Case(counted, None, gain)))
+    case = Case(counted, None, gain)
+    report = replace(report, diagnosis=diagnosis_of(case), stages=case.stages)
     if gain is None or report.diagnosis is None:
         return report
     sides = (_arm(counted, "real"), _arm(counted, "ideal"))
@@ -194,8 +183,10 @@ def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
 
 
 def _two_runs(real: MeasuredRun, ideal: MeasuredRun) -> tuple[tuple[RunReport, ...], Comparison]:
-    one, other = _run_report("real", 0, real), _run_report("ideal", 1, ideal)
     found = headroom_of_two(real.run, ideal.run, times=(real.times, ideal.times))
+    case = Case(real.run, ideal.run, found)
+    one, other = _run_report("real", 0, real), _run_report("ideal", 1, ideal)
+    one = replace(one, stages=case.stages)
     sides = replace(one.sides[0], name="real"), replace(other.sides[0], name="ideal")
     unit = _unit_of_two(sides)
     rate, ideal_rate = (
@@ -210,7 +201,7 @@ def _two_runs(real: MeasuredRun, ideal: MeasuredRun) -> tuple[tuple[RunReport, .
         (rate, ideal_rate, None),
         sides,
         Metrics.of_two(real.metrics, ideal.metrics),
-        diagnosis_of(Case(real.run, ideal.run, found)),
+        diagnosis_of(case),
     )
     return (one, other), comparison
 

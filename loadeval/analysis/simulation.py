@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.analysis.stages import SLOW_SAMPLE, typical_sample_ns
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
@@ -28,26 +29,40 @@ SETTLING = 3
 class Costs:
     """What each batch takes, in nanoseconds, in the order in which the loader was asked for them.
 
-    In a worker `cpu_ns` on a CPU and `other_ns` neither (blocked, or waiting for a CPU), pickling
-    included; `receive_ns` in the training process, or its pin thread with `pin_ns`; `index_ns` in
-    the training process. `step_ns` is the training step with ideal loading.
+    In a worker: `cpu_ns` on a CPU, `run_queue_ns` runnable without one, `blocked_ns` neither, and
+    `pickle_ns`. `receive_ns` in the training process, or its pin thread with `pin_ns`; `index_ns`
+    in the training process. `slow_ns` is what a slow sample takes more than a typical one, of the
+    first three. `worker` made it. `step_ns` is the training step with ideal loading.
     """
 
     cpu_ns: Series
-    other_ns: Series
+    run_queue_ns: Series
+    blocked_ns: Series
+    pickle_ns: Series
     receive_ns: Series
     pin_ns: Series
     index_ns: Series
+    slow_ns: Series
+    worker: Column
     step_ns: float
 
     def __len__(self) -> int:
         return len(self.cpu_ns)
 
     @property
-    def work_ns(self) -> Series:
-        """What a worker takes for each."""
-        found: Series = self.cpu_ns + self.other_ns
+    def fetch_ns(self) -> Series:
+        """What fetching and collating each takes."""
+        found: Series = self.cpu_ns + self.run_queue_ns + self.blocked_ns
         return found
+
+    def fetched_in(self, share: float | Series) -> Costs:
+        """The same, fetched and collated in that share of the time."""
+        return replace(
+            self,
+            cpu_ns=self.cpu_ns * share,
+            run_queue_ns=self.run_queue_ns * share,
+            blocked_ns=self.blocked_ns * share,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,16 +94,24 @@ def costs_of(run: Run, step_ns: float) -> Costs | None:
         typical = float(known.mean()) if len(known) else 0.0
         return np.where(column == UNKNOWN, typical, column)[:MOST_BATCHES].astype(np.float64)
 
-    work_ns = joined("fetch_ns") + joined("collate_ns")
-    cpu_ns = np.minimum(joined("cpu_ns"), work_ns)
+    typical_ns = typical_sample_ns(parts) or math.inf
+    slowest_ns = joined("slowest_ns")
+    slow_ns = np.where(slowest_ns > SLOW_SAMPLE * typical_ns, slowest_ns - typical_ns, 0.0)
+    fetch_ns = joined("fetch_ns") + joined("collate_ns")
+    cpu_ns = np.minimum(joined("cpu_ns"), fetch_ns)
     if all((one.cpu_ns == UNKNOWN).all() for one in parts):
-        cpu_ns = work_ns
+        cpu_ns = fetch_ns
+    run_queue_ns = np.minimum(joined("run_queue_ns"), fetch_ns - cpu_ns)
     return Costs(
         cpu_ns=cpu_ns,
-        other_ns=work_ns - cpu_ns + joined("pickle_ns"),
+        run_queue_ns=run_queue_ns,
+        blocked_ns=fetch_ns - cpu_ns - run_queue_ns,
+        pickle_ns=joined("pickle_ns"),
         receive_ns=joined("receive_ns"),
         pin_ns=joined("pin_ns"),
         index_ns=joined("index_ns"),
+        slow_ns=np.minimum(slow_ns, fetch_ns),
+        worker=np.concatenate([one.worker for one in parts])[:MOST_BATCHES],
         step_ns=step_ns,
     )
 
@@ -101,7 +124,7 @@ def iteration_ns(costs: Costs, setting: Setting) -> float:
     on a CPU share `cpus` equally, and so does the step. No more than MOST_BATCHES are replayed.
     """
     if not setting.workers:
-        each = costs.work_ns + costs.index_ns + costs.pin_ns
+        each = costs.fetch_ns + costs.index_ns + costs.pin_ns
         return float(each.mean()) + costs.step_ns
     return _Replay(costs, setting).iteration_ns()
 
@@ -126,7 +149,7 @@ class _Replay:
     def _endless(self, costs: Costs) -> Iterator[tuple[float, float, float, float]]:
         rows = zip(
             costs.cpu_ns.tolist(),
-            costs.other_ns.tolist(),
+            (costs.run_queue_ns + costs.blocked_ns + costs.pickle_ns).tolist(),
             (costs.receive_ns + (costs.pin_ns if self._setting.pins else 0.0)).tolist(),
             costs.index_ns.tolist(),
             strict=True,
@@ -223,10 +246,3 @@ class _Replay:
 
 _LEAST_NS = 1e-3
 """Less than this is left by rounding."""
-
-
-def without(costs: Costs, **removed: float) -> Costs:
-    """The same batches, of whose columns the named shares are removed: `cpu_ns=0.4`."""
-    return replace(
-        costs, **{name: getattr(costs, name) * (1 - share) for name, share in removed.items()}
-    )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
@@ -81,16 +82,24 @@ class TransformTime:
 
 @dataclass(frozen=True, slots=True)
 class CodeLine:
-    """A line of code that workers were often seen in: its share of fetching and collating.
+    """A function that workers were often seen in: its share of fetching and collating.
 
-    `blocked_share` is the part of `share` in which it was blocked, and `blocked_in` what in, as
-    the kernel names it; "" where it does not tell.
+    `place` is its line that they were seen in most, `data.py:31 __getitem__`, and `leaf` the
+    function of a library that it mostly called, or "". `blocked_share` is the part of `share` in
+    which it was blocked, and `blocked_in` what in, as the kernel names it; "" where it does not
+    tell.
     """
 
     place: str
+    leaf: str
     share: float
     blocked_share: float
     blocked_in: str
+
+    @property
+    def name(self) -> str:
+        """The place, and what is called there: `data.py:31 __getitem__ > Image.convert`."""
+        return f"{self.place}{LEAF}{self.leaf}" if self.leaf else self.place
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,11 +118,12 @@ class SlowSample:
 
 @dataclass(frozen=True, slots=True)
 class WorkerTime:
-    """What one worker did: batches, and how long it took for one, in nanoseconds."""
+    """What one worker did: batches, and the time for one in nanoseconds, mean and median."""
 
     worker: int
     batches: int
     batch_ns: float
+    typical_ns: float
     samples: int
 
 
@@ -360,7 +370,7 @@ def _report(
         workers=tuple(_workers(times)),
         fetch_ns=fetch_ns,
         collate_ns=collate_ns,
-        sample_ns=_typical_sample_ns(times),
+        sample_ns=typical_sample_ns(times),
         queue_ns=_mean_of(np.concatenate(queue_ns)),
         head_of_line_ns=_mean_of(np.concatenate([one.head_of_line_ns() for one in epochs]))
         if (run.header.loader.workers or 0) > 1
@@ -426,34 +436,58 @@ def _transforms(times: Sequence[StageTimes], work_ns: float) -> list[TransformTi
 
 
 def _code(run: Run) -> list[CodeLine]:
-    """The lines that workers were seen in, the most frequent first."""
-    running: dict[str, int] = {}
-    blocked: dict[str, dict[str, int]] = {}
+    """The functions that workers were seen in, the most frequent first."""
+    seen: dict[tuple[str, str], _Seen] = {}
     for one in run.code:
-        for place, count in one.running.items():
-            running[place] = running.get(place, 0) + count
+        for told, count in one.running.items():
+            place, _, leaf = told.partition(LEAF)
+            found = seen.setdefault(_function(place), _Seen(Counter(), Counter(), Counter()))
+            found.lines[place] += count
+            found.leaves[leaf] += count
         for told, count in one.blocked.items():
-            place, _, why = told.partition(BLOCKED_IN)
-            reasons = blocked.setdefault(place, {})
-            reasons[why] = reasons.get(why, 0) + count
-    total = sum(running.values()) + sum(sum(one.values()) for one in blocked.values())
-    found = []
-    for place in {**running, **blocked}:
-        reasons = blocked.get(place, {})
-        waited = sum(reasons.values())
-        why = max(reasons, key=lambda one: reasons[one], default="")
-        share = (running.get(place, 0) + waited) / total
-        found.append(CodeLine(place, share, waited / total, why))
-    return sorted(found, key=lambda one: -one.share)
+            place, _, blocked_in = told.partition(LEAF)
+            found = seen.setdefault(_function(place), _Seen(Counter(), Counter(), Counter()))
+            found.lines[place] += count
+            found.blocked[blocked_in] += count
+    total = sum(one.lines.total() for one in seen.values())
+    found_lines = [
+        CodeLine(
+            place=one.lines.most_common(1)[0][0],
+            leaf=_most_common(one.leaves),
+            share=one.lines.total() / total,
+            blocked_share=one.blocked.total() / total,
+            blocked_in=_most_common(one.blocked),
+        )
+        for one in seen.values()
+    ]
+    return sorted(found_lines, key=lambda one: -one.share)
 
 
-BLOCKED_IN = " [in "
-"""Between a line of code and what it is blocked in."""
+LEAF = " > "
+"""Between a line of code and what it calls, or is blocked in."""
+
+
+class _Seen(NamedTuple):
+    """How often workers were seen in a function: by line, by what it called, by what blocked it."""
+
+    lines: Counter[str]
+    leaves: Counter[str]
+    blocked: Counter[str]
+
+
+def _function(place: str) -> tuple[str, str]:
+    """The file and function of `FILE:LINE FUNCTION`."""
+    where, _, name = place.partition(" ")
+    return where.rpartition(":")[0], name
+
+
+def _most_common(counts: Counter[str]) -> str:
+    return counts.most_common(1)[0][0] if counts else ""
 
 
 def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
     """Samples over SLOW_SAMPLE times the typical one, the slowest first."""
-    typical_ns = _typical_sample_ns(times)
+    typical_ns = typical_sample_ns(times)
     if not typical_ns:
         return []
     longest: dict[int, tuple[int, int]] = {}
@@ -470,7 +504,7 @@ def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
     return sorted(found, key=lambda one: -one.longest_ns)[:MOST_SAMPLES]
 
 
-def _typical_sample_ns(times: Sequence[StageTimes]) -> float | None:
+def typical_sample_ns(times: Sequence[StageTimes]) -> float | None:
     """The median over batches of their mean sample, without its slowest where there are more."""
     means = []
     for one in times:
@@ -494,6 +528,7 @@ def _workers(times: Sequence[StageTimes]) -> list[WorkerTime]:
             number,
             int((worker == number).sum()),
             float(batch_ns[worker == number].mean()),
+            float(np.median(batch_ns[worker == number])),
             int(samples[worker == number].clip(min=0).sum()),
         )
         for number in np.unique(worker[worker != UNKNOWN]).tolist()

@@ -12,7 +12,7 @@ import numpy as np
 from loadeval.runlog.columns import UNKNOWN, Column, ValuesByName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from typing_extensions import Self
 
@@ -69,6 +69,18 @@ class StageTimes:
     pin_ns: Column
     transform_ns: ValuesByName
     transform_calls: ValuesByName
+
+    @classmethod
+    def of(cls, epoch: int, batch: Sequence[int], **known: Any) -> Self:
+        """Times of which only the columns in `known` are known, as sequences of any kind."""
+        values: dict[str, Any] = {"epoch": epoch, "transform_ns": {}, "transform_calls": {}}
+        for one in fields(cls):
+            if one.type == "Column":
+                values[one.name] = np.full(len(batch), UNKNOWN)
+        for name, value in {"batch": batch, **known}.items():
+            by_name = isinstance(value, Mapping)
+            values[name] = dict(value) if by_name else np.array(value, dtype=np.int64)
+        return cls(**values)
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -189,6 +201,3 @@ class OperatorTimes:
     def since(self, origin_ns: int) -> OperatorTimes:
         """The same, with a moment that counts from `origin_ns`."""
         return replace(self, time_ns=self.time_ns - origin_ns)
-
-
-StageLine = StageTimes | WorkerStart | CodeSamples | OperatorTimes

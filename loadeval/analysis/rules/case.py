@@ -13,6 +13,8 @@ from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.metrics import THREADS, Quantity, quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
+from loadeval.analysis.rules.inside import Inside
+from loadeval.analysis.stages import stages_of
 from loadeval.analysis.summary import Summary, epochs_of, iterations_of, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.runlog.columns import UNKNOWN
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.rules.finding import Finding, Severity
+    from loadeval.analysis.stages import StageReport
     from loadeval.analysis.stats import Estimate
     from loadeval.analysis.summary import Epochs
     from loadeval.runlog.columns import Column
@@ -131,6 +134,18 @@ class Case:
         if self.headroom is None:
             return Remark(Unknown.NO_IDEAL)
         return next(iter(self.headroom.verdict.unmeasured), None)
+
+    @cached_property
+    def stages(self) -> StageReport | None:
+        """Where the loader's time goes; None where it was not looked into."""
+        return stages_of(self.real)
+
+    @cached_property
+    def inside(self) -> Inside | None:
+        """The same, with what changing the loader would bring; None also without a step's time."""
+        found = self.headroom
+        step_ns = self.summary.step_ns if found is None else found.ideal_ns
+        return Inside.of(self.real, self.stages, step_ns)
 
     @property
     def waiting_share(self) -> float:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules import stages
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import (
+    WorkerAdvice,
     cpus_left,
     deeper_prefetch,
     first_workers,
@@ -52,7 +54,10 @@ def capacity(case: Case) -> Answer:
     enough = keeps_up(found.required)
     if found.required.value <= 1 or not case.waiting_share:
         return None
+    inside = case.inside
     advice = more_workers(case, found, found.required.value)
+    if inside is not None:
+        advice = WorkerAdvice(stages.or_workers(case, inside), "measured")
     return Finding(
         Rule.CAPACITY,
         severity_of(case.waiting_share),
@@ -68,6 +73,7 @@ def capacity(case: Case) -> Answer:
                 ("CPUs left for workers", cpus_left(case), "CPUs"),
                 ("CPU time to receive a batch", receiving_ns(case, found) or None, "ns"),
             ),
+            *stages.largest_parts(inside),
         ),
         case.waiting_share,
     )
@@ -95,7 +101,11 @@ def zero_workers(case: Case) -> Answer:
         "likely" if case.headroom is None else "measured",
         Remark(Problem.NOTHING_LOADED_AHEAD, {"wait_share": found.wait_share}),
         first_workers(case, needed),
-        (Fact("wait, mean", found.wait_ns, "ns"), Fact("step, mean", found.step_ns, "ns")),
+        (
+            Fact("wait, mean", found.wait_ns, "ns"),
+            Fact("step, mean", found.step_ns, "ns"),
+            *stages.largest_parts(case.inside),
+        ),
         case.waiting_share,
     )
 

@@ -1,0 +1,224 @@
+"""How runs and epochs begin: first batches, worker start, shuffle buffers, loaders made anew."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.case import severity_of
+from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
+from loadeval.analysis.summary import epoch_start_waits
+from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
+
+if TYPE_CHECKING:
+    from loadeval.analysis.rules.case import Answer, Case
+    from loadeval.analysis.rules.finding import Confidence
+
+FEW_BATCHES = 2.0
+"""Times what a worker takes for one batch: a first wait of no more is for that batch."""
+KEEP_WORKERS = Remark(
+    Advice.TRY_PERSISTENT_WORKERS,
+    {"setting": "persistent_workers", "present": False, "proposed": True},
+)
+MOST_OF_IT = 0.5
+"""Of an epoch start: what takes as much is its cause."""
+SPAWNING = ("spawn", "forkserver")
+FEWEST_LOADERS = 5
+"""Epochs that end after a batch or two, before a loader is said to be made anew at each step."""
+FEW_IN_AN_EPOCH = 2
+
+
+def slow_first_batch(case: Case) -> Answer:
+    """The first batch of all is long in coming."""
+    found, rest_ns = epoch_start_waits(case.real), _rest_of_epoch_ns(case)
+    if not len(found) or case.loader.ready_batches:
+        return Remark(Unknown.NO_EPOCH_START)
+    if rest_ns is None:
+        return Remark(Unknown.EPOCH_LENGTH_UNKNOWN)
+    first_ns = int(found[0])
+    share = first_ns / (first_ns + rest_ns)
+    if share < HIGH_SHARE:
+        return None
+    return Finding(
+        Rule.SLOW_FIRST_BATCH,
+        "low",
+        "measured",
+        Remark(Problem.FIRST_BATCH_SLOW, {"epoch_start_ns": first_ns, "epoch_share": share}),
+        (Remark(Advice.FASTER_START),),
+        (Fact("epoch start", first_ns, "ns"), Fact("rest of an epoch", rest_ns, "ns")),
+    )
+
+
+def epoch_boundaries(case: Case) -> Answer:
+    """Every epoch begins with a long wait, for no reason that was measured."""
+    answer = _boundaries(case)
+    return None if isinstance(answer, Finding) and _cause(case) is not None else answer
+
+
+def worker_start(case: Case) -> Answer:
+    """Every epoch waits for workers that start slowly."""
+    return _caused(case, Rule.WORKER_START)
+
+
+def shuffle_buffer(case: Case) -> Answer:
+    """Every epoch waits for the first sample of its workers."""
+    return _caused(case, Rule.SHUFFLE_BUFFER)
+
+
+def _caused(case: Case, rule: Rule) -> Answer:
+    answer, cause = _boundaries(case), _cause(case)
+    if not isinstance(answer, Finding):
+        return answer
+    if cause is None or cause.rule != rule:
+        return None
+    return replace(
+        answer,
+        rule=rule,
+        confidence="measured",
+        problem=cause.problem,
+        changes=cause.changes,
+        evidence=(*answer.evidence, *cause.evidence),
+    )
+
+
+def _boundaries(case: Case) -> Answer:
+    found, rest_ns = epoch_start_waits(case.real), _rest_of_epoch_ns(case)
+    later = found if case.loader.ready_batches else found[1:]
+    if not len(later):
+        return Remark(Unknown.ONE_EPOCH)
+    if rest_ns is None:
+        return Remark(Unknown.EPOCH_LENGTH_UNKNOWN)
+    mean_ns = float(later.mean())
+    cost = mean_ns / (mean_ns + rest_ns)
+    if case.epoch_starts_share is not None:  # some batches may have been made during that wait
+        cost = min(cost, case.epoch_starts_share)
+    if cost < MODERATE_SHARE:
+        return None
+    changes, confidence = _against_boundaries(case, mean_ns)
+    return Finding(
+        Rule.EPOCH_BOUNDARIES,
+        severity_of(cost),
+        confidence,
+        Remark(Problem.EPOCHS_START_SLOWLY, {"epoch_start_ns": mean_ns, "epoch_share": cost}),
+        changes,
+        facts(
+            ("epoch start, later epochs", mean_ns, "ns"),
+            ("rest of an epoch", rest_ns, "ns"),
+            ("epochs", len(later), "epochs"),
+            ("a batch in one worker", _one_batch_ns(case), "ns"),
+        ),
+        cost,
+    )
+
+
+def recreated(case: Case) -> Answer:
+    """The loader is iterated anew for each batch."""
+    steps, ends = case.real.steps, {end.epoch: end.cause for end in case.real.ends}
+    epochs, counts = np.unique(steps.epoch, return_counts=True)
+    broken = [ends.get(epoch) == "broken off" for epoch in epochs.tolist()]
+    short = (counts <= FEW_IN_AN_EPOCH) & np.array(broken, dtype=np.bool_)
+    if short.sum() < max(FEWEST_LOADERS, 0.9 * len(epochs)):
+        return None
+    first_ns, last_ns = int(steps.request_ns[0]), int(steps.request_ns[-1])
+    waited_ns = int(steps.wait_ns[:-1].sum())
+    if last_ns <= first_ns or waited_ns < MODERATE_SHARE * (last_ns - first_ns):
+        return None
+    cost = waited_ns / (last_ns - first_ns)
+    each_ns = float(steps.wait_ns[1:].mean())
+    return Finding(
+        Rule.LOADER_RECREATED,
+        severity_of(cost),
+        "measured",
+        Remark(Problem.LOADER_MADE_ANEW, {"epochs": int(short.sum()), "each_ns": each_ns}),
+        (Remark(Advice.KEEP_ITERATOR),),
+        (Fact("wait for the first batch", each_ns, "ns"), Fact("epochs", len(epochs), "epochs")),
+        cost,
+    )
+
+
+class _Start(NamedTuple):
+    """What an epoch start is mostly spent on."""
+
+    rule: Rule
+    problem: Remark
+    changes: tuple[Remark, ...]
+    evidence: tuple[Fact, ...]
+
+
+def _cause(case: Case) -> _Start | None:
+    """What the starts of later epochs are mostly spent on, where the loader was looked into."""
+    starts: list[tuple[float, float, float, float, float]] = []
+    by_epoch = {one.epoch: one for one in case.real.worker_starts}
+    for times in case.real.stages:
+        if not len(times) or times.batch[0] != 0 or not times.epoch:
+            continue
+        start = by_epoch.get(times.epoch)
+        wait_ns = int(times.delivered_ns[0] - times.requested_ns[0])
+        fetch_ns = max(int(times.fetch_ns[0]), 0)
+        slowest_ns = int(times.slowest_ns[0])
+        sample_ns = slowest_ns if times.slowest_index[0] == 0 and slowest_ns > 0 else 0
+        if start is None:
+            starts.append((wait_ns, 0.0, 0.0, sample_ns, fetch_ns))
+        else:
+            begun_ns = start.ready_ns - start.start_ns
+            # Workers that began before the batch was asked for are part of opening the loader.
+            wait_ns += max(int(times.requested_ns[0]) - start.start_ns, 0)
+            starts.append((wait_ns, begun_ns, start.init_ns, sample_ns, fetch_ns))
+    if not starts:
+        return None
+    wait_ns, begun_ns, init_ns, sample_ns, _ = np.array(starts).mean(axis=0).tolist()
+    least_ns = MOST_OF_IT * wait_ns
+    if init_ns >= least_ns:
+        return _Start(
+            Rule.WORKER_START,
+            Remark(Problem.WORKERS_INITIALISE_SLOWLY, {"init_ns": init_ns}),
+            (KEEP_WORKERS, Remark(Advice.CHEAPER_INIT)),
+            (Fact("worker_init_fn", init_ns, "ns"),),
+        )
+    if begun_ns >= least_ns:
+        method = case.loader.start_method or "fork"
+        spawns = (Remark(Advice.SMALLER_DATASET),) if method in SPAWNING else ()
+        return _Start(
+            Rule.WORKER_START,
+            Remark(Problem.WORKERS_START_SLOWLY, {"begun_ns": begun_ns, "method": method}),
+            (KEEP_WORKERS, *spawns),
+            (Fact("starting a worker", begun_ns, "ns"),),
+        )
+    if sample_ns >= least_ns:
+        return _Start(
+            Rule.SHUFFLE_BUFFER,
+            Remark(Problem.FIRST_SAMPLE_SLOW, {"sample_ns": sample_ns}),
+            (Remark(Advice.SMALLER_BUFFER),),
+            (Fact("first sample of a worker", sample_ns, "ns"),),
+        )
+    return None
+
+
+def _rest_of_epoch_ns(case: Case) -> float | None:
+    length, iteration_ns = case.loader.length or case.epochs.batches, case.summary.iteration_ns
+    return length * iteration_ns if length and iteration_ns else None
+
+
+def _one_batch_ns(case: Case) -> float | None:
+    """How long one worker takes for a batch, where all together take the loader's time alone."""
+    alone_ns = None if case.headroom is None else case.headroom.loader_only_ns
+    return alone_ns * case.loader.workers if alone_ns and case.loader.workers else None
+
+
+def _against_boundaries(case: Case, first_ns: float) -> tuple[tuple[Remark, ...], Confidence]:
+    workers, persistent = case.loader.workers, case.loader.persistent_workers
+    one_ns = _one_batch_ns(case)
+    if one_ns is not None and first_ns <= FEW_BATCHES * one_ns:
+        cheaper = Remark(Advice.CHEAPER_FIRST_BATCH, {"batch_ns": one_ns})
+        if persistent:
+            return (cheaper,), "likely"
+        rest_ns = max(first_ns - one_ns, 0.0)
+        return (cheaper, Remark(Advice.WORKER_START_AT_MOST, {"start_ns": rest_ns})), "likely"
+    if workers and persistent:
+        return (Remark(Advice.CHEAPER_EPOCH_START),), "likely"
+    if workers and persistent is False:
+        return (KEEP_WORKERS,), "possible"
+    return (Remark(Advice.FIND_EPOCH_START),), "possible"
