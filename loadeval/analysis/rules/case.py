@@ -10,7 +10,7 @@ import numpy as np
 
 from loadeval.analysis.arms import loads_on_request, lost_share, run_times
 from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
-from loadeval.analysis.metrics import Quantity, quantities
+from loadeval.analysis.metrics import THREADS, Quantity, quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
 from loadeval.analysis.rules.inside import Inside
@@ -201,7 +201,7 @@ class Case:
 
     @cached_property
     def _quantities(self) -> tuple[Quantity, ...]:
-        return quantities(self.real)
+        return tuple(one for one in quantities(self.real) if one.probe != THREADS)
 
     def places(
         self, rows: npt.NDArray[np.intp], weight: npt.NDArray[np.float64]
