@@ -13,7 +13,7 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.inside import LEAST_GAIN
-from loadeval.analysis.rules.workers import cpus_left, workers_to
+from loadeval.analysis.rules.workers import MUCH, competing_cpus, cpus_left, workers_to
 from loadeval.analysis.simulation import Costs, Setting, iteration_ns
 from loadeval.analysis.stages import Stage
 from loadeval.analysis.verdict import MODERATE_SHARE
@@ -328,7 +328,8 @@ def oversubscription(case: Case) -> Answer:
     elif workers > cpus:
         change = workers_to(Advice.LOWER, case.loader, case.cpus)
     else:
-        change = Remark(Advice.FREE_CPUS)
+        others = competing_cpus(case)
+        change = Remark(Advice.FREE_CPUS, {"others_cpus": others} if others >= MUCH else {})
     return _found(
         case,
         Rule.OVERSUBSCRIPTION,
