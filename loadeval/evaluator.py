@@ -214,7 +214,8 @@ class LoaderEvaluator(DALICompatible):
             where all ranks must switch arms at the same batch.
         seed: seeds the random order of blocks.
         probes: the system metrics to record: "gpu", "host", or objects with the methods of
-            `loadeval.runtime.metrics_thread.Probe`; () records none.
+            `loadeval.runtime.metrics_thread.Probe`; () records none. With `stages` also the
+            threads of this process.
         probe_interval_s: seconds between two readings of the system metrics.
         annotate: "nvtx" or "torch" marks waits and steps as named ranges, such as
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
@@ -290,7 +291,8 @@ class LoaderEvaluator(DALICompatible):
 
     def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
         self._loader = loader
-        probes = Probes(probes_named(settings.probes), settings.probe_interval_s)
+        chosen = probes_named(settings.probes, threads=settings.looks_inside)
+        probes = Probes(chosen, settings.probe_interval_s)
         self._measurement = Measurement(loader, settings, cache, _enough(settings), probes)
         self._closer = weakref.finalize(self, self._measurement.close)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from loadeval.analysis.stages import SLOW_SAMPLE, typical_sample_ns
+from loadeval.analysis.stages import slow_from_ns, split_of, typical_sample_ns
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
@@ -100,14 +100,19 @@ def costs_of(run: Run, step_ns: float) -> Costs | None:
         typical = float(known.mean()) if len(known) else 0.0
         return np.where(column == UNKNOWN, typical, column)[:MOST_BATCHES].astype(np.float64)
 
+    def known_or(name: str, other: Series) -> Series:
+        column = column_of(name)[:MOST_BATCHES]
+        return np.where(column == UNKNOWN, other, column)
+
     typical_ns = typical_sample_ns(parts) or math.inf
     slowest_ns = column_of("slowest_ns")[:MOST_BATCHES]  # UNKNOWN is not slow
-    slow_ns = np.where(slowest_ns > SLOW_SAMPLE * typical_ns, slowest_ns - typical_ns, 0.0)
+    is_slow = slowest_ns > slow_from_ns(typical_ns)
     fetch_ns = joined("fetch_ns") + joined("collate_ns")
-    cpu_ns = np.minimum(joined("cpu_ns"), fetch_ns)
-    if (column_of("cpu_ns") == UNKNOWN).all():
-        cpu_ns = fetch_ns
-    run_queue_ns = np.minimum(joined("run_queue_ns"), fetch_ns - cpu_ns)
+    cpu_ns, run_queue_ns = fetch_ns, np.zeros(len(fetch_ns))
+    split = split_of(parts)
+    if split is not None:
+        cpu_ns = np.minimum(known_or("cpu_ns", split[0] * fetch_ns), fetch_ns)
+        run_queue_ns = np.minimum(known_or("run_queue_ns", split[1] * fetch_ns), fetch_ns - cpu_ns)
     return Costs(
         cpu_ns=cpu_ns,
         run_queue_ns=run_queue_ns,
@@ -116,7 +121,7 @@ def costs_of(run: Run, step_ns: float) -> Costs | None:
         receive_ns=joined("receive_ns"),
         pin_ns=joined("pin_ns"),
         index_ns=joined("index_ns"),
-        slow_ns=np.minimum(slow_ns, fetch_ns),
+        slow_ns=np.where(is_slow, np.minimum(slowest_ns - typical_ns, fetch_ns), 0.0),
         worker=column_of("worker")[:MOST_BATCHES],
         step_ns=step_ns,
     )

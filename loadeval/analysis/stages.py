@@ -27,6 +27,12 @@ MOST_SAMPLES = 10
 """Slow samples that are told."""
 SLOW_SAMPLE = 3.0
 """Times the typical sample, over which one is slow."""
+LEAST_SLOW_NS = 100_000
+"""Under which no sample is slow, whatever is typical."""
+MOST_KNOWN = 0.5
+"""Of the time: where the kernel's figures are known of less, they are known of none."""
+UNEVEN = 1.2
+"""Times the fastest worker, over which the slowest one differs from it."""
 
 
 class Stage(Enum):
@@ -93,6 +99,11 @@ class CodeLine:
     share: float
     blocked_share: float
     blocked_in: str
+
+    @property
+    def function(self) -> str:
+        """The function alone."""
+        return self.place.partition(" ")[2]
 
     @property
     def name(self) -> str:
@@ -168,6 +179,32 @@ class StageReport:
     def share_of(self, stage: Stage) -> StageShare | None:
         """The share of one stage; None where it did not take part."""
         return next((one for one in self.stages if one.stage == stage), None)
+
+    def share(self, charged_ns: float | None) -> float | None:
+        """The part of `total_ns` that `charged_ns` is; None where either is not known."""
+        if charged_ns is None or not self.total_ns:
+            return None
+        return charged_ns / self.total_ns
+
+    def charged_share(self, *stages: Stage) -> float | None:
+        """The part of `total_ns` that these stages are charged in all."""
+        return self.share(sum(one.charged_ns for one in self.stages if one.stage in stages))
+
+    def transform_share(self, one: TransformTime) -> float | None:
+        """The part of `total_ns` that fetching is charged for this transform."""
+        fetching = self.charged_share(Stage.FETCH)
+        return fetching and min(one.ns / self.fetch_ns, 1.0) * fetching
+
+    def code_share(self, part: float) -> float | None:
+        """The part of `total_ns` for a `part` of fetching and collating."""
+        fetching = self.charged_share(Stage.FETCH, Stage.COLLATE)
+        return fetching and part * fetching
+
+    @property
+    def workers_differ(self) -> bool:
+        """Whether the slowest worker takes over UNEVEN times as long as the fastest one."""
+        batch_ns = [one.batch_ns for one in self.workers]
+        return len(batch_ns) > 1 and max(batch_ns) > UNEVEN * min(batch_ns)
 
 
 def stages_of(run: Run) -> StageReport | None:
@@ -288,7 +325,11 @@ class LoaderTimeline:
             yield Stage.INDICES, fetch - _or_0(times.index_ns[rows]), fetch
         yield Stage.FETCH, fetch, fetched
         yield Stage.COLLATE, fetched, collated
-        yield Stage.PICKLE, collated, ready
+        pickles = times.pickle_start_ns[rows]
+        pickles = np.where(pickles == UNKNOWN, collated, np.clip(pickles, collated, ready))
+        # Its queue's thread waits for Python's lock, with which the worker fetches the next batch.
+        yield Stage.FETCH, collated, pickles
+        yield Stage.PICKLE, pickles, ready
         yield Stage.RECEIVE, ready, received
         pinned = received + _or_0(times.pin_ns[rows])
         yield Stage.PIN, received, pinned
@@ -314,7 +355,7 @@ def _report(
     batches = max(sum(one.batches for one in charges), 1)
     times = [one.times.part(one.steady(1)) for one in epochs]
     times = [one for one in times if len(one)] or [one.times for one in epochs]
-    splits = _split(times)
+    splits = split_of(times)
     fetch_ns, collate_ns = _mean(times, "fetch_ns") or 0.0, _mean(times, "collate_ns") or 0.0
     shares = []
     for stage in Stage:
@@ -375,15 +416,17 @@ def _work_ns(times: Sequence[StageTimes], stage: Stage) -> float | None:
     return _mean(times, name)
 
 
-def _split(times: Sequence[StageTimes]) -> tuple[float, float, float] | None:
+def split_of(times: Sequence[StageTimes]) -> tuple[float, float, float] | None:
     """The shares of fetching and collating: on a CPU, waiting for a CPU, blocked."""
-    total = cpu = run_queue = 0.0
+    total = whole = cpu = run_queue = 0.0
     for one in times:
         known = (one.cpu_ns != UNKNOWN) & (one.run_queue_ns != UNKNOWN)
-        total += float((_or_0(one.fetch_ns) + _or_0(one.collate_ns))[known].sum())
+        taken_ns = _or_0(one.fetch_ns) + _or_0(one.collate_ns)
+        whole += float(taken_ns.sum())
+        total += float(taken_ns[known].sum())
         cpu += float(one.cpu_ns[known].sum())
         run_queue += float(one.run_queue_ns[known].sum())
-    if not total:
+    if not total or total < MOST_KNOWN * whole:
         return None
     cpu = min(cpu / total, 1.0)
     run_queue = min(run_queue / total, 1.0 - cpu)
@@ -463,9 +506,10 @@ def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
     typical_ns = typical_sample_ns(times)
     if not typical_ns:
         return []
+    slow_ns = slow_from_ns(typical_ns)
     longest: dict[int, tuple[int, int]] = {}
     for one in times:
-        slow = (one.slowest_ns > SLOW_SAMPLE * typical_ns) & (one.slowest_index != UNKNOWN)
+        slow = (one.slowest_ns > slow_ns) & (one.slowest_index != UNKNOWN)
         for index, ns in zip(
             one.slowest_index[slow].tolist(), one.slowest_ns[slow].tolist(), strict=True
         ):
@@ -475,6 +519,11 @@ def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
         SlowSample(index, seen, most, most / typical_ns) for index, (seen, most) in longest.items()
     ]
     return sorted(found, key=lambda one: -one.longest_ns)[:MOST_SAMPLES]
+
+
+def slow_from_ns(typical_ns: float) -> float:
+    """From how long on a sample is slow where that much is typical."""
+    return max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
 
 
 def typical_sample_ns(times: Sequence[StageTimes]) -> float | None:

@@ -31,7 +31,7 @@ from loadeval.runlog.model import (
     Readings,
     Window,
 )
-from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
+from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
 FORMAT = "loadeval-run"
 VERSION = 1
@@ -76,6 +76,7 @@ Line = (
     | StageTimes
     | WorkerStart
     | CodeSamples
+    | OperatorTimes
     | Readings
     | GpuIdle
     | Event
@@ -93,6 +94,7 @@ KINDS: dict[str, type[Line]] = {
     "stages": StageTimes,
     "worker_start": WorkerStart,
     "code": CodeSamples,
+    "operator": OperatorTimes,
     "readings": Readings,
     "gpu_idle": GpuIdle,
     "event": Event,

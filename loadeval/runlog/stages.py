@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -171,3 +171,33 @@ class CodeSamples:
     def since(self, origin_ns: int) -> CodeSamples:  # noqa: ARG002 - as the others
         """Itself: it has no moments."""
         return self
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorTimes:
+    """What one operator of a loader's pipeline did: a stage of SPDL's, an operator of Ray Data's.
+
+    `operator` is its name, and `order` its place in the pipeline, from 0 at the source. `time_ns`,
+    since the run's start, is when it was read; what follows is of the `elapsed_ns` before, since
+    its last line or since the epoch began. In that time `tasks` ended, which took `task_ns` in
+    all, the wait for a thread included: of it `run_ns` in a thread, and `cpu_ns` on a CPU.
+    `concurrency` is how many tasks it may work on at once. `queue_items` went into the queue
+    behind it, which held something for `queue_occupied_ns`. None is not known.
+    """
+
+    epoch: int
+    operator: str
+    order: int
+    time_ns: int
+    elapsed_ns: int
+    tasks: int
+    task_ns: int | None = None
+    run_ns: int | None = None
+    cpu_ns: int | None = None
+    concurrency: int | None = None
+    queue_items: int | None = None
+    queue_occupied_ns: int | None = None
+
+    def since(self, origin_ns: int) -> OperatorTimes:
+        """The same, with a moment that counts from `origin_ns`."""
+        return replace(self, time_ns=self.time_ns - origin_ns)

@@ -79,6 +79,7 @@ def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:
         *run.stages,
         *run.worker_starts,
         *run.code,
+        *run.operators,
         *run.steps.gpu_idle(),
         *run.ends,
         *run.readings,

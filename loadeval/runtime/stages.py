@@ -11,12 +11,13 @@ from loadeval.runlog.codec import check_readable
 from loadeval.runlog.model import Event, EventKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from loadeval.runlog.model import Readings
-    from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
+    from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
-    StageLine: TypeAlias = StageTimes | WorkerStart | CodeSamples | Readings | Event
+    Found: TypeAlias = StageTimes | WorkerStart | CodeSamples | OperatorTimes | Readings
+    StageLine: TypeAlias = Found | Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class LoaderStages(Protocol):
         asked for, which may never be.
         """
 
-    def take(self) -> list[StageTimes | WorkerStart | CodeSamples | Readings | StageNote]:
+    def take(self) -> Sequence[Found | StageNote]:
         """What was found since the last call, of epochs whose number is known.
 
         Called now and then, by one thread at a time, also after `close`.
@@ -110,9 +111,7 @@ class StageRecorder:
 
         return known
 
-    def _line(
-        self, one: StageTimes | WorkerStart | CodeSamples | Readings | StageNote
-    ) -> StageLine:
+    def _line(self, one: Found | StageNote) -> StageLine:
         """A line of the run log. Raises RunLogError for one that would make it unreadable."""
         if isinstance(one, StageNote):
             return Event(time.perf_counter_ns() - self._origin_ns, one.message, one.kind)

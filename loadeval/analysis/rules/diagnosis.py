@@ -72,8 +72,11 @@ OF_STARTS = {
     Rule.SHUFFLE_BUFFER,
 }
 """At most one is found: it costs time outside of the steady state."""
-GUESSED = {Rule.CAPACITY, Rule.SHALLOW_QUEUE}
-"""What is found without looking into the loader."""
+GENERAL = {Rule.SLOW_TRANSFORM, Rule.SLOW_FETCH, Rule.SLOW_COLLATE, Rule.CAPACITY}
+"""What nearly all of loading goes into, whatever makes it slow."""
+MOST_OF_THE_WAITING = 0.5
+SETTINGS = {Rule.SHALLOW_QUEUE}
+NEARLY = 0.8
 SEVERITIES = ("high", "moderate", "low")
 
 
@@ -173,21 +176,33 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
         findings, stalled = [one for one in findings if one.rule != Rule.STALLS], 0.0
     waiting = max(case.waiting_share - stalled, 0.0)
     told = [one for one in findings if one.rule in stages.FIXES and one.cost_share is not None]
-    told.sort(key=lambda one: (one.rule in GUESSED, -(one.cost_share or 0.0)))
+    if rules & (GENERAL - {Rule.CAPACITY}):  # which also say how many workers help
+        told = [one for one in told if one.rule != Rule.CAPACITY]
+    told.sort(key=lambda one: (_is_general(case, one), -(one.cost_share or 0.0)))
+    # A setting is easier to change than data.
+    most = max((one.cost_share or 0.0 for one in told if one.rule not in GENERAL), default=0.0)
+    told.sort(key=lambda one: one.rule not in SETTINGS or (one.cost_share or 0.0) < NEARLY * most)
     found = [one for one in findings if one not in told and one.rule not in OF_WAITING]
     fixes, gained = [], 0.0
     for one in told:
         fixes.append(stages.FIXES[one.rule](case, inside))
         before, gained = gained, max(inside.gain(fixes), gained)
         cost = (gained - before) * waiting
-        if one.rule == Rule.OVERSUBSCRIPTION:  # which is why steps are slower
-            cost += case.contention_share
+        if one.rule == Rule.OVERSUBSCRIPTION and (one.cost_share or 0.0) > waiting + stalled:
+            cost += case.contention_share  # it is why steps are slower
             found = [other for other in found if other.rule != Rule.CONTENTION]
         if cost >= LEAST_GAIN:
             found.append(replace(one, cost_share=cost))
     if any(one.rule in stages.FIXES for one in found):
         return found
     return [*found, *(one for one in findings if one.rule in OF_WAITING)]
+
+
+def _is_general(case: Case, finding: Finding) -> bool:
+    """Whether others tell why as much is lost: a few samples rather than the code for all."""
+    if finding.rule not in GENERAL:
+        return (finding.cost_share or 0.0) < MOST_OF_THE_WAITING * case.waiting_share
+    return True
 
 
 def _costing(finding: Finding, cost: float | None, scale: float) -> Finding:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Fix: TypeAlias = Callable[[Costs, Setting], tuple[Costs, Setting]]
 
+MOSTLY = 0.8
+"""Of the batches: when fewer are without a slow sample, that is what batches are like."""
 LEAST_GAIN = 0.02
 """Of the iteration: what would gain less is no cause."""
 
@@ -76,7 +78,7 @@ class Inside:
 
     def _typical(self, part_ns: Series) -> float:
         typical = self.costs.slow_ns == 0
-        if not typical.any():
+        if typical.mean() < MOSTLY:
             typical = np.ones(len(self.costs), dtype=np.bool_)
         whole_ns = float(self.costs.fetch_ns[typical].sum())
         return float(part_ns[typical].sum()) / whole_ns if whole_ns else 0.0

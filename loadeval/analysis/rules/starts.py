@@ -169,7 +169,7 @@ def _cause(case: Case) -> _Start | None:
     wait_ns, begun_ns, init_ns, sample_ns = starts.mean(axis=0).tolist()
     least_ns = MOST_OF_IT * wait_ns
     if begun_ns + init_ns >= max(least_ns, 1.0):
-        return _initialise(init_ns) if init_ns > begun_ns else _begin(case, begun_ns)
+        return _initialise(case, init_ns) if init_ns > begun_ns else _begin(case, begun_ns)
     if sample_ns >= max(least_ns, 1.0):
         return _Start(
             Rule.SHUFFLE_BUFFER,
@@ -178,6 +178,13 @@ def _cause(case: Case) -> _Start | None:
             (Fact("first sample of a worker", sample_ns, "ns"),),
         )
     return None
+
+
+def _keeping(case: Case) -> tuple[Remark, ...]:
+    """To start the workers once, where they start with each epoch."""
+    if case.loader.persistent_workers:
+        return ()
+    return (Remark(Advice.KEEP_WORKERS, KEEP_WORKERS.values),)
 
 
 def _starts_ns(run: Run) -> Iterator[tuple[int, int, int, int]]:
@@ -204,11 +211,11 @@ def _starts_ns(run: Run) -> Iterator[tuple[int, int, int, int]]:
         yield wait_ns, begun_ns, init_ns, int(max(first.slowest_ns[0], 0)) if is_first else 0
 
 
-def _initialise(init_ns: float) -> _Start:
+def _initialise(case: Case, init_ns: float) -> _Start:
     return _Start(
         Rule.WORKER_START,
         Remark(Problem.WORKERS_INITIALISE_SLOWLY, {"init_ns": init_ns}),
-        (KEEP_WORKERS, Remark(Advice.CHEAPER_INIT)),
+        (*_keeping(case), Remark(Advice.CHEAPER_INIT)),
         (Fact("worker_init_fn", init_ns, "ns"),),
     )
 
@@ -219,7 +226,7 @@ def _begin(case: Case, begun_ns: float) -> _Start:
     return _Start(
         Rule.WORKER_START,
         Remark(Problem.WORKERS_START_SLOWLY, {"begun_ns": begun_ns, "method": method}),
-        (KEEP_WORKERS, *spawns),
+        (*_keeping(case), *spawns),
         (Fact("starting a worker", begun_ns, "ns"),),
     )
 

@@ -409,6 +409,7 @@ ADVICE: dict[Enum, str] = {
         "a shuffle buffer. Try {setting}={proposed} and compare this wait: it ends only the "
         "former. Or make epochs longer."
     ),
+    Advice.KEEP_WORKERS: "Pass {setting}={proposed}: workers then start once, not in each epoch.",
     Advice.FIND_EPOCH_START: (
         "The cause was not measured: see what the loader does for the first batch of each epoch "
         "(opening files, listing shards, filling a shuffle buffer), do it only once, or make "
@@ -419,6 +420,7 @@ ADVICE: dict[Enum, str] = {
         "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
     ),
     **{code: GROWTH[code] for code in GrowthAdvice},
+    Advice.LOOK_AT: "The slow batches are mostly in {place:code}.",
     Advice.CHEAPER_NAMED: (
         "Make {name:code} cheaper: smaller inputs, a faster library, once for the whole batch or "
         "on the GPU, or once and for all before training."
@@ -526,6 +528,7 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.CHEAPER_FIRST_BATCH: "longer epochs, or smaller batches",
     Advice.CHEAPER_EPOCH_START: "longer epochs, or a cheaper start",
     Advice.TRY_PERSISTENT_WORKERS: "try {setting}={proposed}",
+    Advice.KEEP_WORKERS: "set {setting}={proposed}",
     Advice.FIND_EPOCH_START: "longer epochs, or a cheaper start",
     Advice.FASTER_START: "save file lists and indexes to disk",
     GrowthAdvice.DROP_KEPT_TENSORS: "find what keeps losses or batches",
