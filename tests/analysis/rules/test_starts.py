@@ -164,10 +164,10 @@ def found_of(run: Run) -> Finding:
 @pytest.mark.parametrize(
     ("method", "advice"),
     [
-        ("spawn", [Advice.TRY_PERSISTENT_WORKERS, Advice.SMALLER_DATASET]),
-        ("forkserver", [Advice.TRY_PERSISTENT_WORKERS, Advice.SMALLER_DATASET]),
-        ("fork", [Advice.TRY_PERSISTENT_WORKERS]),
-        (None, [Advice.TRY_PERSISTENT_WORKERS]),
+        ("spawn", [Advice.KEEP_WORKERS, Advice.SMALLER_DATASET]),
+        ("forkserver", [Advice.KEEP_WORKERS, Advice.SMALLER_DATASET]),
+        ("fork", [Advice.KEEP_WORKERS]),
+        (None, [Advice.KEEP_WORKERS]),
     ],
 )
 def test_workers_that_start_slowly(
@@ -197,7 +197,14 @@ def test_workers_that_initialise_slowly(make_run: MakeRun, workers: list[tuple[i
     found = found_of(looked_into(run, first_batches(600, 500, 500), starts))
     assert found.rule is Rule.WORKER_START
     assert found.problem.values == {"init_ns": 400}
-    assert advised(found) == [Advice.TRY_PERSISTENT_WORKERS, Advice.CHEAPER_INIT]
+    assert advised(found) == [Advice.KEEP_WORKERS, Advice.CHEAPER_INIT]
+
+
+def test_persistent_workers_that_start_in_each_epoch(make_run: MakeRun) -> None:
+    """In a loader that is made anew, say: that they persist is no advice."""
+    run = epochs(make_run, 600, 500, 500, persistent_workers=True, start_method="spawn")
+    found = found_of(looked_into(run, first_batches(600, 500, 500), slow_workers()))
+    assert (found.rule, advised(found)) == (Rule.WORKER_START, [Advice.SMALLER_DATASET])
 
 
 def test_workers_that_start_and_initialise(make_run: MakeRun) -> None:
