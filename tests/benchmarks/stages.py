@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from loadeval_adapters import pytorch_worker
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -26,6 +25,7 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 from loadeval import LoaderEvaluator
 from loadeval.demo.photographs import make_photographs
 from loadeval.demo.run import Training
+from loadeval_adapters import pytorch_worker
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -156,9 +156,7 @@ def subjects() -> list[Subject]:
     }.items():
         calls = large * len(transforms)
         found.append(
-            Subject(
-                f"transform: {name}", lambda t=transforms: of_samples(1, LARGE, *t), calls, 500
-            )
+            Subject(f"transform: {name}", lambda t=transforms: of_samples(1, LARGE, *t), calls, 500)
         )
     return found
 

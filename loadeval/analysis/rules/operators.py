@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from loadeval.analysis.operators import Limit, operators_of, threads_of
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
-from loadeval.analysis.rules.finding import Fact, Finding, Rule, Unknown, facts
+from loadeval.analysis.rules.finding import Fact, Finding, Rule, facts
 
 if TYPE_CHECKING:
     from loadeval.analysis.operators import LockWait, Operator, OperatorReport, ThreadReport
