@@ -118,10 +118,10 @@ def test_a_recorded_loader_is_replayed(model: LoaderModel) -> None:
     run = run_of(model.times(), workers=model.workers, depth=model.depth)
     found = costs_of(run, model.step_ns)
     assert found is not None
-    assert len(found) == len(model) - 1
+    assert len(found) == len(model) - model.workers
     taken_ns = iterations_ns(run.stages[0])[len(model) // SETTLING :].mean()
     replayed_ns = iteration_ns(found, setting_of(model))
-    # In another order than that in which they were asked for, and beginning with the second.
+    # In another order than that in which they were asked for, and beginning later.
     assert replayed_ns == pytest.approx(taken_ns, rel=0.25, abs=1)
 
 
@@ -218,14 +218,14 @@ def rows(count: int, **columns: Any) -> Any:
     return stage_times(**{**given, **columns})
 
 
-def recorded(*parts: Any) -> Costs:
-    found = costs_of(run_of(*parts), 7.0)
+def recorded(*parts: Any, workers: int = 1) -> Costs:
+    found = costs_of(run_of(*parts, workers=workers), 7.0)
     assert found is not None
     return found
 
 
 def test_costs_of_a_run() -> None:
-    """Of all batches but the first of each epoch: on a CPU, waiting for one, and blocked."""
+    """Without each worker's first of an epoch: on a CPU, waiting for one, and blocked."""
     one = rows(3, cpu_ns=[90, 50, 120], run_queue_ns=[5, 10, 30], pickle_ns=[1, 2, 3])
     other = replace(rows(2, cpu_ns=[90, 40], run_queue_ns=[5, 80], pickle_ns=[1, 4]), epoch=1)
     found = recorded(one, other)
@@ -236,6 +236,8 @@ def test_costs_of_a_run() -> None:
     assert found.receive_ns.tolist() == [0, 0, 0]
     assert found.worker.tolist() == [1, 0, 1]
     assert (len(found), found.step_ns) == (3, 7.0)
+    assert recorded(one, other, workers=2).cpu_ns.tolist() == [100]
+    assert recorded(one, other, workers=0).cpu_ns.tolist() == [50, 100, 40]
 
 
 def test_costs_that_are_not_known() -> None:
