@@ -212,7 +212,7 @@ class _Made:
         for worker in range(self.workers):
             ready_ns = begin_ns + STARTING_NS - 20 * MS
             self.starts.append(WorkerStart(number, worker, begin_ns, 60 * MS, ready_ns, 2 * MS))
-        self.serve(load, number, "real", 9)
+        self.serve(load, number, "real", min(9, batches))
         while self.alternates and batches - len(load.rows) >= 60:
             self.serve(load, number, "real", 9)
             self.serve(load, number, "real", 24, self.pair)
