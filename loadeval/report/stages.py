@@ -124,7 +124,10 @@ def code_rows(found: StageReport, longest: int = LONGEST_PLACE) -> Table:
 
 
 def _ending(place: str, longest: int) -> str:
-    """The end of `place`, which has the line and the function, in at most `longest` characters."""
+    """`place` in at most `longest` characters: without its folders, or else its end."""
+    if len(place) > longest:
+        file, colon, rest = place.partition(":")
+        place = file.rsplit("/", maxsplit=1)[-1] + colon + rest
     return place if len(place) <= longest else f"...{place[3 - longest :]}"
 
 

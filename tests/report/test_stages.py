@@ -99,7 +99,7 @@ def test_transforms_are_the_longest(one: RunReport) -> None:
 
 
 def test_a_line_of_code_says_what_it_was_blocked_in(one: RunReport) -> None:
-    """As far as that is known; of a long path the end is kept, with the line."""
+    """As far as that is known; a long path is cut, and the line is kept."""
     code = (
         CodeLine("data.py:24 load", 0.5, 0.25, "folio_wait_bit_common"),
         CodeLine("data.py:35 lock", 0.1, 0.1, ""),
@@ -110,9 +110,11 @@ def test_a_line_of_code_says_what_it_was_blocked_in(one: RunReport) -> None:
     assert cells(lines, "data.py:24 load") == ["45.4%", "22.7% in folio_wait_bit_common"]
     assert cells(lines, "data.py:35 lock") == ["9.1%", "9.1%"]
     assert cells(lines, "data.py:9 run") == ["9.1%"]
-    (long,) = (line for line in lines if "decode" in line)
+    assert cells(lines, "data.py:77 decode") == ["9.1%"]
+    code = (CodeLine(f"a/data.py:77 {'long_' * 20}decode", 0.1, 0.0, ""),)
+    (long,) = (line for line in stages_lines(changed(one, code=code), WIDTH) if "decode" in line)
     assert long.startswith("...")
-    assert "data.py:77 decode" in long
+    assert "long_decode  " in long
 
 
 def test_the_slowest_samples(one: RunReport) -> None:

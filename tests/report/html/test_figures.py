@@ -311,3 +311,10 @@ def test_a_loader_in_which_nothing_was_delivered_has_no_lanes() -> None:
     run = staged("log", batches=20, epochs=1)
     (times,) = run.stages
     assert "lanes-0" not in figures([replace(run, stages=(times.part(slice(0, 0)),))])
+
+
+def test_the_run_that_replayed_has_no_inside(record: Record) -> None:
+    """Beside the one that loaded."""
+    found = figures([staged("log", batches=40, epochs=1), record("replay")])
+    assert "stages-0" in found
+    assert "stages-1" not in found
