@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from loadeval.report.wording.findings import describe
     from loadeval.runlog.model import LoaderInfo, Readings, Run
     from loadeval.runlog.reader import read_run
-    from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
+    from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
     from loadeval.runtime.adapter import Adapter, IterableAdapter
     from loadeval.runtime.backends import Backend
     from loadeval.runtime.batch import is_array, leaves, map_leaves
@@ -47,6 +47,7 @@ __all__ = [
     "LoaderStages",
     "LoadevalError",
     "LoadevalWarning",
+    "OperatorTimes",
     "Place",
     "Quantity",
     "Readings",
@@ -91,7 +92,7 @@ _MODULES = {
         "report.wording.findings": ("describe",),
         "runlog.model": ("LoaderInfo", "Readings", "Run"),
         "runlog.reader": ("read_run",),
-        "runlog.stages": ("CodeSamples", "StageTimes", "WorkerStart"),
+        "runlog.stages": ("CodeSamples", "OperatorTimes", "StageTimes", "WorkerStart"),
         "runtime.adapter": ("Adapter", "IterableAdapter"),
         "runtime.backends": ("Backend",),
         "runtime.batch": ("is_array", "leaves", "map_leaves"),

@@ -99,7 +99,11 @@ def compare_backends(  # noqa: PLR0913 - options, nearly all by keyword
     chosen = _checked(backends)
     logs = {} if log_dir is None else _logs(chosen, Path(log_dir))
     runner = BackendRunner(
-        chosen, settings, lambda: Probes(probes_named(settings.probes), probe_interval_s)
+        chosen,
+        settings,
+        lambda: Probes(
+            probes_named(settings.probes, threads=settings.looks_inside), probe_interval_s
+        ),
     )
     if runner.unlike and not unequal:
         raise UsageError(

@@ -193,7 +193,7 @@ class LoaderEvaluator(DALICompatible):
         metrics_file: where `save_metrics()` writes. `close()` writes it too, if the file does
             not exist yet.
         log_file: a run log, written during the run (docs/run-log.md). Without one the run stays
-            in memory, at most 40 bytes per batch.
+            in memory, at most 40 bytes per batch; stages take some 200 more.
         warmup: batches at the start of each epoch that are not part of the steady state; by
             default the loader's prefetch depth + 1, and one more in `replay` mode.
         samples: a callable that returns a batch's number of samples; by default the first
@@ -214,7 +214,8 @@ class LoaderEvaluator(DALICompatible):
             where all ranks must switch arms at the same batch.
         seed: seeds the random order of blocks.
         probes: the system metrics to record: "gpu", "host", or objects with the methods of
-            `loadeval.runtime.metrics_thread.Probe`; () records none.
+            `loadeval.runtime.metrics_thread.Probe`; () records none. With `stages` also the
+            threads of this process.
         probe_interval_s: seconds between two readings of the system metrics.
         annotate: "nvtx" or "torch" marks waits and steps as named ranges, such as
             `loadeval.wait real`, for Nsight Systems or torch's profiler (docs/export.md).
@@ -290,7 +291,8 @@ class LoaderEvaluator(DALICompatible):
 
     def _wrap(self, loader: Any, settings: Settings, cache: BatchCache | None = None) -> None:
         self._loader = loader
-        probes = Probes(probes_named(settings.probes), settings.probe_interval_s)
+        chosen = probes_named(settings.probes, threads=settings.looks_inside)
+        probes = Probes(chosen, settings.probe_interval_s)
         self._measurement = Measurement(loader, settings, cache, _enough(settings), probes)
         self._closer = weakref.finalize(self, self._measurement.close)
 

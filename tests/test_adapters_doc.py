@@ -85,6 +85,7 @@ def test_the_document_shows_a_whole_project() -> None:
     assert set(FILES) == {
         "blockreader/__init__.py",
         "blockreader/loadeval_adapter.py",
+        "blockreader/loadeval_stages.py",
         "pyproject.toml",
         "tests/test_loadeval_adapter.py",
         "measure.py",
@@ -148,6 +149,24 @@ print(info.adapter, info.workers, info.prefetch_depth, info.batch_size, info.len
 """
     described = f"{ADAPTER}.BlockReaderAdapter 1 2 256 {BLOCKS_IN_FILE}\n"
     assert installed.python(script) == described
+
+
+def test_the_stages_are_in_the_run(installed: Place) -> None:
+    """Every block of every epoch has its read, and afterwards the loader is as it was."""
+    script = """
+loader = LoaderEvaluator(reader, stages=True)
+for epoch in range(2):
+    list(loader)
+loader.close()
+run = loader.recorded()
+for times in run.stages:
+    assert (times.fetch_ns > 0).all() and (times.fetch_start_ns > 0).all()
+    print(times.epoch, times.batch.tolist(), times.samples.sum(), times.collate_ns.max())
+print(run.events, "_read" in vars(reader))
+"""
+    batches, samples = list(range(BLOCKS_IN_FILE)), 256 * BLOCKS_IN_FILE - 100
+    epochs = "".join(f"{epoch} {batches} {samples} -1\n" for epoch in range(2))
+    assert installed.python(script) == f"{epochs}() False\n"
 
 
 def test_without_the_adapter_an_epoch_is_empty(installed: Place, project: Path) -> None:

@@ -20,10 +20,17 @@ from loadeval import (
     is_array,
     leaves,
 )
+from loadeval_adapters.notes import NotTimed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from loadeval import LoaderStages
+
+NOT_TIMED = (
+    "DALI tells the times of its operators only to Nsight Systems: run nsys profile -t nvtx,cuda "
+    "python train.py; the CPU use of its threads is among the readings of this run"
+)
 BROKEN_OFF = (
     "this epoch begins where the last one was broken off (replay does that when it fills its "
     "cache), because DALI cannot go back to the start. To measure complete epochs, read each to "
@@ -53,6 +60,10 @@ class ForwardAdapter(IterableAdapter):
         if loader is self._part_read:
             warn_broken_off()
         return self._calls(loader, next_batch, batches)
+
+    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - the same for all
+        """Says once that DALI's operators are not timed."""
+        return NotTimed(NOT_TIMED)
 
     def _calls(
         self, loader: Any, next_batch: Callable[[], Any], batches: int | None
@@ -88,6 +99,10 @@ class DALIAdapter(IterableAdapter):
         if _is_part_read(loader):
             warn_broken_off()
         return super().epoch(loader)
+
+    def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - the same for all
+        """Says once that DALI's operators are not timed."""
+        return NotTimed(NOT_TIMED)
 
     def samples(self, batch: Any) -> int | None:
         """The samples of all pipelines together: for PyTorch, each has a dict in a list."""

@@ -9,13 +9,16 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import distributed
-from torch.utils.data import DistributedSampler, IterableDataset
+from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
 
 from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning
+from loadeval_adapters.pytorch_stages import DataLoaderStages
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from types import FrameType
+
+    from loadeval import LoaderStages
 
 IN_PLACE = "Measure it in place instead: evaluate_in_place(dataloader)"
 UNPREPARED = (
@@ -107,6 +110,10 @@ class PyTorchAdapter(IterableAdapter):
         in_use = accelerate is not None and accelerate.AcceleratorState._shared_state  # noqa: SLF001 - is_initialized() came late
         # Hugging Face's Trainer uses Accelerate, and gets on with a loader that is not prepared.
         return UNPREPARED if in_use and not _is_called_from("transformers.trainer") else None
+
+    def stages(self, loader: Any) -> LoaderStages | None:
+        """What times the stages inside a DataLoader; None for a dataset by itself."""
+        return DataLoaderStages(_unwrapped) if isinstance(_unwrapped(loader), DataLoader) else None
 
     def dataset_was_read(self) -> None:
         """Warns, once, that Accelerate builds another loader, which is not measured."""

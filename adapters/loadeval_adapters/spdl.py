@@ -23,15 +23,24 @@ from spdl.pipeline.defs import (
 )
 
 from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, UsageError
+from loadeval_adapters.notes import NotTimed
+from loadeval_adapters.spdl_stages import SPDLStages, looked_into, until_the_end
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+
+    from loadeval import LoaderStages
+    from loadeval_adapters.spdl_stages import WatchedEpoch
 
 QUEUE = 2
 """Items in the queue behind each stage but the sink."""
 ONCE = (
     "this spdl Pipeline has been run, and can be run only once; pass its PipelineBuilder, "
     "or a function that returns a new pipeline, such as lambda: builder.build(num_threads=8)"
+)
+IN_ANOTHER_PROCESS = (
+    "the stages of this SPDL pipeline are not timed: it runs in another process; the readings have "
+    "the CPU use of the threads of this one"
 )
 _begun: WeakSet[Any] = WeakSet()
 
@@ -40,6 +49,10 @@ class ListAdapter(IterableAdapter):
     """For loaders whose batches may be lists of samples, which no aggregator has joined."""
 
     _lists_samples = False
+    _stages: SPDLStages | None = None
+
+    def _epoch_that_begins(self) -> WatchedEpoch | None:
+        return None if self._stages is None else self._stages.epoch()
 
     def samples(self, batch: Any) -> int | None:
         """The length of such a list; else as of any batch."""
@@ -62,10 +75,19 @@ class SPDLAdapter(ListAdapter):
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """A new pipeline's batches."""
-        length = super().describe(loader).length
+        length, watch = super().describe(loader).length, self._epoch_that_begins()
+        batches = super().epoch(loader)
+        if watch is not None:
+            batches = looked_into(loader, _building(loader), watch)
         if isinstance(loader, PyTorchDataLoader) and length is not None:
-            return _watched(loader, length)
-        return super().epoch(loader)
+            return _counted(batches, length)
+        return batches
+
+    def stages(self, loader: Any) -> LoaderStages | None:
+        """The stages of the pipelines that it builds; of processes what is seen from here."""
+        if hasattr(_building(loader), "_get_pipeline"):
+            self._stages = SPDLStages()
+        return self._stages
 
     def describe(self, loader: Any) -> LoaderInfo:
         """Workers, queues, batch size, and the length of those that have one.
@@ -96,9 +118,16 @@ class SPDLAdapter(ListAdapter):
         )
 
 
-def _watched(loader: Any, length: int) -> Iterator[Any]:
+def _building(loader: Any) -> Any:
+    """The loader that builds the pipelines of `loader`: itself, or the one that is cached."""
+    while isinstance(loader, CacheDataLoader):
+        loader = loader.dl
+    return loader
+
+
+def _counted(batches: Iterator[Any], length: int) -> Iterator[Any]:
     served = 0
-    for batch in loader:
+    for batch in batches:
         served += 1
         yield batch
     if served < length:
@@ -150,15 +179,28 @@ class SPDLPipelineAdapter(ListAdapter):
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """The pipeline's items. Raises UsageError for a Pipeline that was run before."""
+        watch = self._epoch_that_begins()
         if isinstance(loader, PipelineBuilder):
-            return _built_and_run(loader)
+            return _built_and_run(loader, watch)
         if not isinstance(loader, Pipeline):  # what runs one in a subprocess, say
             return iter(loader)
         continuous = Stages.of_pipeline(loader).continuous
         is_stopped = _private(loader, "_impl._event_loop.is_stop_requested")
         if loader in _begun or (is_stopped is not None and is_stopped()):
             raise UsageError(ONCE)
-        return iter(loader) if continuous else _run(loader)
+        if not continuous:
+            return _run(loader, watch)
+        if watch is None:
+            return iter(loader)
+        watch.look_into(loader)
+        return until_the_end(iter(loader), watch)
+
+    def stages(self, loader: Any) -> LoaderStages | None:
+        """The stages of each pipeline, unless it runs in another process, or was started."""
+        if not isinstance(loader, (Pipeline, PipelineBuilder)):
+            return NotTimed(IN_ANOTHER_PROCESS)
+        self._stages = SPDLStages()
+        return self._stages
 
     def describe(self, loader: Any) -> LoaderInfo:
         """Threads, batch size and queues, as long as a pipeline has not ended.
@@ -199,24 +241,28 @@ class SPDLPipelineAdapter(ListAdapter):
         return threads
 
 
-def _run(pipeline: Any) -> Iterator[Any]:
+def _run(pipeline: Any, watch: WatchedEpoch | None) -> Iterator[Any]:
     _begun.add(pipeline)
+    if watch is not None:
+        watch.look_into(pipeline)
+    batches = pipeline if watch is None else until_the_end(pipeline, watch)
     try:
         pipeline.start()
     except RuntimeError:  # the user has started it, and will stop it
-        yield from pipeline
+        yield from batches
     else:
         try:
-            yield from pipeline
+            yield from batches
         finally:
             pipeline.stop()
 
 
-def _built_and_run(builder: Any) -> Iterator[Any]:
+def _built_and_run(builder: Any, watch: WatchedEpoch | None) -> Iterator[Any]:
     stages = Stages.of_builder(builder)
     stages.forget_leftovers()
     failures = FailureCount()
-    yield from _run(builder.build(num_threads=stages.threads, task_hook_factory=failures.hooks))
+    pipeline = builder.build(num_threads=stages.threads, task_hook_factory=failures.hooks)
+    yield from _run(pipeline, watch)
     failures.tell()
 
 

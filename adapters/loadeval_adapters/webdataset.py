@@ -13,6 +13,8 @@ from loadeval import IterableAdapter, LoaderInfo
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from loadeval import LoaderStages
+
 KEY = "__key__"  # the name of a sample within its shard; a batch has a list of them
 UNGROUPING = {"webdataset.filters._unbatched", "webdataset.filters._unlisted"}
 
@@ -59,6 +61,14 @@ class WebDatasetAdapter(IterableAdapter):
         source = next(_stages(loader), None)
         if _is_dataloader(source):
             _torch_adapter().release(source, epoch)
+
+    def stages(self, loader: Any) -> LoaderStages | None:
+        """What times the stages inside the DataLoader of a WebLoader."""
+        if not _is_dataloader(next(_stages(loader), None)):
+            return None
+        from loadeval_adapters.pytorch_stages import DataLoaderStages  # noqa: PLC0415 - as below
+
+        return DataLoaderStages(lambda loader: next(_stages(loader)))
 
 
 def _torch_adapter() -> IterableAdapter:

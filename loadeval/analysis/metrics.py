@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from loadeval.runlog.columns import Column, Values
     from loadeval.runlog.model import Arm, Readings, Run
 
+THREADS = "threads"
+"""The probe with many subjects, which `analysis.operators` has in a table of its own."""
 MOSTLY = 0.9
 """Of the time that a reading is about: what an arm must have of it."""
 
@@ -73,8 +75,12 @@ class Metrics:
         """Those of one run."""
         waits = {arm: gpu_wait(run, arm) for arm in ARMS}
         return cls(
-            quantities(run),
-            tuple((found.probe, found.missing) for found in run.readings if found.missing),
+            tuple(one for one in quantities(run) if one.probe != THREADS),
+            tuple(
+                (one.probe, one.missing)
+                for one in run.readings
+                if one.missing and one.probe != THREADS
+            ),
             {arm: None if found is None else found.gpu_idle_ns for arm, found in waits.items()},
             tuple(growth_of(run, subject) for subject in MEMORY_SUBJECTS),
         )

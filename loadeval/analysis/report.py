@@ -180,7 +180,8 @@ def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
     run, counted = report.run, report.counted
     if run.header.mode == "replay":
         return report
-    report = replace(report, diagnosis=diagnosis_of(Case(counted, None, gain)))
+    case = Case(counted, None, gain, found.stages)
+    report = replace(report, diagnosis=diagnosis_of(case))
     if gain is None or report.diagnosis is None:
         return report
     sides = (_arm(counted, "real"), _arm(counted, "ideal"))
@@ -200,8 +201,8 @@ def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
 
 
 def _two_runs(real: MeasuredRun, ideal: MeasuredRun) -> tuple[tuple[RunReport, ...], Comparison]:
-    one, other = _run_report("real", 0, real), _run_report("ideal", 1, ideal)
     found = headroom_of_two(real.run, ideal.run, times=(real.times, ideal.times))
+    one, other = _run_report("real", 0, real), _run_report("ideal", 1, ideal)
     sides = replace(one.sides[0], name="real"), replace(other.sides[0], name="ideal")
     unit = _unit_of_two(sides)
     rate, ideal_rate = (
@@ -216,7 +217,7 @@ def _two_runs(real: MeasuredRun, ideal: MeasuredRun) -> tuple[tuple[RunReport, .
         (rate, ideal_rate, None),
         sides,
         Metrics.of_two(real.metrics, ideal.metrics),
-        diagnosis_of(Case(real.run, ideal.run, found)),
+        diagnosis_of(Case(real.run, ideal.run, found, real.stages)),
         real.stages,
     )
     return (one, other), comparison

@@ -112,22 +112,34 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
+def decode(path: Path) -> Image.Image:
+    """A photograph, at full size."""
+    with Image.open(path) as photograph:
+        return photograph.convert("RGB")
+
+
+def shrink(photograph: Image.Image) -> torch.Tensor:
+    """Three channels of SIDE by SIDE pixels.
+
+    Bytes, not floats: a quarter of the shared memory, of which containers give 64 MB.
+    """
+    return torch.from_numpy(np.array(photograph.resize((SIDE, SIDE)))).permute(2, 0, 1)
+
+
 class Photographs(Dataset["Sample"]):
     """Images, with the class that their folder is named after."""
 
     def __init__(self, paths: list[Path]) -> None:
         self.paths = paths
         self.classes = list(ROTATIONS)
+        self.loader, self.transform = decode, shrink
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> Sample:
         path = self.paths[index]
-        with Image.open(path) as photograph:
-            resized = photograph.convert("RGB").resize((SIDE, SIDE))
-        # Bytes, not floats: a quarter of the shared memory, of which containers give 64 MB.
-        image = torch.from_numpy(np.array(resized)).permute(2, 0, 1)
+        image = self.transform(self.loader(path))
         return image, self.classes.index(path.parent.name)
 
 

@@ -13,12 +13,18 @@ NAMES = ("gpu", "host")
 ATTRIBUTES = ("name", "every", "open", "read", "close")
 
 
-def probes_named(chosen: Iterable[Any]) -> tuple[Any, ...]:
+def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> tuple[Any, ...]:
     """New probes, those of names in NAMES and others as they are.
 
-    Raises UsageError for what is neither a name nor a probe.
+    With `threads` also one of the threads of this process, unless no probe was chosen. Raises
+    UsageError for what is neither a name nor a probe.
     """
-    return tuple(map(_probe, chosen))
+    found = tuple(map(_probe, chosen))
+    if not threads or not found or any(one.name == "threads" for one in found):
+        return found
+    from loadeval.probes.threads import ThreadsProbe  # noqa: PLC0415 - as below
+
+    return (*found, ThreadsProbe())
 
 
 def _probe(one: Any) -> Any:

@@ -18,6 +18,8 @@ BYTE_UNITS = ("bytes", "kB", "MB", "GB", "TB")
 STEP_UP = 1000
 LONGEST_NAME = 48
 """Characters that are shown of a name from a run."""
+LONGEST_PLACE = 70
+"""Characters that are shown of a place in code."""
 MOST_IN_FULL = 1_000_000
 """Of the largest unit: ten days, or an exabyte."""
 LEAST_SHARE = 0.001
@@ -45,6 +47,12 @@ def shortened(text: str, limit: int) -> str:
 def short_name(name: object, limit: int = LONGEST_NAME) -> str:
     """A name from a run, printable and in at most `limit` characters."""
     return shortened(printable(name), limit)
+
+
+def code_place(place: object) -> str:
+    """A place in code, printable, and with the end that tells most where it is long."""
+    text = printable(place)
+    return text if len(text) <= LONGEST_PLACE else f"…{text[1 - LONGEST_PLACE :]}"
 
 
 def duration(ns: float | None) -> str:
@@ -171,4 +179,5 @@ FORMATS: dict[str, Callable[[Any], str]] = {
     "speedup": speedup,
     "cpus": cpus,
     "name": short_name,
+    "code": code_place,
 }

@@ -31,13 +31,15 @@ from loadeval.runlog.model import (
     Readings,
     Window,
 )
-from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
+from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
 FORMAT = "loadeval-run"
 VERSION = 1
 THINNED = 2
 """The version of a log that keeps every N-th batch; any other is of VERSION, as ever."""
-STAGE_COLUMNS = tuple(one.name for one in fields(StageTimes) if one.name not in {"epoch", "batch"})
+STAGE_COLUMNS = tuple(
+    one.name for one in fields(StageTimes) if one.type == "Column" and one.name != "batch"
+)
 OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes", *STAGE_COLUMNS)
 """Those that may be unknown throughout, and are null then."""
 WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns", *STAGE_COLUMNS)
@@ -74,6 +76,7 @@ Line = (
     | StageTimes
     | WorkerStart
     | CodeSamples
+    | OperatorTimes
     | Readings
     | GpuIdle
     | Event
@@ -91,6 +94,7 @@ KINDS: dict[str, type[Line]] = {
     "stages": StageTimes,
     "worker_start": WorkerStart,
     "code": CodeSamples,
+    "operator": OperatorTimes,
     "readings": Readings,
     "gpu_idle": GpuIdle,
     "event": Event,
@@ -155,8 +159,7 @@ def decode(content: Any) -> Line:
         _complete_columns(found, "wait_ns")
     elif kind is StageTimes:
         _complete_columns(found, "batch")
-        for name in ("transform_ns", "transform_calls"):
-            _check_lengths({"batch": found["batch"], **found[name]}, "batch")
+        _check_transforms(found)
     elif kind is Readings:
         _check_lengths({"time_ns": found["time_ns"], **found["values"]}, "time_ns")
     line: Line = kind(**found)
@@ -166,6 +169,29 @@ def decode(content: Any) -> Line:
         expected = f"a wait for each of its {line.batches} batches"
         raise unexpected("waits_ns", content["waits_ns"], expected)
     return line
+
+
+def check_readable(line: Line) -> None:
+    """Raises RunLogError when a log that had `line` could not be read."""
+    if not isinstance(line, StageTimes):
+        decode(json.loads(to_text(encode(line))))
+        return
+    # There are many rows, so without encoding them.
+    found = {one.name: getattr(line, one.name) for one in fields(line)}
+    columns = {name: found[name] for name in ("batch", *STAGE_COLUMNS)}
+    for name, column in columns.items():
+        least = UNKNOWN if name in WITH_GAPS else 0
+        if column.dtype.kind != "i" or ((column < least) | (column > LARGEST)).any():
+            raise unexpected(name, column.tolist(), f"a column of whole numbers from {least} on")
+    _check_lengths(columns, "batch")
+    _check_transforms(found)
+
+
+def _check_transforms(found: Fields) -> None:
+    """Raises RunLogError when a transform has more or fewer values than there are batches."""
+    for name in ("transform_ns", "transform_calls"):
+        by_transform = {f"{name}: {key}": column for key, column in found[name].items()}
+        _check_lengths({"batch": found["batch"], **by_transform}, "batch")
 
 
 def _header_of(content: Fields) -> Header:

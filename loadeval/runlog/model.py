@@ -11,7 +11,12 @@ import numpy as np
 import numpy.typing as npt
 
 from loadeval.runlog.columns import UNKNOWN, Column, ValuesByName
-from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart  # noqa: TC001 - as above
+from loadeval.runlog.stages import (  # noqa: TC001 - as above
+    CodeSamples,
+    OperatorTimes,
+    StageTimes,
+    WorkerStart,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -417,6 +422,7 @@ class Run:
     stages: tuple[StageTimes, ...] = ()
     worker_starts: tuple[WorkerStart, ...] = ()
     code: tuple[CodeSamples, ...] = ()
+    operators: tuple[OperatorTimes, ...] = ()
 
     @property
     def batches(self) -> int:

@@ -27,7 +27,7 @@ from loadeval.runlog.model import (
     Window,
     join_readings,
 )
-from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
+from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -184,6 +184,7 @@ class Assembly:
             stages=StageTimes.joined(self._all(StageTimes)),
             worker_starts=self._all(WorkerStart),
             code=self._all(CodeSamples),
+            operators=self._all(OperatorTimes),
         )
 
     def _all(self, kind: type[LineKind]) -> tuple[LineKind, ...]:

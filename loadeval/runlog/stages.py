@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +12,7 @@ import numpy as np
 from loadeval.runlog.columns import UNKNOWN, Column, ValuesByName
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from typing_extensions import Self
 
@@ -69,6 +69,18 @@ class StageTimes:
     pin_ns: Column
     transform_ns: ValuesByName
     transform_calls: ValuesByName
+
+    @classmethod
+    def of(cls, epoch: int, batch: Sequence[int], **known: Any) -> Self:
+        """Times of which only the columns in `known` are known, as sequences of any kind."""
+        values: dict[str, Any] = {"epoch": epoch, "transform_ns": {}, "transform_calls": {}}
+        for one in fields(cls):
+            if one.type == "Column":
+                values[one.name] = np.full(len(batch), UNKNOWN)
+        for name, value in {"batch": batch, **known}.items():
+            by_name = isinstance(value, Mapping)
+            values[name] = dict(value) if by_name else np.array(value, dtype=np.int64)
+        return cls(**values)
 
     def __len__(self) -> int:
         return len(self.batch)
@@ -161,4 +173,31 @@ class CodeSamples:
         return self
 
 
-StageLine = StageTimes | WorkerStart | CodeSamples
+@dataclass(frozen=True, slots=True)
+class OperatorTimes:
+    """What one operator of a loader's pipeline did: a stage of SPDL's, an operator of Ray Data's.
+
+    `operator` is its name, and `order` its place in the pipeline, from 0 at the source. `time_ns`,
+    since the run's start, is when it was read; what follows is of the `elapsed_ns` before, since
+    its last line or since the epoch began. In that time `tasks` ended, which took `task_ns` in
+    all, the wait for a thread included: of it `run_ns` in a thread, and `cpu_ns` on a CPU.
+    `concurrency` is how many tasks it may work on at once. `queue_items` went into the queue
+    behind it, which held something for `queue_occupied_ns`. None is not known.
+    """
+
+    epoch: int
+    operator: str
+    order: int
+    time_ns: int
+    elapsed_ns: int
+    tasks: int
+    task_ns: int | None = None
+    run_ns: int | None = None
+    cpu_ns: int | None = None
+    concurrency: int | None = None
+    queue_items: int | None = None
+    queue_occupied_ns: int | None = None
+
+    def since(self, origin_ns: int) -> OperatorTimes:
+        """The same, with a moment that counts from `origin_ns`."""
+        return replace(self, time_ns=self.time_ns - origin_ns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from itertools import chain
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
@@ -145,9 +146,10 @@ class FactoryAdapter:
     """
 
     def __init__(self, factory: Callable[[], Any], adapter_for: Callable[[Any], Adapter]) -> None:
+        self._factory = factory
         self._made = made = factory()
-        self._made_by = factory
         self._unused = True
+        self._stages: MadeStages | None = None
         self._inner = inner = adapter_for(made)
         if type(inner) is IterableAdapter and not is_iterable(made):
             raise UsageError(
@@ -163,15 +165,12 @@ class FactoryAdapter:
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """An epoch of what `loader()` returns."""
-        made = self._made_for(loader)
+        if not self._unused or loader is not self._factory:
+            self._made = loader()
         self._unused = False
-        return self._inner.epoch(made)
-
-    def _made_for(self, loader: Any) -> Any:
-        """The loader of the epoch that is about to begin."""
-        if not self._unused or loader is not self._made_by:
-            self._made, self._made_by, self._unused = loader(), loader, True
-        return self._made
+        if self._stages is not None:
+            self._stages.made(self._made)
+        return self._inner.epoch(self._made)
 
     def describe(self, loader: Any) -> LoaderInfo:  # noqa: ARG002 - another one would have to be made
         """What is known about the loader that was made last."""
@@ -180,7 +179,8 @@ class FactoryAdapter:
     def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - as above
         """What times the stages inside the loaders that it makes."""
         inside = self._inner.stages(self._made)
-        return None if inside is None else MadeStages(inside, self._made_for)
+        self._stages = None if inside is None else MadeStages(inside)
+        return self._stages
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:  # noqa: ARG002 - as above
         """Stop the background work of the loader that was made last."""
@@ -192,14 +192,33 @@ class FactoryAdapter:
 
 
 class MadeStages:
-    """Looks into each loader that a callable makes; `made_for` makes that of the next epoch."""
+    """Looks into each loader that a callable makes, which it does when its epoch begins."""
 
-    def __init__(self, inside: LoaderStages, made_for: Callable[[Any], Any]) -> None:
+    def __init__(self, inside: LoaderStages) -> None:
         self._inside = inside
-        self._made_for = made_for
+        self._begun: list[Callable[[int], object]] | None = None
         self.take = inside.take
         self.close = inside.close
 
-    def begin(self, loader: Any) -> Callable[[int], object]:
+    def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - `made` has the loader
         """See LoaderStages."""
-        return self._inside.begin(self._made_for(loader))
+        begun = self._begun = []
+
+        def known(epoch: int) -> None:
+            for tell in begun:
+                tell(epoch)
+
+        return known
+
+    def made(self, loader: Any) -> None:
+        """An epoch of `loader` begins; if it cannot be looked into, its `known` raises that."""
+        begun, self._begun = self._begun, None
+        if begun is not None:
+            try:
+                begun.append(self._inside.begin(loader))
+            except Exception as error:  # noqa: BLE001 - the epoch goes on
+                begun.append(partial(_raise, error))
+
+
+def _raise(error: Exception, _epoch: int) -> None:
+    raise error

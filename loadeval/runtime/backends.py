@@ -93,7 +93,7 @@ class Source:
 
     def begin(self, recorder: Recorder) -> Callable[[int], object]:
         """Let `recorder` look into the epoch that is opened next."""
-        return recorder.stages.begin(self._loader)
+        return recorder.look_into(self._loader)
 
     def open(self) -> Iterator[Any]:
         """A new epoch, its batches converted."""
@@ -276,7 +276,7 @@ class BackendRun:
             },
             environment=describe_environment(),
             probes=probes,
-            stages=source.stages() if settings.looks_inside else None,
+            stages=source.stages,
         )
         self._recorder.expects_batches = False  # another backend may end the comparison first
         self._alternation = Alternation(

@@ -113,11 +113,12 @@ class Measurement:
             )
             return adapter.epoch(loader)
         if self.alternation is not None and self._schedule.is_over:
+            self.recorder.look_no_more()
             return adapter.epoch(loader)
         clock = self.settings.clock
         if self.cache is not None and not self._left_real():
             return self._replayed(self.cache, self._batches_of(adapter, loader), owner)
-        known = self.recorder.stages.begin(loader)
+        known = self.recorder.look_into(loader)
         began = clock()
         source = adapter.epoch(loader)
         opened_ns = clock() - began
@@ -243,7 +244,7 @@ class Measurement:
             environment={**describe_environment(), **place_among_ranks()},
             probes=probes,
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
-            stages=self.adapter.stages(loader) if settings.looks_inside else None,
+            stages=partial(self.adapter.stages, loader),
         )
 
 

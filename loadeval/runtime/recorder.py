@@ -70,12 +70,12 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     environment: dict[str, Any],
     probes: Probes,
     cache: CacheInfo | None = None,
-    stages: LoaderStages | None = None,
+    stages: Callable[[], LoaderStages | None],
 ) -> Recorder:
     """A Recorder with the header of a run, and a log if `settings` name a file.
 
-    `facts` are the settings that the header tells. Raises RunLogError if the log exists or cannot
-    be written.
+    `facts` are the settings that the header tells. `stages` makes what looks into the loader.
+    Raises RunLogError if the log exists or cannot be written.
     """
     header = Header(
         run_id=uuid.uuid4().hex,
@@ -92,7 +92,12 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     )
     path = settings.log_file
     log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
-    return Recorder(header, log, settings.clock, probes, stages)
+    inside = stages if settings.looks_inside else _no_stages
+    return Recorder(header, log, settings.clock, probes, inside)
+
+
+def _no_stages() -> None:
+    """Nothing looks into this loader."""
 
 
 class Recorder:
@@ -109,21 +114,20 @@ class Recorder:
         log: RunLog | None,
         clock: Callable[[], int],
         probes: Probes,
-        stages: LoaderStages | None = None,
+        stages: Callable[[], LoaderStages | None],
     ) -> None:
         self.header = header
         self.origin_ns = clock()
+        self._stages = StageRecorder(stages)
         self.closed = False
         self.batches = 0
         self.expects_batches = True
         self._clock = clock
         self._epochs = 0
         self._spare_events: deque[Any] = deque()
-        self._start(log, probes, stages)
+        self._start(log, probes)
 
-    def _start(
-        self, log: RunLog | None, probes: Probes, stages: LoaderStages | None = None
-    ) -> None:
+    def _start(self, log: RunLog | None, probes: Probes) -> None:
         """Begin with nothing recorded, in this process."""
         self._process = os.getpid()
         self._log = log
@@ -135,11 +139,22 @@ class Recorder:
         self._threads = BackgroundThreads()
         self._metrics = MetricsReader(probes, self._clock, self.origin_ns, self._threads)
         self._gpu_idle_timers: list[GpuIdleTimer] = []
-        self.stages = StageRecorder(stages)
+
+    def look_into(self, loader: Any) -> Callable[[int], object]:
+        """Look into the epoch of `loader` that begins next; see LoaderStages.begin."""
+        self._leave_parents_log()
+        return self._stages.begin(loader)
+
+    def look_no_more(self) -> None:
+        """Leave the loader as it was."""
+        with self._locked():
+            self._stages.close()
 
     def begin_epoch(self, known: Callable[[int], object] | None = None) -> OpenEpoch:
         """Open the next epoch; `known` is told its number."""
         self._leave_parents_log()
+        if self.closed:  # the iterator is older than that
+            return OpenEpoch(self, self._epochs)
         event, gpu_idle = timing_events(), None
         if event is not None:
             gpu_idle = GpuIdleTimer(self._epochs, event, self._spare_events)
@@ -155,6 +170,8 @@ class Recorder:
 
     def started(self) -> None:
         """Start the threads: now there is something to write and a reason to read probes."""
+        if self.closed:
+            return
         if self._log is not None:
             self._threads.start("loadeval-log", self.drain, FLUSH_INTERVAL_S)
         self._metrics.start_when_due()
@@ -219,7 +236,6 @@ class Recorder:
         unseen = self.expects_batches and not self._epochs and not self.closed
         self._threads.stop()
         self._metrics.close()
-        self.stages.close()
         self._do(partial(self._close, unseen))
         if unseen:
             warnings.warn(NOTHING_SERVED, LoadevalWarning, stacklevel=2)
@@ -229,6 +245,7 @@ class Recorder:
             return
         for gpu_idle in self._gpu_idle_timers:
             gpu_idle.wait()
+        self._stages.close()
         self._drain()
         for line in self._rest():
             self._keep(line)
@@ -329,17 +346,20 @@ class Recorder:
                 self._gpu_idle_timers.remove(gpu_idle)
 
     def _drain_stages(self) -> None:
-        """Write what happened inside the loader, of one batch in `every`."""
-        for line in self.stages.take():
+        """Write what happened inside the loader, of one batch in `every`, until the run is over."""
+        for line in [] if self.closed else self._stages.take():
             found = line
-            if isinstance(line, StageTimes) and self.header.every > 1:
+            if isinstance(line, StageTimes):
                 found = line.part(line.batch % self.header.every == 0)
+                if not len(found):
+                    continue
             self._keep(found)
 
     def _leave_parents_log(self) -> None:
         if os.getpid() != self._process:
             if self._log is not None:
                 self._log.close()
+            self._stages = StageRecorder(_no_stages)
             self._start(None, NO_PROBES)
 
 

@@ -71,6 +71,8 @@ class Settings:
             raise UsageError(
                 f"precision is {self.precision!r}; expected a share of the speed-up, such as 0.05"
             )
+        if not isinstance(cast("object", self.stages), bool | None):
+            raise UsageError(f"stages is {self.stages!r}; expected True, False, or None")
         self._check_mode()
         if not self.probe_interval_s > 0:
             raise UsageError(
@@ -94,6 +96,11 @@ class Settings:
                     f"{name}={value!r} works only in mode {mode!r}, and the mode is "
                     f"{self.mode!r}; pass mode={mode!r}, or omit {name}="
                 )
+        if self.mode == "replay" and self.stages:
+            raise UsageError(
+                "stages=True works only in modes 'log' and 'alternate', and the mode is 'replay'; "
+                "pass mode='log', or omit stages="
+            )
 
     @property
     def looks_inside(self) -> bool:

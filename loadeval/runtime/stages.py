@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from loadeval.runlog.model import Event
+from loadeval.runlog.codec import check_readable
+from loadeval.runlog.model import Event, EventKind
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
-    from loadeval.runlog.model import EventKind, Readings
-    from loadeval.runlog.stages import CodeSamples, StageTimes, WorkerStart
+    from loadeval.runlog.model import Readings
+    from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
-    Found: TypeAlias = StageTimes | WorkerStart | CodeSamples | Readings
+    Found: TypeAlias = StageTimes | WorkerStart | CodeSamples | OperatorTimes | Readings
+    StageLine: TypeAlias = Found | Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +31,8 @@ class StageNote:
 class LoaderStages(Protocol):
     """Times what happens inside one loader. All moments are of `time.perf_counter_ns`.
 
-    What raises here ends looking into the loader, and nothing else.
+    What raises here ends looking into the loader, and nothing else. `take` may run in one thread
+    while another one begins an epoch.
     """
 
     def begin(self, loader: Any) -> Callable[[int], object]:
@@ -38,55 +42,60 @@ class LoaderStages(Protocol):
         asked for, which may never be.
         """
 
-    def take(self) -> list[Found | StageNote]:
+    def take(self) -> Sequence[Found | StageNote]:
         """What was found since the last call, of epochs whose number is known.
 
         Called now and then, by one thread at a time, also after `close`.
         """
 
     def close(self) -> None:
-        """Leave the loader as it was, from its next epoch on."""
+        """Leave the loader as it was, from its next epoch on. Called once."""
 
 
 class StageRecorder:
-    """Asks a LoaderStages what it found, until it raises; None is for a loader not looked into."""
+    """Asks a LoaderStages what it found, and closes it once it raises.
 
-    def __init__(self, stages: LoaderStages | None) -> None:
-        self._stages = stages
+    `inside` makes it; None is for a loader that cannot be looked into.
+    """
+
+    def __init__(self, inside: Callable[[], LoaderStages | None]) -> None:
         self._origin_ns = time.perf_counter_ns()
-        self._failure: StageNote | None = None
+        self._stages: LoaderStages | None = None
+        self._open = True
+        self._has_failed = False
+        self._notes: deque[StageNote] = deque()
+        try:
+            self._stages = inside()
+        except Exception as error:  # noqa: BLE001 - looking into a loader may not end a training
+            self._failed(error)
 
     def begin(self, loader: Any) -> Callable[[int], object]:
         """See LoaderStages; the function that it returns does not raise."""
-        if self._stages is None:
+        if self._stages is None or not self._open:
             return _ignore
         try:
             return self._guarded(self._stages.begin(loader))
-        except Exception as error:  # noqa: BLE001 - looking into a loader may not end a training
+        except Exception as error:  # noqa: BLE001 - as above
             self._failed(error)
             return _ignore
 
-    def take(self) -> list[StageTimes | WorkerStart | CodeSamples | Readings | Event]:
+    def take(self) -> list[StageLine]:
         """What was found since the last call; its moments count from when this was made."""
-        notes = [] if self._failure is None else [self._failure]
-        self._failure = None
-        found: list[Found | StageNote] = [*notes]
+        found: list[StageLine] = []
         if self._stages is not None:
             try:
-                found += self._stages.take()
+                found += [self._line(one) for one in self._stages.take()]
             except Exception as error:  # noqa: BLE001 - as above
                 self._failed(error)
-        now_ns = time.perf_counter_ns() - self._origin_ns
-        return [
-            Event(now_ns, one.message, one.kind)
-            if isinstance(one, StageNote)
-            else one.since(self._origin_ns)
-            for one in found
-        ]
+                self._stages = None
+        while self._notes:
+            found.append(self._line(self._notes.popleft()))
+        return found
 
     def close(self) -> None:
-        """Leave the loader as it was."""
-        if self._stages is not None:
+        """Leave the loader as it was; what was found until now can still be taken."""
+        was_open, self._open = self._open, False
+        if was_open and self._stages is not None:
             try:
                 self._stages.close()
             except Exception as error:  # noqa: BLE001 - as above
@@ -94,20 +103,31 @@ class StageRecorder:
 
     def _guarded(self, begun: Callable[[int], object]) -> Callable[[int], object]:
         def known(epoch: int) -> None:
-            try:
-                begun(epoch)
-            except Exception as error:  # noqa: BLE001 - as above
-                self._failed(error)
+            if self._open:
+                try:
+                    begun(epoch)
+                except Exception as error:  # noqa: BLE001 - as above
+                    self._failed(error)
 
         return known
 
+    def _line(self, one: Found | StageNote) -> StageLine:
+        """A line of the run log. Raises RunLogError for one that would make it unreadable."""
+        if isinstance(one, StageNote):
+            return Event(time.perf_counter_ns() - self._origin_ns, one.message, one.kind)
+        line = one.since(self._origin_ns)
+        check_readable(line)
+        return line
+
     def _failed(self, error: Exception) -> None:
-        stages, self._stages = self._stages, None
-        self._failure = StageNote(
-            f"the loader is not looked into any more ({type(error).__name__}: {error})"
-        )
-        if stages is not None:
-            StageRecorder(stages).close()
+        if not self._has_failed:
+            self._has_failed = True
+            self._notes.append(
+                StageNote(
+                    f"the loader is not looked into any more ({type(error).__name__}: {error})"
+                )
+            )
+        self.close()
 
 
 def _ignore(_epoch: int) -> None:

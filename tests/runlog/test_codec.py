@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -19,6 +20,7 @@ from loadeval.runlog.codec import (
     LARGEST,
     MAY_BE_MISSING,
     OPTIONAL_COLUMNS,
+    STAGE_COLUMNS,
     WITH_GAPS,
     decode,
     encode,
@@ -36,6 +38,7 @@ from loadeval.runlog.model import (
     Prefetch,
     Readings,
 )
+from loadeval.runlog.stages import StageTimes
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -64,6 +67,8 @@ def of(hint: Any) -> st.SearchStrategy[Any]:
         return plain[hint]
     if type(None) in get_args(hint):
         return st.one_of(*map(of, get_args(hint)))
+    if hint == Mapping[str, int]:
+        return st.dictionaries(TEXT, WHOLE, max_size=3)
     return st.dictionaries(TEXT, JSON, max_size=3)
 
 
@@ -78,14 +83,20 @@ def column(rows: int, least: int = 0, most: int = LARGEST) -> st.SearchStrategy[
     return arrays(np.int64, rows, elements=st.integers(least, most))
 
 
+def values(rows: int) -> st.SearchStrategy[Any]:
+    return arrays(np.float64, rows, elements=st.floats())
+
+
 @st.composite
 def blocks(draw: Draw, kind: Any = Block) -> Any:
     """Columns of one length, those that may be unknown being so in part or throughout."""
     rows = draw(st.integers(0, 4))
     names = [field.name for field in fields(kind) if field.type == "Column"]
     columns = {name: column(rows, UNKNOWN if name in WITH_GAPS else 0) for name in names}
-    for name in OPTIONAL_COLUMNS:
+    for name in columns.keys() & set(OPTIONAL_COLUMNS):
         columns[name] |= st.just(np.full(rows, UNKNOWN))
+    for name in (field.name for field in fields(kind) if field.type == "ValuesByName"):
+        columns[name] = st.dictionaries(TEXT, values(rows), max_size=3)
     return draw(objects(kind, **columns))
 
 
@@ -121,10 +132,8 @@ def aggregates(draw: Draw) -> Any:
 def readings(draw: Draw) -> Any:
     """Quantities of any name, as many values each as there are times."""
     rows = draw(st.integers(0, 4))
-    values = arrays(np.float64, rows, elements=st.floats())
-    return draw(
-        objects(Readings, time_ns=column(rows), values=st.dictionaries(TEXT, values, max_size=3))
-    )
+    by_name = st.dictionaries(TEXT, values(rows), max_size=3)
+    return draw(objects(Readings, time_ns=column(rows), values=by_name))
 
 
 @st.composite
@@ -142,6 +151,7 @@ LINES = {
     "excerpt": blocks(Excerpt),
     "aggregate": aggregates(),
     "prefetch": prefetches(),
+    "stages": blocks(StageTimes),
     "readings": readings(),
     "gpu_idle": objects(
         GpuIdle, gpu_idle_ns=st.integers(0, 4).flatmap(lambda rows: column(rows, UNKNOWN))
@@ -255,6 +265,7 @@ LINE: dict[str, dict[str, Any]] = {
         "samples": 32,
         "waits_ns": [110] * 12,
         "end_ns": 30,
+        "began_ns": 700,
     },
     "window": {
         "pair": 0,
@@ -271,10 +282,27 @@ LINE: dict[str, dict[str, Any]] = {
         "values": {"power_watts": [350.5, 351], "sm_clock_hz": [None, 1.98e9]},
         "missing": None,
     },
+    "stages": {
+        "epoch": 0,
+        "batch": [0, 1],
+        **{name: [10, None] for name in STAGE_COLUMNS},
+        "transform_ns": {"Crop": [5.0, None]},
+        "transform_calls": {"Crop": [2, 2]},
+    },
+    "worker_start": {
+        "epoch": 0,
+        "worker": 1,
+        "start_ns": 10,
+        "starting_ns": 5,
+        "ready_ns": 20,
+        "init_ns": 0,
+    },
+    "code": {"worker": 0, "running": {"data.py:31 __getitem__": 9}, "blocked": {}},
     "gpu_idle": {"epoch": 2, "first": 7, "gpu_idle_ns": [0, None, 3000]},
     "event": {"time_ns": 1, "message": "", "kind": "note"},
     "end": {"batches": 3},
 }
+BLOCK, BY_TRANSFORM = LINE["block"], ("transform_ns", "transform_calls")
 LINE["excerpt"] = {**LINE["block"], "batch": [0, 100]}
 OPEN: dict[str, Any] = {"first": 7, "batches": 1, "step_ns": None, "slowest_step_ns": None}
 OPEN |= {"wait_bins": [10], "wait_counts": [1], "step_bins": [], "step_counts": []}
@@ -316,11 +344,19 @@ NO_COLUMN = [3, "0", {}, False, *([0, value] for value in (*NO_COUNT, {}, LARGES
         *(("epoch", name, NO_COUNT) for name in ("request_ns", "wait_ns")),
         ("epoch", "error", [3]),
         *(("prefetch", name, [*NO_COUNT, None]) for name in ("pair", "elapsed_ns")),
-        *(("prefetch", name, NO_COUNT) for name in ("samples", "end_ns")),
+        *(("prefetch", name, NO_COUNT) for name in ("samples", "end_ns", "began_ns")),
         ("prefetch", "waits_ns", [*NO_COLUMN, None, [0, None], [1] * 11, [1] * 13]),
         ("window", "arm", [None, "both"]),
         ("window", "elapsed_ns", [*NO_COUNT, None]),
         *(("window", name, NO_COUNT) for name in ("workers_cpu_ns", "minor_faults")),
+        ("stages", "epoch", [*NO_COUNT, None]),
+        ("stages", "batch", [*NO_COLUMN, [0, None], None]),
+        *(("stages", name, NO_COLUMN) for name in STAGE_COLUMNS),
+        *(("stages", name, [None, [[1, 2]], 3]) for name in BY_TRANSFORM),
+        *(("worker_start", name, [*NO_COUNT, None]) for name in ("worker", "start_ns", "init_ns")),
+        ("code", "worker", [*NO_COUNT, None]),
+        *(("code", name, [None, [1], 3]) for name in ("running", "blocked")),
+        ("code", "running", [{"data.py:31 __getitem__": count} for count in (*NO_COUNT, None)]),
         *(("readings", name, [None, 3]) for name in ("probe", "subject")),
         ("readings", "missing", [3]),
         ("readings", "time_ns", [None, [1.5, 2], [None, 2]]),
@@ -341,14 +377,17 @@ NO_NUMBER = ["1", True, [1], 10**400, float("nan"), float("inf")]
 
 
 @pytest.mark.parametrize("column", [None, 3, {}, *([1, value] for value in NO_NUMBER)], ids=type)
-def test_readings_are_finite_numbers(column: Any) -> None:
+def test_readings_and_times_of_transforms_are_finite_numbers(column: Any) -> None:
     assert "'power_watts', where a " in wrong("readings", values={"power_watts": column})
+    assert "'Crop', where a " in wrong("stages", transform_ns={"Crop": column})
 
 
 @pytest.mark.parametrize(
     ("kind", "changes", "lengths"),
     [
-        *(("block", {name: [10] * 3}, "3 and 2") for name in OPTIONAL_COLUMNS),
+        *(("block", {name: [10] * 3}, "3 and 2") for name in OPTIONAL_COLUMNS if name in BLOCK),
+        *(("stages", {name: [10] * 3}, "3 and 2") for name in STAGE_COLUMNS),
+        *(("stages", {name: {"batch": [1.5]}}, "1 and 2") for name in BY_TRANSFORM),
         ("excerpt", {"batch": [0]}, "1 and 2"),
         ("readings", {"values": {"power_watts": [1]}}, "1 and 2"),
         ("aggregate", {**OPEN, "step_bins": [1], "step_counts": [1]}, "1 and 0"),

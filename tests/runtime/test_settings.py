@@ -42,6 +42,12 @@ from loadeval import LoaderEvaluator, UsageError
         ({"probe_interval_s": 0}, r"probe_interval_s is 0.*; pass probes=\(\) to record no"),
         ({"probe_interval_s": -1}, "probe_interval_s is -1"),
         ({"probe_interval_s": float("nan")}, "probe_interval_s is nan"),
+        ({"stages": "yes"}, "stages is 'yes'; expected True, False, or None"),
+        ({"stages": 1}, "stages is 1; expected True, False"),
+        (
+            {"mode": "replay", "stages": True},
+            "stages=True works only in modes 'log' and 'alternate', and the mode is 'replay'; pass",
+        ),
         ({"every": 2, "mode": "alternate"}, "every=2 works only in mode 'log'"),
     ],
     ids=str,

@@ -10,9 +10,11 @@ import numpy as np
 
 from loadeval.analysis.arms import loads_on_request, lost_share, run_times
 from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
-from loadeval.analysis.metrics import Quantity, quantities
+from loadeval.analysis.metrics import THREADS, Quantity, quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
+from loadeval.analysis.rules.inside import Inside
+from loadeval.analysis.stages import stages_of
 from loadeval.analysis.summary import Summary, epochs_of, iterations_of, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.runlog.columns import UNKNOWN
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.rules.finding import Finding, Severity
+    from loadeval.analysis.stages import StageReport
     from loadeval.analysis.stats import Estimate
     from loadeval.analysis.summary import Epochs
     from loadeval.runlog.columns import Column
@@ -36,20 +39,23 @@ class Case:
     """A run that loaded, and the one that replayed or None. `headroom` is None for a log alone.
 
     Of an alternating run only pairs that were measured whole count: `real` is `RunTimes.counted`.
+    `stages` is None where the loader was not looked into.
     """
 
     real: Run
     ideal: Run | None
     headroom: Headroom | None
+    stages: StageReport | None = None
 
     @classmethod
     def of(cls, real: Run, ideal: Run | None = None) -> Case:
         """Raises UsageError when the two cannot be compared."""
         if ideal is not None:
-            return cls(real, ideal, headroom_of_two(real, ideal))
+            return cls(real, ideal, headroom_of_two(real, ideal), stages_of(real))
         times = run_times(real)
         alternates = real.header.mode == "alternate"
-        return cls(times.counted, None, headroom(real, times) if alternates else None)
+        gain = headroom(real, times) if alternates else None
+        return cls(times.counted, None, gain, stages_of(real))
 
     @property
     def loader(self) -> LoaderInfo:
@@ -132,6 +138,13 @@ class Case:
             return Remark(Unknown.NO_IDEAL)
         return next(iter(self.headroom.verdict.unmeasured), None)
 
+    @cached_property
+    def inside(self) -> Inside | None:
+        """The same, with what changing the loader would bring; None also without a step's time."""
+        found = self.headroom
+        step_ns = self.summary.step_ns if found is None else found.ideal_ns
+        return Inside.of(self.real, self.stages, step_ns)
+
     @property
     def waiting_share(self) -> float:
         """The share of the steady state lost in waiting; of a log by itself all that it waited."""
@@ -188,7 +201,7 @@ class Case:
 
     @cached_property
     def _quantities(self) -> tuple[Quantity, ...]:
-        return quantities(self.real)
+        return tuple(one for one in quantities(self.real) if one.probe != THREADS)
 
     def places(
         self, rows: npt.NDArray[np.intp], weight: npt.NDArray[np.float64]

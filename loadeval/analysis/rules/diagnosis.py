@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.intervals import FEWEST_PAIRS
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.rules import resources, throughput, variability
+from loadeval.analysis.rules import resources, stages, starts, throughput, variability
 from loadeval.analysis.rules.case import Case, severity_of
 from loadeval.analysis.rules.finding import Caveat, Check, Diagnosis, Finding, Rule, Unknown
+from loadeval.analysis.rules.inside import LEAST_GAIN
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,11 +25,27 @@ RULES: dict[Rule, Callable[[Case], Answer]] = {
     Rule.SHALLOW_QUEUE: throughput.shallow_queue,
     Rule.PER_BATCH_COST: throughput.per_batch_cost,
     Rule.WAITING: throughput.waiting,
+    Rule.SLOW_TRANSFORM: stages.slow_transform,
+    Rule.SLOW_FETCH: stages.slow_fetch,
+    Rule.SLOW_COLLATE: stages.slow_collate,
+    Rule.TRANSFER: stages.transfer,
+    Rule.SLOW_SAMPLER: stages.slow_sampler,
+    Rule.PINNING: stages.pinning,
+    Rule.HEAD_OF_LINE: stages.head_of_line,
+    Rule.SLOW_SAMPLES: stages.slow_samples,
+    Rule.LOCK: stages.lock,
+    Rule.DISK: stages.disk,
+    Rule.STORAGE_LATENCY: stages.storage_latency,
+    Rule.SLOW_WORKER: stages.slow_worker,
+    Rule.FEW_SHARDS: stages.few_shards,
     Rule.CONTENTION: resources.contention,
     Rule.SHARED_MACHINE: resources.shared_machine,
     Rule.STALLS: variability.stalls,
-    Rule.EPOCH_BOUNDARIES: variability.epoch_boundaries,
-    Rule.SLOW_FIRST_BATCH: variability.slow_first_batch,
+    Rule.EPOCH_BOUNDARIES: starts.epoch_boundaries,
+    Rule.WORKER_START: starts.worker_start,
+    Rule.SHUFFLE_BUFFER: starts.shuffle_buffer,
+    Rule.LOADER_RECREATED: starts.recreated,
+    Rule.SLOW_FIRST_BATCH: starts.slow_first_batch,
     Rule.FALLING_THROUGHPUT: variability.falling_throughput,
     Rule.DRIFT: variability.drift,
     Rule.OUTLIERS: variability.outliers,
@@ -49,6 +66,17 @@ OF_WAITING = {
     Rule.WAITING,
 }
 """At most one is found in a run: why training waits, whatever stalls leave of the waiting."""
+OF_STARTS = {
+    Rule.EPOCH_BOUNDARIES,
+    Rule.WORKER_START,
+    Rule.SHUFFLE_BUFFER,
+}
+"""At most one is found: it costs time outside of the steady state."""
+GENERAL = {Rule.SLOW_TRANSFORM, Rule.SLOW_FETCH, Rule.SLOW_COLLATE, Rule.CAPACITY}
+"""What nearly all of loading goes into, whatever makes it slow."""
+MOST_OF_THE_WAITING = 0.5
+SETTINGS = {Rule.SHALLOW_QUEUE}
+NEARLY = 0.8
 SEVERITIES = ("high", "moderate", "low")
 
 
@@ -97,17 +125,16 @@ def _checked(rule: Rule, answer: Answer) -> Check:
 def _without_overlap(case: Case, findings: list[Finding]) -> list[Finding]:
     """`findings` with costs of which no two contain the same time.
 
-    Waiting goes to stalls, and what is left of it to the finding that tells why training waits;
-    slower steps go to contention. Falling throughput, and then outliers, cost what none of these
-    tells of. The first waits of epochs lie outside of the steady state that all others are shares
-    of, which is scaled so that all are shares of whole epochs.
+    Waiting goes to stalls, and what is left of it to the findings that tell why training waits,
+    see `_causes`; slower steps go to contention. Falling throughput, and then outliers, cost what
+    none of these tells of. The first waits of epochs lie outside of the steady state that all
+    others are shares of, which is scaled so that all are shares of whole epochs.
     """
+    findings = _causes(case, findings)
     costs = {one.rule: one.cost_share for one in findings}
     raw = {rule: cost or 0.0 for rule, cost in costs.items()}
-    for rule in OF_WAITING & costs.keys():
-        costs[rule] = max(raw[rule] - raw.get(Rule.STALLS, 0.0), 0.0)
-    waits_told = bool({Rule.STALLS, *OF_WAITING} & costs.keys())
-    steps_told = Rule.CONTENTION in costs
+    waits_told = bool({Rule.STALLS, *OF_WAITING, *stages.FIXES} & costs.keys())
+    steps_told = bool({Rule.CONTENTION, Rule.OVERSUBSCRIPTION} & costs.keys())
     falling, outliers = Rule.FALLING_THROUGHPUT, Rule.OUTLIERS
     if falling in costs:
         in_waits = variability.waits_grow(case)
@@ -119,12 +146,63 @@ def _without_overlap(case: Case, findings: list[Finding]) -> list[Finding]:
         parts = zip(variability.outlying_shares(case), told_of, strict=True)
         left = sum(part for part, told in parts if not told)
         costs[outliers] = left if left >= variability.WORTH_SAYING else None
-    start = Rule.EPOCH_BOUNDARIES
     starts_share = case.epoch_starts_share
-    steady = 1 - (raw.get(start, 0.0) if starts_share is None else starts_share)
+    if starts_share is None:
+        starts_share = max((raw[rule] for rule in OF_STARTS & costs.keys()), default=0.0)
+    outside = {*OF_STARTS, Rule.LOADER_RECREATED}
     return [
-        _costing(one, costs[one.rule], 1.0 if one.rule == start else steady) for one in findings
+        _costing(one, costs[one.rule], 1.0 if one.rule in outside else 1 - starts_share)
+        for one in findings
     ]
+
+
+def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
+    """`findings`, those that tell why training waits with what each gains after those before it.
+
+    Stalls come first, unless slow samples or batches that are waited for in order are found to
+    make them. Where the loader was looked into, the findings that gain most follow, and what is
+    guessed from outside comes last; of those that then gain next to nothing none is left.
+    """
+    inside, rules = case.inside, {one.rule for one in findings}
+    stalled = next((one.cost_share or 0.0 for one in findings if one.rule == Rule.STALLS), 0.0)
+    if inside is None:
+        return [
+            replace(one, cost_share=max((one.cost_share or 0.0) - stalled, 0.0))
+            if one.rule in OF_WAITING
+            else one
+            for one in findings
+        ]
+    if rules & {Rule.HEAD_OF_LINE, Rule.SLOW_SAMPLES}:
+        findings, stalled = [one for one in findings if one.rule != Rule.STALLS], 0.0
+    waiting = max(case.waiting_share - stalled, 0.0)
+    told = [one for one in findings if one.rule in stages.FIXES and one.cost_share is not None]
+    if rules & (GENERAL - {Rule.CAPACITY}):  # which also say how many workers help
+        told = [one for one in told if one.rule != Rule.CAPACITY]
+    told.sort(key=lambda one: (_is_general(case, one), -(one.cost_share or 0.0)))
+    # A setting is easier to change than data.
+    most = max((one.cost_share or 0.0 for one in told if one.rule not in GENERAL), default=0.0)
+    told.sort(key=lambda one: one.rule not in SETTINGS or (one.cost_share or 0.0) < NEARLY * most)
+    found = [one for one in findings if one not in told and one.rule not in OF_WAITING]
+    fixes, gained = [], 0.0
+    for one in told:
+        fixes.append(stages.FIXES[one.rule](case, inside))
+        before, gained = gained, max(inside.gain(fixes), gained)
+        cost = (gained - before) * waiting
+        if one.rule == Rule.OVERSUBSCRIPTION and (one.cost_share or 0.0) > waiting + stalled:
+            cost += case.contention_share  # it is why steps are slower
+            found = [other for other in found if other.rule != Rule.CONTENTION]
+        if cost >= LEAST_GAIN:
+            found.append(replace(one, cost_share=cost))
+    if any(one.rule in stages.FIXES for one in found):
+        return found
+    return [*found, *(one for one in findings if one.rule in OF_WAITING)]
+
+
+def _is_general(case: Case, finding: Finding) -> bool:
+    """Whether others tell why as much is lost: a few samples rather than the code for all."""
+    if finding.rule not in GENERAL:
+        return (finding.cost_share or 0.0) < MOST_OF_THE_WAITING * case.waiting_share
+    return True
 
 
 def _costing(finding: Finding, cost: float | None, scale: float) -> Finding:

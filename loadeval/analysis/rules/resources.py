@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.arms import lost_share
 from loadeval.analysis.memory import growth_of
 from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules import stages
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import (
@@ -84,7 +85,10 @@ def shared_machine(case: Case) -> Answer:
 
 
 def oversubscription(case: Case) -> Answer:
-    """There are more workers than CPUs."""
+    """Workers wait for CPUs, or there are more of them than CPUs."""
+    measured = stages.oversubscription(case)
+    if isinstance(measured, Finding):
+        return measured
     workers, usable = case.loader.workers, case.cpus
     if workers is None:
         return Remark(Unknown.WORKERS_UNKNOWN)

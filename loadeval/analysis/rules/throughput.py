@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules import stages
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import (
+    WorkerAdvice,
     cpus_left,
     deeper_prefetch,
     first_workers,
@@ -52,7 +54,10 @@ def capacity(case: Case) -> Answer:
     enough = keeps_up(found.required)
     if found.required.value <= 1 or not case.waiting_share:
         return None
+    inside = case.inside
     advice = more_workers(case, found, found.required.value)
+    if inside is not None:
+        advice = WorkerAdvice(stages.or_workers(case, inside), "measured")
     return Finding(
         Rule.CAPACITY,
         severity_of(case.waiting_share),
@@ -68,6 +73,7 @@ def capacity(case: Case) -> Answer:
                 ("CPUs left for workers", cpus_left(case), "CPUs"),
                 ("CPU time to receive a batch", receiving_ns(case, found) or None, "ns"),
             ),
+            *stages.largest_parts(inside),
         ),
         case.waiting_share,
     )
@@ -95,7 +101,11 @@ def zero_workers(case: Case) -> Answer:
         "likely" if case.headroom is None else "measured",
         Remark(Problem.NOTHING_LOADED_AHEAD, {"wait_share": found.wait_share}),
         first_workers(case, needed),
-        (Fact("wait, mean", found.wait_ns, "ns"), Fact("step, mean", found.step_ns, "ns")),
+        (
+            Fact("wait, mean", found.wait_ns, "ns"),
+            Fact("step, mean", found.step_ns, "ns"),
+            *stages.largest_parts(case.inside),
+        ),
         case.waiting_share,
     )
 
@@ -113,20 +123,24 @@ def shallow_queue(case: Case) -> Answer:
     wait_ns, ideal_ns, alone_ns = (
         one or 0.0 for one in (case.summary.wait_ns, found.ideal_ns, found.loader_only_ns)
     )
+    cost, deeper = share, deeper_prefetch(case.loader)
+    if case.inside is not None:
+        cost = stages.gain_of(case, Rule.SHALLOW_QUEUE)
+        deeper = deeper_prefetch(case.loader, stages.best_prefetch(case.inside))
     return Finding(
         Rule.SHALLOW_QUEUE,
-        severity_of(share),
+        severity_of(cost),
         # What is longer than making a batch takes is no empty queue alone.
         "possible" if wait_ns > alone_ns or not _keeps_up(case) else "likely",
         Remark(Problem.QUEUE_RUNS_EMPTY, {"required": alone_ns / ideal_ns, "wait_share": share}),
-        (deeper_prefetch(case.loader), _hides(case, depth * ideal_ns)),
+        (deeper, *_where(case, depth * ideal_ns)),
         (
             Fact("waiting", share, "share"),
             Fact("of it in stalls", stalled, "share"),
             *case.times,
             Fact("prefetch depth", depth, "batches"),
         ),
-        share,
+        cost,
         _stalls(case),
     )
 
@@ -200,6 +214,17 @@ def _lost_in_waiting(case: Case) -> Finding | None:
         ),
         share,
     )
+
+
+def _where(case: Case, hidden_ns: float) -> tuple[Remark, ...]:
+    """The code of the slowest batches; where nobody looked, how much of a stall is hidden."""
+    inside = case.inside
+    if inside is None:
+        return (_hides(case, hidden_ns),)
+    line = inside.line
+    if line is None or line.share < stages.DOMINATES:
+        return ()
+    return (Remark(Advice.LOOK_AT, {"place": line.name}),)
 
 
 def _share_waited(case: Case) -> float | Remark | None:

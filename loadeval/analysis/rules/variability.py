@@ -1,4 +1,4 @@
-"""Times that vary: stalls, outliers, epochs that start slowly, a run that slows down."""
+"""Times that vary: stalls, outliers, a run that slows down."""
 
 from __future__ import annotations
 
@@ -14,14 +14,13 @@ from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import deeper_prefetch
 from loadeval.analysis.stats import slope
-from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS, epoch_start_waits
-from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
+from loadeval.analysis.summary import FEWEST_FOR_OUTLIERS
+from loadeval.analysis.verdict import MODERATE_SHARE
 
 if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.analysis.rules.case import Answer, Case
-    from loadeval.analysis.rules.finding import Confidence
     from loadeval.analysis.stats import Estimate, Series
 
 FEWEST_FOR_STALLS = 200
@@ -35,14 +34,8 @@ MOST_OUTLIERS = 0.05
 """Of the batches: when there are more, they are not out of the ordinary."""
 WORTH_SAYING = 0.01
 """Of the time."""
-FEW_BATCHES = 2.0
-"""Times what a worker takes for one batch: a first wait of no more is for that batch."""
 FEWEST_FOR_CHANGE = 40
 """Steady-state batches, under which nothing is said of a change."""
-KEEP_WORKERS = Remark(
-    Advice.TRY_PERSISTENT_WORKERS,
-    {"setting": "persistent_workers", "present": False, "proposed": True},
-)
 PARTS = 20
 """Stretches of as many batches each, by whose medians a trend is found."""
 
@@ -121,58 +114,6 @@ def outlying_shares(case: Case) -> tuple[float, float]:
     waited_ns = float(np.minimum(waits_ns, beyond_ns).sum())
     total_ns = max(float(iteration_ns.sum()), 1.0)
     return waited_ns / total_ns, (float(beyond_ns.sum()) - waited_ns) / total_ns
-
-
-def slow_first_batch(case: Case) -> Answer:
-    """The first batch of all is long in coming."""
-    found, rest_ns = epoch_start_waits(case.real), _rest_of_epoch_ns(case)
-    if not len(found) or case.loader.ready_batches:
-        return Remark(Unknown.NO_EPOCH_START)
-    if rest_ns is None:
-        return Remark(Unknown.EPOCH_LENGTH_UNKNOWN)
-    first_ns = int(found[0])
-    share = first_ns / (first_ns + rest_ns)
-    if share < HIGH_SHARE:
-        return None
-    return Finding(
-        Rule.SLOW_FIRST_BATCH,
-        "low",
-        "measured",
-        Remark(Problem.FIRST_BATCH_SLOW, {"epoch_start_ns": first_ns, "epoch_share": share}),
-        (Remark(Advice.FASTER_START),),
-        (Fact("epoch start", first_ns, "ns"), Fact("rest of an epoch", rest_ns, "ns")),
-    )
-
-
-def epoch_boundaries(case: Case) -> Answer:
-    """Every epoch begins with a long wait."""
-    found, rest_ns = epoch_start_waits(case.real), _rest_of_epoch_ns(case)
-    later = found if case.loader.ready_batches else found[1:]
-    if not len(later):
-        return Remark(Unknown.ONE_EPOCH)
-    if rest_ns is None:
-        return Remark(Unknown.EPOCH_LENGTH_UNKNOWN)
-    mean_ns = float(later.mean())
-    cost = mean_ns / (mean_ns + rest_ns)
-    if case.epoch_starts_share is not None:  # some batches may have been made during that wait
-        cost = min(cost, case.epoch_starts_share)
-    if cost < MODERATE_SHARE:
-        return None
-    changes, confidence = _against_boundaries(case, mean_ns)
-    return Finding(
-        Rule.EPOCH_BOUNDARIES,
-        severity_of(cost),
-        confidence,
-        Remark(Problem.EPOCHS_START_SLOWLY, {"epoch_start_ns": mean_ns, "epoch_share": cost}),
-        changes,
-        facts(
-            ("epoch start, later epochs", mean_ns, "ns"),
-            ("rest of an epoch", rest_ns, "ns"),
-            ("epochs", len(later), "epochs"),
-            ("a batch in one worker", _one_batch_ns(case), "ns"),
-        ),
-        cost,
-    )
 
 
 def falling_throughput(case: Case) -> Answer:
@@ -287,33 +228,6 @@ def _against_stalls(case: Case, period: int | None) -> tuple[Remark, ...]:
     if workers == 0:
         return (look,)
     return look, deeper_prefetch(case.loader), Remark(Advice.HIDES_QUEUE_LENGTH)
-
-
-def _rest_of_epoch_ns(case: Case) -> float | None:
-    length, iteration_ns = case.loader.length or case.epochs.batches, case.summary.iteration_ns
-    return length * iteration_ns if length and iteration_ns else None
-
-
-def _one_batch_ns(case: Case) -> float | None:
-    """How long one worker takes for a batch, where all together take the loader's time alone."""
-    alone_ns = None if case.headroom is None else case.headroom.loader_only_ns
-    return alone_ns * case.loader.workers if alone_ns and case.loader.workers else None
-
-
-def _against_boundaries(case: Case, first_ns: float) -> tuple[tuple[Remark, ...], Confidence]:
-    workers, persistent = case.loader.workers, case.loader.persistent_workers
-    one_ns = _one_batch_ns(case)
-    if one_ns is not None and first_ns <= FEW_BATCHES * one_ns:
-        cheaper = Remark(Advice.CHEAPER_FIRST_BATCH, {"batch_ns": one_ns})
-        if persistent:
-            return (cheaper,), "likely"
-        rest_ns = max(first_ns - one_ns, 0.0)
-        return (cheaper, Remark(Advice.WORKER_START_AT_MOST, {"start_ns": rest_ns})), "likely"
-    if workers and persistent:
-        return (Remark(Advice.CHEAPER_EPOCH_START),), "likely"
-    if workers and persistent is False:
-        return (KEEP_WORKERS,), "possible"
-    return (Remark(Advice.FIND_EPOCH_START),), "possible"
 
 
 def _trend(medians: Series) -> Estimate | None:

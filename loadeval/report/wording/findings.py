@@ -40,10 +40,27 @@ QUESTIONS = {
     Rule.SHALLOW_QUEUE: "Does the prefetch queue run empty?",
     Rule.PER_BATCH_COST: "Is the wait about the same for every batch?",
     Rule.WAITING: "Is time lost whose cause was not measured?",
+    Rule.SLOW_TRANSFORM: "Does one transform take most of loading a batch?",
+    Rule.SLOW_FETCH: "Does one function take most of loading a batch?",
+    Rule.SLOW_COLLATE: "Does collating take a large part?",
+    Rule.TRANSFER: "Does passing batches to the training process take long?",
+    Rule.SLOW_SAMPLER: "Do the sampler and its indices take long?",
+    Rule.PINNING: "Does pinning take long?",
+    Rule.HEAD_OF_LINE: "Do finished batches wait for earlier ones?",
+    Rule.SLOW_SAMPLES: "Are a few samples far slower than the others?",
+    Rule.LOCK: "Do workers wait for a lock?",
+    Rule.DISK: "Is the data read from the disk?",
+    Rule.STORAGE_LATENCY: "Are workers blocked, but on no lock or disk?",
+    Rule.SLOW_WORKER: "Is one worker slower than the others?",
+    Rule.FEW_SHARDS: "Do some workers have nothing to load?",
+    Rule.PYTHON_LOCK: "Do threads of the loader hold Python's lock (GIL)?",
     Rule.CONTENTION: "Are steps slower while batches are loaded?",
     Rule.SHARED_MACHINE: "Did other programs use the CPUs?",
     Rule.STALLS: "Is most of the waiting for a few batches?",
     Rule.EPOCH_BOUNDARIES: "Does every epoch start with a long wait?",
+    Rule.WORKER_START: "Do workers start slowly?",
+    Rule.SHUFFLE_BUFFER: "Does the first sample of each worker take long?",
+    Rule.LOADER_RECREATED: "Is the loader iterated anew for each batch?",
     Rule.SLOW_FIRST_BATCH: "Does the first batch of the run take long?",
     Rule.FALLING_THROUGHPUT: "Does training keep getting slower?",
     Rule.DRIFT: "Was one half of the run slower?",
@@ -58,6 +75,8 @@ QUESTIONS = {
 }
 BOUNDS = "TensorFlow's input-pipeline analyzer, 5% and 20% of the time"
 TIMES = "times of real, ideal and loader-only batches"
+STAGE_TIMES = "times of the stages inside the loader, replayed without what is slow"
+KERNEL = "on-CPU, run-queue and blocked time of the workers, as the kernel counts it"
 EPOCH_STARTS = "first waits of the epochs, compared with a whole epoch in steady state"
 SOURCES = {
     Rule.CAPACITY: f"{TIMES}; bounds of {BOUNDS}",
@@ -65,10 +84,32 @@ SOURCES = {
     Rule.SHALLOW_QUEUE: f"{TIMES}, and stalls",
     Rule.PER_BATCH_COST: "equal waits, and how fast batches pass between processes in torch 2.13",
     Rule.WAITING: f"bounds of {BOUNDS}",
+    **dict.fromkeys(
+        (
+            Rule.SLOW_TRANSFORM,
+            Rule.SLOW_FETCH,
+            Rule.SLOW_COLLATE,
+            Rule.TRANSFER,
+            Rule.SLOW_SAMPLER,
+            Rule.PINNING,
+            Rule.HEAD_OF_LINE,
+            Rule.SLOW_SAMPLES,
+            Rule.SLOW_WORKER,
+            Rule.FEW_SHARDS,
+        ),
+        STAGE_TIMES,
+    ),
+    Rule.LOCK: KERNEL,
+    Rule.DISK: KERNEL,
+    Rule.STORAGE_LATENCY: KERNEL,
+    Rule.PYTHON_LOCK: "how long a thread that wants the GIL waits for it, in both arms",
     Rule.CONTENTION: "difference of the steps between the real and the ideal arm",
     Rule.SHARED_MACHINE: "CPU time of the machine, less that of training and its workers",
     Rule.STALLS: "share of the waiting in the slowest 1% of the batches",
     Rule.EPOCH_BOUNDARIES: f"{EPOCH_STARTS}; PyTorch's documentation of persistent_workers",
+    Rule.WORKER_START: f"{EPOCH_STARTS}; {STAGE_TIMES}",
+    Rule.SHUFFLE_BUFFER: f"{EPOCH_STARTS}; {STAGE_TIMES}",
+    Rule.LOADER_RECREATED: "epochs that end after their first batch",
     Rule.SLOW_FIRST_BATCH: EPOCH_STARTS,
     Rule.FALLING_THROUGHPUT: "Theil-Sen slope of the medians of twenty parts of the run",
     Rule.DRIFT: "difference of the halves' mean iterations, beyond its 95% CI",
@@ -107,6 +148,55 @@ PROBLEMS: dict[Enum, str] = {
         "Training waits for batches {wait_share:share} of its time. What it would gain without "
         "these waits was not measured: it may be less or more."
     ),
+    Problem.TRANSFORM_SLOW: (
+        "{name:name} takes {share:share} of loading a batch: {call_ns:duration} a call, {calls} "
+        "calls a batch."
+    ),
+    Problem.CODE_SLOW: "{share:share} of loading a batch is spent in {place:code}.",
+    Problem.COLLATE_SLOW: (
+        "Collating takes {collate_ns:duration} a batch, {share:share} of what a worker does."
+    ),
+    Problem.TRANSFER_BY_PIPE: (
+        "Passing a batch from its worker to training takes {transfer_ns:duration}: "
+        "{pickled_bytes:size} of it go through a pipe, as all that is not a tensor does."
+    ),
+    Problem.TRANSFER_OF_MANY: (
+        "Passing a batch from its worker to training takes {transfer_ns:duration}, though only "
+        "{pickled_bytes:size} of it are pickled: it has many tensors or objects, each with a cost."
+    ),
+    Problem.SAMPLER_SLOW: (
+        "The training process spends {index_ns:duration} a batch on the sampler: on choosing what "
+        "is loaded next."
+    ),
+    Problem.PINNING_SLOW: "Copying a batch to pinned memory takes {pin_ns:duration}.",
+    Problem.FINISHED_BATCHES_WAIT: (
+        "Finished batches wait for slower ones before them (head-of-line blocking): in "
+        "{share:share} of the time training waits while a later batch lies ready."
+    ),
+    Problem.SAMPLES_SLOW: (
+        "A few samples take up to {longest_ns:duration}, {times:speedup} the typical one: indices "
+        "{indices:name}."
+    ),
+    Problem.WORKERS_WAIT_FOR_LOCK: (
+        "Workers are blocked {share:share} of their time by a lock that they share, at "
+        "{place:code}."
+    ),
+    Problem.READ_FROM_DISK: (
+        "The data is read from the disk, not from the page cache: {disk_bytes:size} a batch. "
+        "Workers are blocked {share:share} of their time."
+    ),
+    Problem.WORKERS_BLOCKED: (
+        "Workers are blocked {share:share} of their time, neither on a CPU nor waiting for one, at "
+        "{place:code}: storage, the network or another process is slow to answer."
+    ),
+    Problem.WORKERS_WAIT_FOR_CPU: (
+        "Workers are ready to run but wait for a CPU {share:share} of their time: more threads "
+        "compute than there are CPUs."
+    ),
+    Problem.WORKER_SLOW: (
+        "Worker {worker} takes {batch_ns:duration} a batch, the others {others_ns:duration}."
+    ),
+    Problem.WORKERS_HAVE_NO_SHARD: "{idle} of {workers} workers have nothing to load.",
     Problem.STEPS_SLOWER: (
         f"A step takes {{slower_ns:duration}} longer while batches are loaded: {COMPETES}."
     ),
@@ -121,6 +211,21 @@ PROBLEMS: dict[Enum, str] = {
     Problem.EPOCHS_START_SLOWLY: (
         "Each epoch starts with a wait of {epoch_start_ns:duration}, {epoch_share:share} of its "
         "time."
+    ),
+    Problem.WORKERS_START_SLOWLY: (
+        "Each epoch starts {begun_ns:duration} late: that long it takes to start a worker by "
+        "{method}, which loads modules and the dataset in it."
+    ),
+    Problem.WORKERS_INITIALISE_SLOWLY: (
+        "Each epoch starts with {init_ns:duration} of worker_init_fn in every worker."
+    ),
+    Problem.FIRST_SAMPLE_SLOW: (
+        "In each epoch the first sample of a worker takes {sample_ns:duration}: it fills a shuffle "
+        "buffer, or opens files."
+    ),
+    Problem.LOADER_MADE_ANEW: (
+        "The loader is iterated anew for each batch ({epochs:,} times): each waits "
+        "{each_ns:duration} for its first batch."
     ),
     Problem.FIRST_BATCH_SLOW: (
         "The first batch of the run takes {epoch_start_ns:duration}, {epoch_share:share} of the "
@@ -304,6 +409,7 @@ ADVICE: dict[Enum, str] = {
         "a shuffle buffer. Try {setting}={proposed} and compare this wait: it ends only the "
         "former. Or make epochs longer."
     ),
+    Advice.KEEP_WORKERS: "Pass {setting}={proposed}: workers then start once, not in each epoch.",
     Advice.FIND_EPOCH_START: (
         "The cause was not measured: see what the loader does for the first batch of each epoch "
         "(opening files, listing shards, filling a shuffle buffer), do it only once, or make "
@@ -314,6 +420,75 @@ ADVICE: dict[Enum, str] = {
         "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
     ),
     **{code: GROWTH[code] for code in GrowthAdvice},
+    Advice.LOOK_AT: "The slow batches are mostly in {place:code}.",
+    Advice.CHEAPER_NAMED: (
+        "Make {name:code} cheaper: smaller inputs, a faster library, once for the whole batch or "
+        "on the GPU, or once and for all before training."
+    ),
+    Advice.CHEAPER_COLLATE: (
+        "Make collate_fn cheaper: stack tensors once with torch.stack, pad with one allocation, "
+        "and move loops into __getitem__."
+    ),
+    Advice.SEND_TENSORS: (
+        "Return torch tensors from the workers (torch.from_numpy in collate_fn): they go through "
+        "shared memory, not through the pipe."
+    ),
+    Advice.SEND_FEWER: (
+        "Send fewer and larger tensors: stack those of a kind in collate_fn, and leave out what "
+        "training does not use. More workers will not help."
+    ),
+    Advice.CHEAPER_SAMPLER: (
+        "Make the sampler cheaper: draw all indices of an epoch at once as a list, without a loop "
+        "over weights or lengths for each batch. More workers will not help."
+    ),
+    Advice.OUT_OF_ORDER: (
+        "Pass in_order=False (torch 2.6 or later) if training may see batches in another order."
+    ),
+    Advice.FIX_SAMPLES: (
+        "Look at the samples {indices:name}, which take up to {longest_ns:duration}, "
+        "{times:speedup} the typical one: make them smaller, or leave them out."
+    ),
+    Advice.SHORTER_LOCK: (
+        "Do not share the lock: open the file or database once in each worker, or hold it for "
+        "less. More workers will not help."
+    ),
+    Advice.READ_LESS: (
+        "Read less, or faster: smaller or compressed files, few large files read in order, a "
+        "faster disk, or so much memory that the data stays in the page cache."
+    ),
+    Advice.MORE_REQUESTS_AT_ONCE: (
+        "Blocked workers need no CPU, so more of them help even beyond the number of CPUs; so do "
+        "several requests at once in a sample or batch, and a cache nearby."
+    ),
+    Advice.ONE_THREAD_EACH: (
+        "Let each worker compute in one thread: torch.set_num_threads(1), OMP_NUM_THREADS=1, "
+        "cv2.setNumThreads(0), in worker_init_fn or before it."
+    ),
+    Advice.FREE_CPUS: (
+        "Free CPUs: fewer threads in the training process (torch.set_num_threads) or in other "
+        "programs. More workers will not help."
+    ),
+    Advice.BALANCE_WORKERS: (
+        "Find out what this worker does that the others do not: larger samples or shards, another "
+        "disk, a busy CPU. Shards of equal size, or in_order=False, balance the workers."
+    ),
+    Advice.MORE_SHARDS: (
+        "Split the data into at least {workers} shards of equal size, or use {idle} workers fewer."
+    ),
+    Advice.USE_PROCESSES: (
+        "Load in processes instead of threads, or with functions that release the GIL."
+    ),
+    Advice.SMALLER_DATASET: (
+        "Keep the dataset small: hold paths or open files in the worker, not data in its "
+        "attributes; or start workers by fork or forkserver."
+    ),
+    Advice.CHEAPER_INIT: "Or make worker_init_fn cheaper.",
+    Advice.SMALLER_BUFFER: (
+        "Use a smaller shuffle buffer, fill it little by little, or make epochs longer."
+    ),
+    Advice.KEEP_ITERATOR: (
+        "Keep the iterator: batches = iter(loader) once, then next(batches) at each step."
+    ),
     Advice.PIN_MEMORY: (
         "Pass {setting}={proposed} and copy with .to(device, non_blocking=True): the copy then "
         "overlaps the step."
@@ -353,11 +528,31 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.CHEAPER_FIRST_BATCH: "longer epochs, or smaller batches",
     Advice.CHEAPER_EPOCH_START: "longer epochs, or a cheaper start",
     Advice.TRY_PERSISTENT_WORKERS: "try {setting}={proposed}",
+    Advice.KEEP_WORKERS: "set {setting}={proposed}",
     Advice.FIND_EPOCH_START: "longer epochs, or a cheaper start",
     Advice.FASTER_START: "save file lists and indexes to disk",
     GrowthAdvice.DROP_KEPT_TENSORS: "find what keeps losses or batches",
     GrowthAdvice.AVOID_COPY_ON_WRITE: "keep dataset lists in arrays",
     GrowthAdvice.BOUND_WORKER_CACHES: "find what the dataset keeps",
+    Advice.CHEAPER_NAMED: "make {name:name} cheaper",
+    Advice.CHEAPER_COLLATE: "make collate_fn cheaper",
+    Advice.SEND_TENSORS: "return tensors, not arrays",
+    Advice.SEND_FEWER: "fewer and larger tensors",
+    Advice.CHEAPER_SAMPLER: "make the sampler cheaper",
+    Advice.OUT_OF_ORDER: "pass in_order=False",
+    Advice.FIX_SAMPLES: "look at samples {indices:name}",
+    Advice.SHORTER_LOCK: "do not share the lock",
+    Advice.READ_LESS: "read less, or from a faster disk",
+    Advice.MORE_REQUESTS_AT_ONCE: "more requests at once",
+    Advice.ONE_THREAD_EACH: "one thread in each worker",
+    Advice.FREE_CPUS: "free CPUs: fewer threads",
+    Advice.BALANCE_WORKERS: "balance the workers",
+    Advice.MORE_SHARDS: "at least {workers} shards",
+    Advice.USE_PROCESSES: "processes instead of threads",
+    Advice.SMALLER_DATASET: "keep the dataset small",
+    Advice.CHEAPER_INIT: "make worker_init_fn cheaper",
+    Advice.SMALLER_BUFFER: "a smaller shuffle buffer",
+    Advice.KEEP_ITERATOR: "keep the iterator between steps",
     Advice.PIN_MEMORY: "set {setting}={proposed}",
     Advice.KEEP_LOADER: "nothing: hidden by GPU work",
     Advice.PROFILE_STEP: "profile the step, not the loader",
@@ -376,6 +571,7 @@ UNKNOWNS: dict[Enum, str] = {
     Unknown.WORKERS_UNKNOWN: "the loader's number of workers is not known",
     Unknown.CPUS_UNKNOWN: "the number of usable CPUs is not known",
     Unknown.CPU_TIME_NOT_READ: "the machine's CPU time was not read during measured batches",
+    Unknown.NOT_LOOKED_INTO: "the loader was not looked into: pass stages=True",
     Unknown.NO_EPOCH_START: "no epoch start was measured",
     Unknown.ONE_EPOCH: "there was no second epoch",
     Unknown.EPOCH_LENGTH_UNKNOWN: "the length of an epoch, or its iteration time, is not known",

@@ -1,0 +1,35 @@
+"""For loaders whose stages cannot be timed: what to say of them instead."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from loadeval import StageNote
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+class NotTimed:
+    """Says once, when the first epoch begins, why nothing is timed: see LoaderStages."""
+
+    def __init__(self, why: str) -> None:
+        self._untold = [StageNote(why)]
+        self._begun = False
+
+    def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - nothing to look into
+        """See LoaderStages."""
+        return self._known
+
+    def _known(self, _epoch: int) -> None:
+        self._begun = True
+
+    def take(self) -> list[StageNote]:
+        """The note, once."""
+        if not self._begun:
+            return []
+        told, self._untold = self._untold, []
+        return told
+
+    def close(self) -> None:
+        """Nothing is held."""

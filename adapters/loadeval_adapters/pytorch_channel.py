@@ -1,0 +1,106 @@
+"""How a DataLoader's workers tell the training process what they did: memory that both map."""
+
+from __future__ import annotations
+
+import json
+import struct
+from multiprocessing.sharedctypes import RawArray
+from typing import Any
+
+UNKNOWN = -1
+MOST_TRANSFORMS = 24
+"""How many transforms are told apart."""
+RECORD = (
+    *("idx", "worker", "samples", "fetch_start_ns", "fetch_ns", "collate_ns"),
+    *("slowest_ns", "slowest_index"),
+    *("cpu_ns", "other_cpu_ns", "run_queue_ns", "read_bytes", "disk_bytes", "major_faults"),
+    *("pickle_start_ns", "pickle_ns", "pickled_bytes", "same_idx"),
+)
+"""What a worker tells of a batch, in words of eight bytes; nanoseconds and calls of each of its
+transforms follow. `idx` is torch's number of the batch, at both ends so that a record that another
+is written over while it is read can be told."""
+FIXED = len(RECORD)
+STRIDE = FIXED + 2 * MOST_TRANSFORMS
+WORD = 8
+
+OPEN = 0
+"""The word that is 1 while somebody looks into the loader."""
+CHANNEL_WORDS = 8
+PID, READY_NS, INIT_NS, SAMPLE, TEXT_VERSION, TEXT_BYTES = range(6)
+"""A worker's own words: its process, when it was ready, how long the user's `worker_init_fn` took,
+the sample it reads, and of its text how often it was changed and how long it is."""
+WORKER_WORDS = 8  # a cache line: no two workers write to one
+NO_SAMPLE, COLLATING = -1, -2
+"""What stands for a sample where none is read."""
+TRIES = 1000
+TEXT = 32768
+"""Bytes for a worker's text."""
+
+
+class Channel:
+    """Memory for `workers` and the records of `slots` batches. It pickles while a process is spawned.
+
+    The record of batch `idx` is in slot `idx % slots`, whichever worker loaded it.
+    """
+
+    def __init__(self, workers: int, slots: int) -> None:
+        self.workers, self.slots = workers, slots
+        self._ring = CHANNEL_WORDS + workers * WORKER_WORDS
+        self._texts = self._ring + slots * STRIDE
+        self._memory = RawArray("q", self._texts + workers * TEXT // WORD)
+        self._map()
+        self.words[OPEN] = 1
+        for worker in range(workers):
+            self.words[self.own(worker) + SAMPLE] = NO_SAMPLE
+        for slot in range(slots):
+            self.words[self._ring + slot * STRIDE] = UNKNOWN
+
+    def _map(self) -> None:
+        self.bytes = memoryview(self._memory).cast("B")
+        self.words = self.bytes.cast("q")
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {k: v for k, v in vars(self).items() if k not in {"bytes", "words"}}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._map()
+
+    def own(self, worker: int) -> int:
+        """The first of a worker's own words."""
+        return CHANNEL_WORDS + worker * WORKER_WORDS
+
+    def slot(self, idx: int) -> int:
+        """The first word of the record of batch `idx`."""
+        return self._ring + idx % self.slots * STRIDE
+
+    def write_text(self, worker: int, told: dict[str, Any]) -> bool:
+        """Tell something that JSON can; False if that is too long, and nothing was told."""
+        text = json.dumps(told, separators=(",", ":")).encode()
+        if len(text) > TEXT:
+            return False
+        own, start = self.own(worker), self._texts * WORD + worker * TEXT
+        version = self.words[own + TEXT_VERSION]
+        self.words[own + TEXT_VERSION] = version + 1  # odd while it is written
+        self.bytes[start : start + len(text)] = text
+        self.words[own + TEXT_BYTES] = len(text)
+        self.words[own + TEXT_VERSION] = version + 2
+        return True
+
+    def read_text(self, worker: int, known: int = 0) -> tuple[int, dict[str, Any]] | None:
+        """A version and what it tells; None where it is the one `known`, or is always being written."""
+        own, start = self.own(worker), self._texts * WORD + worker * TEXT
+        for _ in range(TRIES):
+            version = self.words[own + TEXT_VERSION]
+            if version == known:
+                return None
+            text = bytes(self.bytes[start : start + self.words[own + TEXT_BYTES]])
+            if version % 2 == 0 and self.words[own + TEXT_VERSION] == version:
+                told: dict[str, Any] = json.loads(text)
+                return version, told
+        return None
+
+
+def packer(transforms: int) -> struct.Struct:
+    """Packs a record with that many transforms."""
+    return struct.Struct(f"{FIXED + 2 * transforms}q")

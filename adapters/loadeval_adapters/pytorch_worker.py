@@ -1,0 +1,529 @@
+"""What runs in a DataLoader's workers: it times each batch, and tells the training process."""
+
+from __future__ import annotations
+
+import operator
+import os
+import threading
+from collections import Counter, deque
+from contextlib import suppress
+from functools import partial
+from multiprocessing import queues, util
+from threading import get_ident
+from time import perf_counter_ns, process_time_ns, thread_time_ns
+from typing import TYPE_CHECKING, Any
+
+from torch.utils.data import Subset, get_worker_info
+from torch.utils.data import dataset as torch_dataset
+from torch.utils.data._utils import fetch
+
+from loadeval_adapters import pytorch_channel as told
+from loadeval_adapters.pytorch_channel import COLLATING, NO_SAMPLE, SAMPLE, UNKNOWN, Channel
+from loadeval_adapters.pytorch_code import CodeSampler
+from loadeval_adapters.pytorch_transforms import Transforms
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    Fetch = Callable[[Any, Any], Any]
+
+try:
+    import resource
+except ImportError:  # Windows
+    resource = None  # type: ignore[assignment]
+
+Figures = tuple[int, int, int, int, int, int]
+UNKNOWN_FIGURES = (UNKNOWN,) * 6
+WORTH_NS = 1_000_000
+"""The kernel is asked what a batch took only if the one before took as long."""
+FETCHERS = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)  # noqa: SLF001 - see below
+NAMES = (
+    {"auto_collation", "hasattr", "dataset", "__getitems__", "collate_fn"},
+    {"ended", "StopIteration", "auto_collation", "append", "next", "dataset_iter", "len"}
+    | {"drop_last", "collate_fn"},
+)
+"""What the code of torch's fetchers uses, from torch 2.1 to 2.13: ours does the same in its place."""
+FAILURES = {"ExceptionWrapper", "_IterableDatasetStopIteration"}
+UNEXPECTED = (
+    "this version of torch reads samples in a way of its own: reading and collating are not told "
+    "apart, nor are samples"
+)
+IN_THREADS = "the workers are threads: what they do is not timed"
+
+
+class WorkerInit:
+    """Stands in for a user's `worker_init_fn`: calls it, and then times this worker."""
+
+    def __init__(self, user: Callable[[int], object] | None, channel: Channel) -> None:
+        self.user, self.channel = user, channel
+        self._training = os.getpid()
+
+    def __call__(self, worker: int) -> None:
+        began = perf_counter_ns()
+        if self.user is not None:
+            self.user(worker)
+        ready = perf_counter_ns()
+        try:
+            _start(self.channel, worker, (began, ready - began), self._training)
+        except Exception as error:  # noqa: BLE001 - measuring may not end a training
+            _give_up(self.channel, worker, error)
+
+
+def _start(channel: Channel, worker: int, times: tuple[int, int], training: int) -> None:
+    if os.getpid() == training:
+        channel.write_text(worker, {"notes": [IN_THREADS]})
+        return
+    info: Any = get_worker_info()
+    tracer = Tracer(partial(_told, channel, worker), channel.words, channel.own(worker))
+    tracer.look_into(info.dataset)
+    sending = Sending(tracer, channel, worker)
+    sending.install()
+    own = channel.own(worker)
+    channel.words[own + told.INIT_NS] = times[1]
+    channel.words[own + told.PID] = os.getpid()
+    channel.words[own + told.READY_NS] = times[0]
+
+
+def _told(channel: Channel, worker: int, text: dict[str, Any]) -> None:
+    for most in (len(text["running"]) + len(text["blocked"]), 100, 50, 20, 0):
+        for name in ("running", "blocked"):
+            text[name] = dict(Counter(text[name]).most_common(most))
+        if channel.write_text(worker, text):
+            return
+
+
+def _give_up(channel: Channel, worker: int, error: Exception) -> None:
+    with suppress(Exception):
+        note = f"worker {worker} is not looked into ({type(error).__name__}: {error})"
+        channel.write_text(worker, {"notes": [note]})
+
+
+class Tracer:
+    """Times what a fetcher of torch's does for each batch, in the process where it works.
+
+    `fetch(fetcher, index)` does what torch's own does. What was found of each batch is appended to
+    `parts`: the identity of the batch (0: it raised), the words of its record from `samples` to
+    `major_faults`, and those of its transforms. `words` are memory that others see, `own` the
+    first word for this worker, and `tell` is called with what else is to be known.
+    """
+
+    def __init__(
+        self,
+        tell: Callable[[dict[str, Any]], object],
+        words: Any,
+        own: int,
+        *,
+        in_training: bool = False,
+    ) -> None:
+        self.parts: deque[tuple[int, tuple[int, ...], tuple[int, ...]]] = deque()
+        self.transforms = Transforms(in_training=in_training)
+        self.words, self.own = words, own
+        self.is_busy = [False]
+        self.notes: list[str] = []
+        self.consumption = Consumption()
+        self.can_tell_samples = True
+        self.last_ns = WORTH_NS
+        self.ended: Callable[[], object] = self.transforms.restore
+        self.code = CodeSampler(self.is_busy, FETCH_CODE, self.flush)
+        self._tell = tell
+        self._lock = threading.Lock()
+
+    def look_into(self, dataset: Any) -> None:
+        """Time the transforms of `dataset`."""
+        try:
+            self.transforms.find(dataset)
+        except Exception as error:  # noqa: BLE001 - those found before it are timed
+            self.notes.append(f"not all transforms are timed ({type(error).__name__}: {error})")
+
+    def flush(self) -> None:
+        """Tell what is known so far."""
+        with self._lock:
+            self._tell(
+                {
+                    "names": self.transforms.names,
+                    "notes": self.notes,
+                    "running": dict(self.code.running),
+                    "blocked": dict(self.code.blocked),
+                }
+            )
+
+    def fail(self, error: Exception) -> None:
+        """Stop looking, and say why."""
+        self.notes.append(f"a worker is not looked into any more ({type(error).__name__}: {error})")
+        self.end()
+
+    def end(self) -> None:
+        """Leave this process as it was."""
+        self.code.stop()
+        self.ended()
+        with suppress(Exception):
+            self.flush()
+
+    def before(self) -> Figures | None:
+        """What this process has used so far, where it is worth knowing. Does not raise."""
+        try:
+            self.is_busy[0] = True
+            self.transforms.thread[0] = get_ident()
+            size = 2 * len(self.transforms.names)
+            if size:
+                self.transforms.spent[:size] = [0] * size
+            return self.consumption.so_far() if self.last_ns >= WORTH_NS else None
+        except Exception as error:  # noqa: BLE001 - looking may not end a training
+            self.fail(error)
+            return None
+
+    def after(
+        self,
+        before: Figures | None,
+        moments: tuple[int, int, int],
+        found: tuple[int, int, Any],
+        batch: Any,
+    ) -> None:
+        """Note what a batch took: when its samples began, when collating did, and when it ended.
+
+        `found` are its samples, the nanoseconds of the slowest, and that one's index.
+        """
+        try:
+            start, read, end = moments
+            samples, slowest_ns, slowest = found
+            figures = UNKNOWN_FIGURES if before is None else self.consumption.since(before)
+            self.last_ns = end - start
+            self.is_busy[0] = False
+            self.transforms.thread[0] = 0
+            self.words[self.own + SAMPLE] = NO_SAMPLE
+            slowest = _index(slowest)
+            words = (samples, start, read - start, end - read, slowest_ns, slowest, *figures)
+            spent = tuple(self.transforms.spent[: 2 * len(self.transforms.names)])
+            self.parts.append((id(batch), words, spent))
+        except Exception as error:  # noqa: BLE001 - as above
+            self.fail(error)
+
+    def after_failure(self) -> None:
+        """Note that there is no batch."""
+        self.is_busy[0] = False
+        self.transforms.thread[0] = 0
+        with suppress(Exception):
+            self.words[self.own + SAMPLE] = NO_SAMPLE
+        self.parts.append((0, (), ()))
+
+
+def map_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
+    """What `_MapDatasetFetcher.fetch` does."""
+    words, sample = tracer.words, tracer.own + SAMPLE
+    tells = tracer.can_tell_samples
+    samples = slowest_ns = slowest = UNKNOWN
+    before = tracer.before()
+    start = then = perf_counter_ns()
+    try:
+        dataset = fetcher.dataset
+        if fetcher.auto_collation:
+            indices = index
+            if hasattr(dataset, "__getitems__") and dataset.__getitems__:
+                dataset, indices = _unrolled(dataset, index)
+            if indices is None:
+                data = dataset.__getitems__(index)
+                samples = _length(index)
+            else:
+                data = []
+                append = data.append
+                for one in indices:
+                    if tells:
+                        try:
+                            words[sample] = one
+                        except Exception:  # noqa: BLE001 - no integer
+                            tells = tracer.can_tell_samples = False
+                    append(dataset[one])
+                    now = perf_counter_ns()
+                    if now - then > slowest_ns:
+                        slowest_ns = now - then
+                        slowest = one
+                    then = now
+                samples = len(data)
+        else:
+            data = dataset[index]
+            samples = len(index) if isinstance(index, (list, tuple)) else 1
+            slowest = index
+        read = perf_counter_ns()
+        words[sample] = COLLATING
+        batch = fetcher.collate_fn(data)
+        end = perf_counter_ns()
+    except BaseException:
+        tracer.after_failure()
+        raise
+    tracer.after(before, (start, read, end), (samples, slowest_ns, slowest), batch)
+    return batch
+
+
+def iterable_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
+    """What `_IterableDatasetFetcher.fetch` does."""
+    if fetcher.ended:
+        raise StopIteration
+    words, sample = tracer.words, tracer.own + SAMPLE
+    place = first = vars(fetcher).get("_loadeval_place", 0)
+    slowest_ns = slowest = UNKNOWN
+    before = tracer.before()
+    start = then = perf_counter_ns()
+    try:
+        if fetcher.auto_collation:
+            data = []
+            append = data.append
+            for _ in index:
+                words[sample] = place
+                try:
+                    append(next(fetcher.dataset_iter))
+                except StopIteration:
+                    fetcher.ended = True
+                    break
+                now = perf_counter_ns()
+                if now - then > slowest_ns:
+                    slowest_ns = now - then
+                    slowest = place
+                then = now
+                place += 1
+            if len(data) == 0 or (fetcher.drop_last and len(data) < len(index)):
+                raise StopIteration  # noqa: TRY301 - as torch's own
+            samples = place - first
+        else:
+            words[sample] = slowest = place
+            data = next(fetcher.dataset_iter)
+            place += 1
+            samples = UNKNOWN  # it may have batches of its own
+        read = perf_counter_ns()
+        words[sample] = COLLATING
+        batch = fetcher.collate_fn(data)
+        end = perf_counter_ns()
+    except BaseException:
+        tracer.after_failure()
+        raise
+    fetcher._loadeval_place = place  # noqa: SLF001 - it has one for each epoch
+    tracer.after(before, (start, read, end), (samples, slowest_ns, slowest), batch)
+    return batch
+
+
+def whole_fetch(fetch_as_torch: Fetch, tracer: Tracer, fetcher: Any, index: Any) -> Any:
+    """Torch's own, whatever it does."""
+    before = tracer.before()
+    start = perf_counter_ns()
+    try:
+        batch = fetch_as_torch(fetcher, index)
+        end = perf_counter_ns()
+    except BaseException:
+        tracer.after_failure()
+        raise
+    tracer.after(before, (start, end, end), (_length(index), UNKNOWN, UNKNOWN), batch)
+    return batch
+
+
+FETCH_CODE = {map_fetch.__code__, iterable_fetch.__code__, whole_fetch.__code__}
+
+
+def fetches(tracer: Tracer) -> list[Fetch]:
+    """What stands in for the `fetch` of each of torch's fetchers."""
+    found: list[Fetch] = []
+    for kind, names, ours in zip(FETCHERS, NAMES, (map_fetch, iterable_fetch), strict=True):
+        own: Any = vars(kind)["fetch"]
+        if _is_as_expected(own, fetch.__name__, names):
+            found.append(_bound(ours, tracer))
+        else:
+            found.append(_bound(partial(whole_fetch, own), tracer))
+            tracer.notes.append(UNEXPECTED)
+    return found
+
+
+def _bound(ours: Any, tracer: Tracer) -> Fetch:
+    return lambda fetcher, index: ours(tracer, fetcher, index)
+
+
+class Sending:
+    """Installs a tracer in a worker, whose queue thread adds what pickling took and tells it all."""
+
+    def __init__(self, tracer: Tracer, channel: Channel, worker: int) -> None:
+        self._tracer, self._channel, self._worker = tracer, channel, worker
+        self._pack = told.packer(len(tracer.transforms.names)).pack_into
+        self._pickler: Any = queues._ForkingPickler  # type: ignore[attr-defined]  # noqa: SLF001 - the one seam
+        self._torchs = [vars(kind)["fetch"] for kind in FETCHERS]
+        self._thread = get_ident(), threading.get_native_id()
+
+    def install(self) -> None:
+        """Time this worker from now on."""
+        tracer = self._tracer
+        tracer.ended = self._uninstall
+        for kind, torchs, ours in zip(FETCHERS, self._torchs, fetches(tracer), strict=True):
+            kind.fetch = self._while_open(torchs, ours)  # type: ignore[method-assign]
+        self._ours = TimedPickler(self._pickler, self.dumps)
+        queues._ForkingPickler = self._ours  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+        tracer.flush()
+        # At the end of the process, for what was found since the last time.
+        util.Finalize(None, tracer.flush, exitpriority=100)
+
+    def _while_open(self, torchs: Fetch, ours: Fetch) -> Fetch:
+        words, tracer = self._channel.words, self._tracer
+
+        def fetch_timed(fetcher: Any, index: Any) -> Any:
+            if words[told.OPEN]:
+                return ours(fetcher, index)
+            tracer.end()
+            return torchs(fetcher, index)
+
+        return fetch_timed
+
+    def _uninstall(self) -> None:
+        for kind, torchs in zip(FETCHERS, self._torchs, strict=True):
+            kind.fetch = torchs  # type: ignore[method-assign]
+        if queues._ForkingPickler is self._ours:  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+            queues._ForkingPickler = self._pickler  # type: ignore[attr-defined]  # noqa: SLF001 - as above
+        self._tracer.transforms.restore()
+
+    def dumps(self, message: Any, *rest: Any) -> Any:
+        """Pickle a message of any queue; if it brings a batch, tell of that."""
+        start = perf_counter_ns()
+        pickled = self._pickler.dumps(message, *rest)
+        if type(message) is tuple and len(message) == 2 and type(message[0]) is int:  # noqa: PLR2004 - idx, batch
+            try:
+                self._send(message[0], message[1], start, len(pickled))
+            except Exception as error:  # noqa: BLE001 - as above
+                self._tracer.fail(error)
+        return pickled
+
+    def _send(self, idx: int, batch: Any, start: int, size: int) -> None:
+        pickle_ns = perf_counter_ns() - start
+        part = self._part_of(batch)
+        if part is None or not part[0]:
+            return
+        channel = self._channel
+        self._pack(
+            channel.bytes,
+            channel.slot(idx) * told.WORD,
+            *(idx, self._worker, *part[1], start, pickle_ns, size, idx, *part[2]),
+        )
+        if not self._tracer.code.is_started:  # now that the queue has its thread
+            self._tracer.code.start(*self._thread)
+
+    def _part_of(self, batch: Any) -> tuple[int, tuple[int, ...], tuple[int, ...]] | None:
+        """What was found of a batch: of those that were not sent, one that was not pickled is lost.
+
+        None for what a queue of the user's sends, and for what was never fetched.
+        """
+        parts = self._tracer.parts
+        is_stateful = type(batch) is tuple and len(batch) == 3  # noqa: PLR2004 - batch, worker, state
+        keys = {id(batch), id(batch[0])} if is_stateful else {id(batch)}
+        if type(batch[0] if is_stateful else batch).__name__ in FAILURES:
+            keys = {0}
+        for place, part in enumerate(parts):
+            if part[0] in keys:
+                for _ in range(place + 1):
+                    parts.popleft()
+                return part
+        return None
+
+
+class TimedPickler:
+    """Stands in for the class that the queues of multiprocessing pickle with."""
+
+    def __init__(self, pickler: Any, dumps: Callable[..., Any]) -> None:
+        self._pickler = pickler
+        self.dumps, self.loads = dumps, pickler.loads
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._pickler, name)
+
+
+class Consumption:
+    """What the kernel says this thread, and this process, have used."""
+
+    def __init__(self) -> None:
+        self._thread = self._sched = self._io = UNKNOWN
+        self._own_bytes = 0  # the kernel counts what is read of its files, too
+        self._open()
+
+    def _open(self) -> None:
+        self.close()
+        self._thread = get_ident()
+        self._sched = _opened("/proc/thread-self/schedstat")
+        self._io = _opened("/proc/self/io")
+
+    def close(self) -> None:
+        """Close the files of the kernel's."""
+        for descriptor in (self._sched, self._io):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._sched = self._io = UNKNOWN
+
+    def so_far(self) -> Figures:
+        """CPU time, that of all threads, time without a CPU, bytes read, those from disk, faults."""
+        if get_ident() != self._thread:
+            self._open()
+        run_queue = read = disk = faults = UNKNOWN
+        if self._sched >= 0:
+            text = os.pread(self._sched, 96, 0)
+            run_queue = int(text.split()[1])
+            self._own_bytes += len(text)
+        if self._io >= 0:
+            text = os.pread(self._io, 256, 0)
+            lines = text.split()
+            read, disk = int(lines[1]) - self._own_bytes, int(lines[9])
+            self._own_bytes += len(text)
+        if BY_THREAD is not None:
+            faults = resource.getrusage(BY_THREAD).ru_majflt
+        return thread_time_ns(), process_time_ns(), run_queue, read, disk, faults
+
+    def since(self, before: Figures) -> Figures:
+        """The same, since `before`, with the CPU time of other threads alone."""
+        cpu, cpus, *others = self.so_far()
+        figures = [
+            now - then if now >= 0 else UNKNOWN
+            for now, then in zip(others, before[2:], strict=True)
+        ]
+        used = cpu - before[0]
+        # The clocks are read one after the other.
+        return used, max(0, cpus - before[1] - used), *figures  # type: ignore[return-value]
+
+
+BY_THREAD = getattr(resource, "RUSAGE_THREAD", None)
+
+
+def _opened(path: str) -> int:
+    try:
+        return os.open(path, os.O_RDONLY)
+    except OSError:
+        return UNKNOWN
+
+
+def _is_as_expected(function: Any, module: str, names: set[str]) -> bool:
+    code = getattr(function, "__code__", None)
+    return code is not None and function.__module__ == module and set(code.co_names) == names
+
+
+def _unrolled(dataset: Any, index: Any) -> tuple[Any, Any]:
+    """The dataset below Subsets and its indices, as torch comes to them; None if it takes many."""
+    whole = dataset
+    while True:
+        if type(dataset) is not Subset or not _IS_SUBSET_KNOWN or "__getitems__" in vars(dataset):
+            return whole, None
+        inside, indices = dataset.dataset, dataset.indices
+        if not callable(getattr(inside, "__getitems__", None)):
+            return inside, map(indices.__getitem__, index)
+        dataset, index = inside, [indices[one] for one in index]
+
+
+_IS_SUBSET_KNOWN = _is_as_expected(
+    vars(Subset).get("__getitems__"),
+    torch_dataset.__name__,
+    {"callable", "getattr", "dataset", "__getitems__", "indices"},
+)
+
+
+def _length(index: Any) -> int:
+    try:
+        return len(index)
+    except TypeError:
+        return UNKNOWN
+
+
+def _index(found: Any) -> int:
+    """An index as a number of eight bytes; UNKNOWN if it is none."""
+    try:
+        number = operator.index(found)
+    except Exception:  # noqa: BLE001 - a user's class may raise anything
+        return UNKNOWN
+    return number if abs(number) < 1 << 63 else UNKNOWN

@@ -1,0 +1,299 @@
+"""Operators of a loader's pipeline, and the threads of the training process: who is busy.
+
+A stage of SPDL's, or an operator of Ray Data's, is the bottleneck if it works all the time, or if
+what comes before it has work ready while what comes after it waits. In ideal blocks of an
+alternating run nobody takes batches from the loader, which soon rests: this time does not count.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from itertools import groupby
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.metrics import THREADS, quantities
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import ARMS
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from loadeval.analysis.metrics import Level
+    from loadeval.runlog.columns import Column, Values
+    from loadeval.runlog.model import Arm, Run
+    from loadeval.runlog.stages import OperatorTimes
+
+BUSY = 0.8
+"""Of what it can do at once: an operator that works for more of the time limits the others."""
+EMPTY, FULL = 0.2, 0.8
+"""Of the time that a queue holds something."""
+LOCK = "python lock"
+MOST_TRIES = 3
+"""In a reading of Python's lock, which goes on for as long as these tries take."""
+
+
+class Limit(Enum):
+    """How it is known which operator is the bottleneck."""
+
+    BUSY = "busy"
+    THREADS_BUSY = "threads busy"
+    QUEUES = "queues"
+    COSTLIEST = "costliest"
+
+
+@dataclass(frozen=True, slots=True)
+class Operator:
+    """One operator: means of a task in nanoseconds, and shares of the time; None: not known.
+
+    `work_share` is how much it did of what it may do at once, which may be more than 1 where
+    that is not exactly known; `queue_share` for how much of the time the queue behind it held
+    something.
+    """
+
+    name: str
+    order: int
+    tasks_per_batch: float
+    task_ns: float | None
+    run_ns: float | None
+    cpu_ns: float | None
+    concurrency: int | None
+    work_share: float | None
+    queue_share: float | None
+
+    @property
+    def busy_share(self) -> float | None:
+        """`work_share`, at most 1."""
+        return None if self.work_share is None else min(self.work_share, 1.0)
+
+    @property
+    def batch_ns(self) -> float | None:
+        """What it does for a batch: its tasks one after the other, without the wait for threads."""
+        work_ns = self.task_ns if self.run_ns is None else self.run_ns
+        return None if work_ns is None else self.tasks_per_batch * work_ns
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorReport:
+    """The operators, from the source on, and which of them is the bottleneck, if one is.
+
+    `loading_ns` is the time in which batches were taken from the loader. `threads_share` is how
+    much of it the pipeline's threads worked, where it has as many as the loader has workers.
+    """
+
+    operators: tuple[Operator, ...]
+    batches: int
+    loading_ns: float
+    threads_share: float | None
+    bottleneck: Operator | None
+    limit: Limit | None
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadUse:
+    """Threads of one name, in each arm; None: not read there.
+
+    CPUs in use, and threads that were runnable without a CPU, on average.
+    """
+
+    name: str
+    threads: float
+    cpu_cores: Mapping[Arm, float | None]
+    run_queue_cores: Mapping[Arm, float | None]
+
+
+@dataclass(frozen=True, slots=True)
+class LockWait:
+    """How long a thread waits for Python's lock: a mean over `readings`."""
+
+    readings: int
+    wait_ns: float
+
+
+@dataclass(frozen=True, slots=True)
+class ThreadReport:
+    """The threads of the training process, the busiest in the real arm first.
+
+    `lock_wait` is None where an arm has no reading; `missing` why there are none at all.
+    """
+
+    threads: tuple[ThreadUse, ...]
+    lock_wait: Mapping[Arm, LockWait | None]
+    missing: str | None = None
+
+
+def operators_of(run: Run) -> OperatorReport | None:
+    """What the operators of `run`'s loader did; None where they were not timed."""
+    if not run.operators:
+        return None
+    epochs = {one.epoch for one in run.operators}
+    batches = int(np.isin(run.steps.epoch, list(epochs)).sum())
+    if run.header.every > 1:
+        batches = sum(one.batches for one in run.aggregates if one.epoch in epochs)
+    ideal = Stretches.of_arm(run, "ideal")
+    ordered = sorted(run.operators, key=_place)
+    found = tuple(
+        _operator(list(lines), max(batches, 1), ideal) for _, lines in groupby(ordered, key=_place)
+    )
+    loading_ns = _loading_ns(run.operators, ideal)
+    share = _threads_share(run, loading_ns)
+    bottleneck, limit = _bottleneck(found, share)
+    return OperatorReport(found, batches, loading_ns, share, bottleneck, limit)
+
+
+def threads_of(real: Run, ideal: Run | None = None) -> ThreadReport | None:
+    """The threads of a run, or of a real and an ideal one; None where nobody read any."""
+    runs: dict[Arm, Run] = {"real": real, "ideal": ideal or real}
+    readings = [one for one in real.readings if one.probe == THREADS]
+    if not readings:
+        return None
+    levels = {
+        arm: {
+            (one.subject, one.name): one.real if arm == "real" else one.ideal
+            for one in quantities(run)
+            if one.probe == THREADS
+        }
+        for arm, run in runs.items()
+    }
+    names = dict.fromkeys(
+        subject for found in levels.values() for subject, _ in found if subject != LOCK
+    )
+    threads = [_use(name, levels) for name in names]
+    threads.sort(key=lambda one: -(one.cpu_cores["real"] or 0.0))
+    missing = next((one.missing for one in readings if one.missing), None)
+    waits = {arm: _lock_wait(run, arm) for arm, run in runs.items()}
+    return ThreadReport(tuple(threads), waits, missing)
+
+
+class Stretches:
+    """When batches were served, in the order of time."""
+
+    def __init__(self, begin_ns: Column, end_ns: Column) -> None:
+        self._begin_ns, self._end_ns = begin_ns, end_ns
+        self._before_ns = np.append(0, np.cumsum(end_ns - begin_ns))
+
+    @classmethod
+    def of_arm(cls, run: Run, arm: Arm) -> Stretches:
+        """Those of one arm, each batch from its request to the end of its step."""
+        steps = run.steps
+        rows = (steps.arm == ARMS.index(arm)) & (steps.request_ns != UNKNOWN)
+        begin_ns = steps.request_ns[rows]
+        end_ns = begin_ns + steps.wait_ns[rows] + np.maximum(steps.step_ns[rows], 0)
+        order = np.argsort(begin_ns, kind="stable")
+        return cls(begin_ns[order], end_ns[order])
+
+    def inside(self, begin_ns: Column, end_ns: Column) -> Column:
+        """How much of each time lies in them."""
+        return self._until(end_ns) - self._until(begin_ns)
+
+    def _until(self, time_ns: Column) -> Column:
+        before = np.searchsorted(self._begin_ns, time_ns, side="right")
+        still_to_come = np.append(0, self._end_ns)[before] - time_ns
+        found: Column = self._before_ns[before] - np.where(
+            before > 0, np.maximum(still_to_come, 0), 0
+        )
+        return found
+
+
+def _place(line: OperatorTimes) -> tuple[int, str]:
+    return line.order, line.operator
+
+
+def _loading_ns(lines: Iterable[OperatorTimes], ideal: Stretches) -> float:
+    """The time that lines are about, once where it is the same, without ideal blocks."""
+    times = {(one.epoch, one.time_ns - one.elapsed_ns, one.time_ns) for one in lines}
+    begin_ns, end_ns = (np.array(column, np.int64) for column in list(zip(*times, strict=True))[1:])
+    return float((end_ns - begin_ns - ideal.inside(begin_ns, end_ns)).sum())
+
+
+def _operator(lines: list[OperatorTimes], batches: int, ideal: Stretches) -> Operator:
+    """All that one operator did."""
+    first, tasks = lines[0], sum(one.tasks for one in lines)
+    task_ns, run_ns, cpu_ns = (
+        _mean([(getattr(one, name), one.tasks) for one in lines])
+        for name in ("task_ns", "run_ns", "cpu_ns")
+    )
+    work_ns, share = task_ns if run_ns is None else run_ns, None
+    loading_ns = _loading_ns(lines, ideal)
+    if work_ns is not None and first.concurrency and loading_ns > 0:
+        share = work_ns * tasks / (loading_ns * first.concurrency)
+    occupied = _mean([(one.queue_occupied_ns, one.elapsed_ns) for one in lines])
+    return Operator(
+        first.operator,
+        first.order,
+        tasks / batches,
+        task_ns,
+        run_ns,
+        cpu_ns,
+        first.concurrency,
+        share,
+        occupied,
+    )
+
+
+def _mean(parts: Sequence[tuple[int | None, int]]) -> float | None:
+    """The sum of what is known by what it is of; None where that is nothing."""
+    known = [(value, count) for value, count in parts if value is not None]
+    count = sum(count for _, count in known)
+    return sum(value for value, _ in known) / count if count else None
+
+
+def _threads_share(run: Run, loading_ns: float) -> float | None:
+    """How much of the time the threads of a pipeline worked; None where there are none."""
+    threads, context = run.header.loader.workers, run.header.loader.start_method
+    # Those of Ray work in other processes.
+    lines = [one for one in run.operators if one.run_ns is not None and one.concurrency]
+    if not threads or not lines or context is not None or loading_ns <= 0:
+        return None
+    return sum(one.run_ns or 0 for one in lines) / (loading_ns * threads)
+
+
+def _bottleneck(
+    operators: tuple[Operator, ...], threads_share: float | None
+) -> tuple[Operator | None, Limit | None]:
+    busiest = max(operators, key=lambda one: one.work_share or 0.0)
+    if (busiest.work_share or 0.0) >= BUSY:
+        return busiest, Limit.BUSY
+    costliest = max(operators, key=lambda one: one.batch_ns or 0.0)
+    if (threads_share or 0.0) >= BUSY:
+        return costliest, Limit.THREADS_BUSY
+    filled: float | None = FULL  # a source always has something to do
+    starving = None
+    for one in operators:
+        has_work = filled is not None and filled >= FULL
+        hands_on = one.queue_share is not None and one.queue_share <= EMPTY
+        if has_work and hands_on:
+            starving = one
+        filled = one.queue_share
+    if starving is not None:
+        return starving, Limit.QUEUES
+    if all(one.concurrency is None for one in operators) and costliest.batch_ns:
+        return costliest, Limit.COSTLIEST
+    return None, None
+
+
+def _use(name: str, levels: Mapping[Arm, Mapping[tuple[str, str], Level | None]]) -> ThreadUse:
+    def means(quantity: str) -> dict[Arm, float | None]:
+        found = {arm: one.get((name, quantity)) for arm, one in levels.items()}
+        return {arm: None if level is None else level.mean for arm, level in found.items()}
+
+    counts = [count for count in means("threads").values() if count is not None]
+    return ThreadUse(name, max(counts, default=0.0), means("cpu_cores"), means("run_queue_cores"))
+
+
+def _lock_wait(run: Run, arm: Arm) -> LockWait | None:
+    """The readings of Python's lock that were taken while batches of `arm` were served."""
+    found = [one for one in run.readings if (one.probe, one.subject) == (THREADS, LOCK)]
+    wait_ns: Values = np.concatenate([one.values["lock_wait_ns"] for one in found] or [np.empty(0)])
+    time_ns: Column = np.concatenate(
+        [one.time_ns for one in found] or [np.empty(0, dtype=np.int64)]
+    )
+    known = ~np.isnan(wait_ns)
+    wait_ns, time_ns = wait_ns[known], time_ns[known]
+    began_ns = time_ns - (MOST_TRIES * wait_ns).astype(np.int64) - 1
+    served = Stretches.of_arm(run, arm).inside(began_ns, time_ns) >= time_ns - began_ns
+    if not served.any():
+        return None
+    return LockWait(int(served.sum()), float(wait_ns[served].mean()))

@@ -1,0 +1,89 @@
+"""A loader that was looked into: what its stages were waited for, and what fixing one gains."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, TypeAlias
+
+import numpy as np
+
+from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+    from loadeval.analysis.stages import CodeLine, Stage, StageReport
+    from loadeval.analysis.stats import Series
+    from loadeval.runlog.model import Run
+
+    Fix: TypeAlias = Callable[[Costs, Setting], tuple[Costs, Setting]]
+
+MOSTLY = 0.8
+"""Of the batches: when fewer are without a slow sample, that is what batches are like."""
+LEAST_GAIN = 0.02
+"""Of the iteration: what would gain less is no cause."""
+
+
+@dataclass(frozen=True)
+class Inside:
+    """A loader that was looked into, and its batches and setting as a simulation takes them.
+
+    `base_ns` is what that gives for an iteration as measured, and `least_ns` without any loading.
+    """
+
+    stages: StageReport
+    costs: Costs
+    setting: Setting
+    base_ns: float
+
+    @classmethod
+    def of(cls, run: Run, stages: StageReport | None, step_ns: float | None) -> Inside | None:
+        """None where the loader of `run` was not looked into, or its step is not known."""
+        costs = costs_of(run, step_ns) if step_ns else None
+        if stages is None or costs is None:
+            return None
+        workers, depth = run.header.loader.workers or 0, run.header.loader.prefetch_depth or 0
+        setting = Setting(
+            workers=workers,
+            prefetch_factor=max(depth // max(workers, 1), 1),
+            pins=bool(costs.pin_ns.any()),
+        )
+        return cls(stages, costs, setting, iteration_ns(costs, setting))
+
+    def gain(self, fixes: Iterable[Fix]) -> float:
+        """The share of the waiting that is gone with `fixes`, 0 to 1."""
+        lost_ns = self.base_ns - self.costs.step_ns
+        if lost_ns < LEAST_GAIN * self.base_ns:
+            return 0.0
+        costs, setting = self.costs, self.setting
+        for fix in fixes:
+            costs, setting = fix(costs, setting)
+        return min(max((self.base_ns - iteration_ns(costs, setting)) / lost_ns, 0.0), 1.0)
+
+    def charged(self, *stages: Stage) -> float:
+        """The share of the loader's time that training waited for some stages."""
+        found = [self.stages.share_of(stage) for stage in stages]
+        charged_ns = sum(one.charged_ns for one in found if one is not None)
+        return charged_ns / self.stages.total_ns if self.stages.total_ns else 0.0
+
+    @property
+    def blocked(self) -> float:
+        """The share of fetching and collating in which a worker is blocked, slow samples apart."""
+        return self._typical(self.costs.blocked_ns)
+
+    @property
+    def run_queue(self) -> float:
+        """The share in which it is runnable without a CPU."""
+        return self._typical(self.costs.run_queue_ns)
+
+    def _typical(self, part_ns: Series) -> float:
+        typical = self.costs.slow_ns == 0
+        if typical.mean() < MOSTLY:
+            typical = np.ones(len(self.costs), dtype=np.bool_)
+        whole_ns = float(self.costs.fetch_ns[typical].sum())
+        return float(part_ns[typical].sum()) / whole_ns if whole_ns else 0.0
+
+    @property
+    def line(self) -> CodeLine | None:
+        """The line of code that workers were seen in most often."""
+        return next(iter(self.stages.code), None)

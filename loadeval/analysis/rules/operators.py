@@ -1,0 +1,209 @@
+"""What in a pipeline of threads or operators makes training wait, and Python's lock."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING, cast
+
+from loadeval.analysis.operators import Limit, operators_of, threads_of
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.case import severity_of
+from loadeval.analysis.rules.finding import Fact, Finding, Rule, facts
+
+if TYPE_CHECKING:
+    from loadeval.analysis.operators import LockWait, Operator, OperatorReport, ThreadReport
+    from loadeval.analysis.remark import Value
+    from loadeval.analysis.rules.case import Answer, Case
+    from loadeval.analysis.rules.finding import Confidence
+
+LONG_NS = 1_000_000
+"""A wait for Python's lock from which on it matters: a fifth of the switch interval."""
+TIMES_IDEAL = 3.0
+"""Several times what it is while nothing is loaded, or the training step itself holds the lock."""
+FEWEST_READINGS = 3
+"""In each arm."""
+SWITCH_INTERVAL_NS = 5_000_000
+"""After which Python takes its lock from a thread, unless `sys.setswitchinterval` changed it."""
+SPDL_THREADS = ("spdl.dataloader._dataloader.DataLoader", "spdl.dataloader._cache_dataloader.")
+SPDL_PROCESSES = "spdl.dataloader._pytorch_dataloader."
+
+
+class OperatorRule(Enum):
+    """What a run is checked for, beside `Rule`."""
+
+    SLOW_OPERATOR = "slow operator"
+
+
+class OperatorProblem(Enum):
+    """What is wrong."""
+
+    OPERATOR_BUSY = "operator_busy"
+    THREADS_BUSY = "threads_busy"
+    OPERATOR_STARVES_NEXT = "operator_starves_next"
+    OPERATOR_COSTLIEST = "operator_costliest"
+    PYTHON_LOCK_HELD = "python_lock_held"
+
+
+class OperatorAdvice(Enum):
+    """What to change."""
+
+    RAISE_CONCURRENCY = "raise_concurrency"
+    RAISE_THREADS = "raise_threads"
+    CHEAPER_OPERATOR = "cheaper_operator"
+    USE_PROCESSES = "use_processes"
+
+
+class OperatorUnknown(Enum):
+    """Why a rule could not tell."""
+
+    LOCK_NOT_READ = "lock_not_read"
+    FEW_LOCK_READINGS = "few_lock_readings"
+
+
+HOW_SURE: dict[Limit, Confidence] = {
+    Limit.BUSY: "measured",
+    Limit.THREADS_BUSY: "measured",
+    Limit.QUEUES: "likely",
+    Limit.COSTLIEST: "possible",
+}
+
+
+def slow_operator(case: Case) -> Answer:
+    """One stage or operator of the loader's pipeline keeps the others waiting."""
+    found = operators_of(case.real)
+    if found is None:
+        return None
+    if case.loss_unknown:
+        return case.loss_unknown
+    one, limit, share = found.bottleneck, found.limit, case.waiting_share
+    if case.lost is None or not share or one is None or limit is None:
+        return None
+    return Finding(
+        cast("Rule", OperatorRule.SLOW_OPERATOR),
+        severity_of(share),
+        HOW_SURE[limit],
+        _problem(case, found, one, limit),
+        _changes(case, one, limit),
+        (
+            Fact("spent waiting", share, "share"),
+            *facts(
+                ("busy", one.busy_share, "share"),
+                ("threads busy", found.threads_share, "share"),
+                ("a task", one.task_ns, "ns"),
+                ("of it in a thread", one.run_ns, "ns"),
+                ("of it on a CPU", one.cpu_ns, "ns"),
+                ("tasks a batch", one.tasks_per_batch, "tasks"),
+                ("queue behind it not empty", one.queue_share, "share"),
+            ),
+        ),
+        share,
+    )
+
+
+def _problem(case: Case, found: OperatorReport, one: Operator, limit: Limit) -> Remark:
+    values: dict[str, Value] = {"name": one.name}
+    if limit is Limit.BUSY:
+        values |= {"busy_share": one.busy_share, "concurrency": one.concurrency}
+        return Remark(OperatorProblem.OPERATOR_BUSY, values)
+    if limit is Limit.THREADS_BUSY:
+        values |= {
+            "busy_share": min(found.threads_share or 0.0, 1.0),
+            "threads": case.loader.workers,
+        }
+        return Remark(OperatorProblem.THREADS_BUSY, values)
+    if limit is Limit.QUEUES:
+        return Remark(OperatorProblem.OPERATOR_STARVES_NEXT, values)
+    total_ns = sum(each.batch_ns or 0.0 for each in found.operators)
+    values |= {"share": (one.batch_ns or 0.0) / total_ns}
+    return Remark(OperatorProblem.OPERATOR_COSTLIEST, values)
+
+
+def _changes(case: Case, one: Operator, limit: Limit) -> tuple[Remark, ...]:
+    """More at once, unless Python's lock lets only one of them work; or cheaper work."""
+    cheaper = Remark(OperatorAdvice.CHEAPER_OPERATOR, {"name": one.name})
+    if isinstance(python_lock(case), Finding):
+        return (cheaper,)
+    if limit is Limit.THREADS_BUSY:
+        threads: dict[str, Value] = {"setting": "num_threads", "now": case.loader.workers}
+        return Remark(OperatorAdvice.RAISE_THREADS, threads), cheaper
+    if one.task_ns is None:  # a source, which does one thing at a time
+        return (cheaper,)
+    values: dict[str, Value] = {
+        "name": one.name,
+        "setting": _setting(case.loader.backend),
+        "now": one.concurrency,
+    }
+    return Remark(OperatorAdvice.RAISE_CONCURRENCY, values), cheaper
+
+
+def _setting(backend: str) -> str:
+    """What sets how many tasks an operator may work on at once."""
+    if backend.startswith(SPDL_THREADS):
+        return "num_threads"
+    return "num_workers" if backend.startswith(SPDL_PROCESSES) else "concurrency"
+
+
+def python_lock(case: Case) -> Answer:
+    """Threads that load in the training process hold Python's lock (GIL).
+
+    It costs the time by which steps are slower. Of the waiting it explains what the pipeline's
+    threads neither computed nor waited for a CPU, in as far as the lock is held: the wait for it
+    by the switch interval. Of a loader whose stages are not timed it explains no waiting.
+    """
+    loader = case.loader
+    if loader.start_method is not None or loader.workers == 0:
+        return None  # it loads in processes, or in the training thread itself
+    found = threads_of(case.real, case.ideal)
+    if found is None:
+        return None if loader.workers is None else Remark(OperatorUnknown.LOCK_NOT_READ)
+    if case.loss_unknown:
+        return case.loss_unknown
+    if case.lost is None or case.loads_synchronously:
+        return None
+    real, ideal = found.lock_wait["real"], found.lock_wait["ideal"]
+    if real is None or ideal is None or min(real.readings, ideal.readings) < FEWEST_READINGS:
+        return _too_few(real, ideal)
+    if real.wait_ns < max(LONG_NS, TIMES_IDEAL * ideal.wait_ns):
+        return None
+    waiting = case.waiting_share * _share_in_lock(case, found, real)
+    cost = case.contention_share + waiting
+    return Finding(
+        Rule.PYTHON_LOCK,
+        severity_of(cost),
+        "likely",
+        Remark(
+            OperatorProblem.PYTHON_LOCK_HELD,
+            {"real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns},
+        ),
+        (Remark(OperatorAdvice.USE_PROCESSES),),
+        (
+            Fact("wait for the GIL, real", real.wait_ns, "ns"),
+            Fact("wait for the GIL, ideal", ideal.wait_ns, "ns"),
+            Fact("lost in slower steps", case.contention_share, "share"),
+            Fact("lost in waiting, for the GIL", waiting, "share"),
+        ),
+        cost,
+    )
+
+
+def _too_few(real: LockWait | None, ideal: LockWait | None) -> Remark:
+    fewest = min(0 if one is None else one.readings for one in (real, ideal))
+    return Remark(
+        OperatorUnknown.FEW_LOCK_READINGS, {"readings": fewest, "needed": FEWEST_READINGS}
+    )
+
+
+def _share_in_lock(case: Case, threads: ThreadReport, real: LockWait) -> float:
+    """The share of the pipeline's work that is waiting for Python's lock."""
+    operators = operators_of(case.real)
+    timed = [] if operators is None else list(operators.operators)
+    run_ns = sum(one.batch_ns or 0.0 for one in timed if one.cpu_ns is not None)
+    cpu_ns = sum((one.cpu_ns or 0.0) * one.tasks_per_batch for one in timed)
+    if not run_ns:
+        return 0.0
+    loading = [one for one in threads.threads if one.name != "training thread"]
+    cores = sum(one.cpu_cores["real"] or 0.0 for one in loading)
+    queued = sum(one.run_queue_cores["real"] or 0.0 for one in loading)
+    queued_ns = cpu_ns * queued / cores if cores else 0.0
+    blocked = max(1 - (cpu_ns + queued_ns) / run_ns, 0.0)
+    return blocked * min(real.wait_ns / SWITCH_INTERVAL_NS, 1.0)

@@ -1,0 +1,595 @@
+"""What inside the loader makes training wait: transforms, collate, hand-over, locks, disks."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.analysis.arms import lost_share
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.rules.case import severity_of
+from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unknown, facts
+from loadeval.analysis.rules.inside import LEAST_GAIN
+from loadeval.analysis.rules.workers import cpus_left, workers_to
+from loadeval.analysis.simulation import Costs, Setting, iteration_ns
+from loadeval.analysis.stages import Stage
+from loadeval.analysis.verdict import MODERATE_SHARE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval.analysis.remark import Value
+    from loadeval.analysis.rules.case import Answer, Case
+    from loadeval.analysis.rules.finding import Confidence, Fact
+    from loadeval.analysis.rules.inside import Fix, Inside
+    from loadeval.analysis.stages import CodeLine, WorkerTime
+    from loadeval.analysis.stats import Series
+
+DOMINATES = 0.4
+"""Of fetching and collating a batch: one transform or function that takes as much is named."""
+CHARGED = 0.2
+"""Of the loader's time, from which on a stage is a cause of its own."""
+MOSTLY_BLOCKED = 0.4
+"""Of fetching and collating: workers that are blocked for so long need no CPU."""
+WAITS_FOR_CPU = 0.15
+"""Of fetching and collating, runnable without a CPU: more busy threads than CPUs."""
+OTHER_THREADS = 0.5
+"""CPU time of a worker's other threads, beside that of the one that fetches."""
+FROM_DISK = 0.3
+"""Of the bytes that were read: the page cache has less than the rest."""
+PIPE_BYTES_PER_NS = 0.4
+"""What a pipe and pickling pass between processes: see throughput.SLOWEST_COPY_BYTES_PER_NS."""
+MOST_OF_IT = 0.5
+"""Of the time that passing takes, or of the waiting: what takes as much is named for it."""
+SLOWER_WORKER = 1.5
+"""Times the median worker."""
+FEWEST_BATCHES = 4
+"""Of each worker, before it is said to be slow."""
+MORE_CPU_EACH = 0.05
+"""What the CPU time of a batch grows with each further worker: 4 to 14% were measured."""
+MOST_DOUBLED = 4
+"""Times that a prefetch factor is doubled: each batch in the queue takes memory."""
+ENOUGH = 0.98
+"""Of the best throughput: as many workers as reach that are enough."""
+LOCKS = ("futex", "flock", "locks_", "do_lock_file", "fcntl_setlk", "sem_", "semaphore")
+SLEEPS = "nanosleep"
+ONE_AT_A_TIME = 0.35
+DISKS = ("folio_wait", "io_schedule", "bit_wait_io", "wait_on_page", "filemap", "blk", "dio_")
+"""How Linux names the places where a process waits for a lock, or for a disk."""
+
+
+def slow_transform(case: Case) -> Answer:
+    """One transform takes most of loading a batch."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    top = next(iter(inside.stages.transforms), None)
+    if top is None or top.share < DOMINATES or not _computes(inside):
+        return None
+    values: dict[str, Value] = {
+        "name": top.name,
+        "share": top.share,
+        "call_ns": top.ns / top.calls,
+        "calls": top.calls,
+    }
+    cheaper = Remark(Advice.CHEAPER_NAMED, {"name": top.name})
+    return _found(
+        case,
+        Rule.SLOW_TRANSFORM,
+        Remark(Problem.TRANSFORM_SLOW, values),
+        (*or_workers(case, inside), cheaper),
+        facts(
+            ("its share of loading a batch", top.share, "share"),
+            ("in a batch", top.ns, "ns"),
+            ("calls in a batch", top.calls, "calls"),
+        ),
+    )
+
+
+def slow_fetch(case: Case) -> Answer:
+    """One function of the dataset takes most of loading a batch."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    named = next((one.share for one in inside.stages.transforms), 0.0)
+    line = inside.line
+    if named >= DOMINATES or not _computes(inside) or _collates(inside):
+        return None
+    if line is None or line.share < DOMINATES:
+        return None
+    return _found(
+        case,
+        Rule.SLOW_FETCH,
+        Remark(Problem.CODE_SLOW, {"place": line.name, "share": line.share}),
+        (*or_workers(case, inside), Remark(Advice.CHEAPER_NAMED, {"name": line.function})),
+        facts(("its share of loading a batch", line.share, "share")),
+    )
+
+
+def slow_collate(case: Case) -> Answer:
+    """Collating takes a large part of loading a batch."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    if not _collates(inside):
+        return None
+    collate_ns, fetch_ns = inside.stages.collate_ns, inside.stages.fetch_ns
+    share = collate_ns / (collate_ns + fetch_ns)
+    return _found(
+        case,
+        Rule.SLOW_COLLATE,
+        Remark(Problem.COLLATE_SLOW, {"collate_ns": collate_ns, "share": share}),
+        (*or_workers(case, inside), Remark(Advice.CHEAPER_COLLATE)),
+        facts(("collate", collate_ns, "ns"), ("fetch", fetch_ns, "ns")),
+    )
+
+
+def transfer(case: Case) -> Answer:
+    """Passing a batch from its worker to training takes long."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    if inside.charged(Stage.PICKLE, Stage.RECEIVE) < CHARGED:
+        return None
+    stages = inside.stages
+    parts = [stages.share_of(stage) for stage in (Stage.PICKLE, Stage.RECEIVE)]
+    transfer_ns = sum(one.work_ns for one in parts if one is not None)
+    pickled = stages.pickled_bytes or 0.0
+    is_piped = pickled / PIPE_BYTES_PER_NS >= MOST_OF_IT * transfer_ns
+    problem = Problem.TRANSFER_BY_PIPE if is_piped else Problem.TRANSFER_OF_MANY
+    return _found(
+        case,
+        Rule.TRANSFER,
+        Remark(problem, {"transfer_ns": transfer_ns, "pickled_bytes": pickled}),
+        (Remark(Advice.SEND_TENSORS if is_piped else Advice.SEND_FEWER),),
+        facts(
+            *((one.stage.value, one.work_ns, "ns") for one in parts if one is not None),
+            ("pickled", pickled, "bytes"),
+            ("size of a batch", case.summary.bytes_per_batch, "bytes"),
+        ),
+    )
+
+
+def slow_sampler(case: Case) -> Answer:
+    """The training process takes long to choose what is loaded next."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    index_ns = float(inside.costs.index_ns.mean())
+    if not inside.setting.workers and inside.charged(Stage.INDICES) < DOMINATES:
+        return None
+    if inside.charged(Stage.INDICES) < CHARGED and index_ns < CHARGED * inside.costs.step_ns:
+        return None
+    return _found(
+        case,
+        Rule.SLOW_SAMPLER,
+        Remark(Problem.SAMPLER_SLOW, {"index_ns": index_ns}),
+        (Remark(Advice.CHEAPER_SAMPLER),),
+        facts(("indices of a batch", index_ns, "ns")),
+    )
+
+
+def pinning(case: Case) -> Answer:
+    """The thread that pins batches cannot keep up."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    if inside.charged(Stage.PIN) < CHARGED:
+        return None
+    pin_ns = float(inside.costs.pin_ns.mean())
+    return _found(
+        case,
+        Rule.PINNING,
+        Remark(Problem.PINNING_SLOW, {"pin_ns": pin_ns}),
+        (Remark(Advice.SEND_FEWER),),
+        facts(("pinning a batch", pin_ns, "ns")),
+    )
+
+
+def head_of_line(case: Case) -> Answer:
+    """Finished batches wait for one that comes before them."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    waited_ns = inside.stages.head_of_line_ns
+    if waited_ns is None or waited_ns < MODERATE_SHARE * inside.base_ns:
+        return None
+    if _slow_worker(inside) is not None:
+        return None
+    share = waited_ns / inside.base_ns
+    slow = inside.stages.slow_samples
+    return _found(
+        case,
+        Rule.HEAD_OF_LINE,
+        Remark(Problem.FINISHED_BATCHES_WAIT, {"share": share, "waited_ns": waited_ns}),
+        (
+            Remark(Advice.OUT_OF_ORDER),
+            *((Remark(Advice.FIX_SAMPLES, _samples(inside)),) if slow else ()),
+        ),
+        facts(("waited while a later batch lay ready", waited_ns, "ns")),
+    )
+
+
+def slow_samples(case: Case) -> Answer:
+    """A few samples take many times as long as the others."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    if not inside.stages.slow_samples or isinstance(head_of_line(case), Finding):
+        return None
+    slow = inside.costs.slow_ns
+    if (slow > 0).mean() > MOST_SLOW or slow.sum() < CHARGED * inside.costs.fetch_ns.sum():
+        return None
+    return _found(
+        case,
+        Rule.SLOW_SAMPLES,
+        Remark(Problem.SAMPLES_SLOW, _samples(inside)),
+        (Remark(Advice.FIX_SAMPLES, _samples(inside)),),
+        facts(
+            ("slowest sample", inside.stages.slow_samples[0].longest_ns, "ns"),
+            ("typical sample", inside.stages.sample_ns, "ns"),
+        ),
+    )
+
+
+MOST_SLOW = 0.5
+"""Of the batches: when more have a slow sample, that is what samples are like."""
+
+
+def lock(case: Case) -> Answer:
+    """Workers wait for a lock that they share."""
+    return _blocked(case, Rule.LOCK, Problem.WORKERS_WAIT_FOR_LOCK, Advice.SHORTER_LOCK)
+
+
+def disk(case: Case) -> Answer:
+    """The data comes from the disk, not from the page cache."""
+    return _blocked(case, Rule.DISK, Problem.READ_FROM_DISK, Advice.READ_LESS)
+
+
+def storage_latency(case: Case) -> Answer:
+    """Workers wait for storage, the network or another process."""
+    return _blocked(
+        case, Rule.STORAGE_LATENCY, Problem.WORKERS_BLOCKED, Advice.MORE_REQUESTS_AT_ONCE
+    )
+
+
+def _blocked(case: Case, rule: Rule, problem: Problem, advice: Advice) -> Answer:
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    if inside.blocked < MOSTLY_BLOCKED or _collates(inside):
+        return None
+    line = max(inside.stages.code, key=lambda one: one.blocked_share, default=None)
+    if _why_blocked(inside, line) != rule:
+        return None
+    values: dict[str, Value] = {
+        "share": inside.blocked,
+        "place": line.place if line else "a place not seen",
+    }
+    changes: tuple[Remark, ...] = (Remark(advice),)
+    if rule == Rule.STORAGE_LATENCY:
+        changes = (*or_workers(case, inside), *changes)
+    elif rule == Rule.DISK:
+        values["disk_bytes"] = inside.stages.disk_bytes
+    return _found(
+        case,
+        rule,
+        Remark(problem, values),
+        changes,
+        facts(
+            ("blocked", inside.blocked, "share"),
+            ("read in a batch", inside.stages.read_bytes, "bytes"),
+            ("from the disk in a batch", inside.stages.disk_bytes, "bytes"),
+        ),
+    )
+
+
+def _why_blocked(inside: Inside, line: CodeLine | None) -> Rule:
+    read, from_disk = inside.stages.read_bytes, inside.stages.disk_bytes
+    blocked_in = "" if line is None else line.blocked_in
+    if blocked_in.startswith(DISKS) or (read and from_disk and from_disk >= FROM_DISK * read):
+        return Rule.DISK
+    if blocked_in.startswith(LOCKS):
+        return Rule.LOCK
+    # SQLite, for one, sleeps and tries again while another has its lock.
+    is_lock = blocked_in.endswith(SLEEPS) and _works_one_at_a_time(inside)
+    return Rule.LOCK if is_lock else Rule.STORAGE_LATENCY
+
+
+def _works_one_at_a_time(inside: Inside) -> bool:
+    """Whether what workers do when they are not blocked adds up to the loader's time."""
+    if inside.setting.workers <= 1:
+        return False
+    active_ns = (1 - inside.blocked) * float(inside.costs.fetch_ns.mean())
+    return abs(active_ns / inside.stages.total_ns - 1) <= ONE_AT_A_TIME
+
+
+def oversubscription(case: Case) -> Answer:
+    """Workers are runnable, and wait for a CPU."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    cpu_ns, others_ns = inside.stages.cpu_ns or 0.0, inside.stages.other_cpu_ns or 0.0
+    by_threads = others_ns >= OTHER_THREADS * cpu_ns > 0
+    if inside.run_queue < WAITS_FOR_CPU:
+        return None
+    workers, cpus = case.loader.workers or 0, case.cpus or math.inf
+    if by_threads:
+        change = Remark(Advice.ONE_THREAD_EACH)
+    elif workers > cpus:
+        change = workers_to(Advice.LOWER, case.loader, case.cpus)
+    else:
+        change = Remark(Advice.FREE_CPUS)
+    return _found(
+        case,
+        Rule.OVERSUBSCRIPTION,
+        Remark(Problem.WORKERS_WAIT_FOR_CPU, {"share": inside.run_queue}),
+        (change,),
+        facts(
+            ("waiting for a CPU", inside.run_queue, "share"),
+            ("CPU time of other threads of a worker, in a batch", others_ns, "ns"),
+            ("workers", workers, "workers"),
+            ("CPUs", case.cpus, "CPUs"),
+        ),
+        case.contention_share if by_threads or workers > cpus else 0.0,
+    )
+
+
+def slow_worker(case: Case) -> Answer:
+    """One worker takes longer for a batch than the others."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    found = _slow_worker(inside)
+    if found is None:
+        return None
+    worker, others_ns = found
+    values = {"worker": worker.worker, "batch_ns": worker.batch_ns, "others_ns": others_ns}
+    return _found(
+        case,
+        Rule.SLOW_WORKER,
+        Remark(Problem.WORKER_SLOW, values),
+        (Remark(Advice.BALANCE_WORKERS),),
+        facts(
+            ("a batch in this worker", worker.batch_ns, "ns"), ("in the others", others_ns, "ns")
+        ),
+    )
+
+
+def _slow_worker(inside: Inside) -> tuple[WorkerTime, float] | None:
+    """The worker that is slower than the others in all it does, and what these take."""
+    workers = [one for one in inside.stages.workers if one.batches >= FEWEST_BATCHES]
+    if len(workers) <= 1:
+        return None
+    slowest = max(workers, key=lambda one: one.typical_ns)
+    others_ns = float(np.median([one.typical_ns for one in workers if one is not slowest]))
+    return (slowest, others_ns) if slowest.typical_ns >= SLOWER_WORKER * others_ns else None
+
+
+def few_shards(case: Case) -> Answer:
+    """Some workers have nothing to load."""
+    inside = case.inside
+    if inside is None:
+        return _unknown(case)
+    busy = sum(one.samples > 0 for one in inside.stages.workers)
+    idle = inside.setting.workers - busy
+    batches = sum(one.batches for one in inside.stages.workers)
+    if idle <= 0 or not busy or batches < FEWEST_BATCHES * inside.setting.workers:
+        return None
+    counts = {"idle": idle, "workers": inside.setting.workers}
+    return _found(
+        case,
+        Rule.FEW_SHARDS,
+        Remark(Problem.WORKERS_HAVE_NO_SHARD, counts),
+        (Remark(Advice.MORE_SHARDS, counts),),
+        facts(("workers without a batch", idle, "workers")),
+    )
+
+
+def _faster(share: Callable[[Inside], float | Series]) -> Callable[[Case, Inside], Fix]:
+    """Batches are fetched and collated in that share of the time."""
+    return lambda _case, inside: (
+        lambda costs, setting: (
+            costs.fetched_in(share(inside)),
+            setting,
+        )
+    )
+
+
+def _without(*names: str) -> Callable[[Case, Inside], Fix]:
+    """Nothing of these costs is left."""
+
+    def fix(costs: Costs, setting: Setting) -> tuple[Costs, Setting]:
+        gone: dict[str, Any] = dict.fromkeys(names, np.zeros(len(costs)))
+        return replace(costs, **gone), setting
+
+    return lambda _case, _inside: fix
+
+
+def _in(**changed: Any) -> Callable[[Case, Inside], Fix]:
+    """With these settings."""
+    return lambda _case, _inside: lambda costs, setting: (costs, replace(setting, **changed))
+
+
+def _with_best_workers(case: Case, inside: Inside) -> Fix:
+    workers = best_workers(case, inside) or inside.setting.workers
+    return lambda costs, setting: (
+        _grown(costs, workers - setting.workers),
+        with_cpus(case, replace(setting, workers=workers)),
+    )
+
+
+def _with_balanced_workers(inside: Inside) -> Series:
+    found = _slow_worker(inside)
+    if found is None:
+        return np.ones(len(inside.costs))
+    worker, others_ns = found
+    return np.where(inside.costs.worker == worker.worker, others_ns / worker.typical_ns, 1.0)
+
+
+def _with_all_workers(inside: Inside) -> float:
+    return sum(one.samples > 0 for one in inside.stages.workers) / max(inside.setting.workers, 1)
+
+
+FIXES: dict[Rule, Callable[[Case, Inside], Fix]] = {
+    Rule.SLOW_TRANSFORM: _faster(lambda one: 1 - min(one.stages.transforms[0].share, 1.0)),
+    Rule.SLOW_FETCH: _faster(lambda one: 1 - (one.line.share if one.line else 0.0)),
+    Rule.SLOW_COLLATE: _faster(
+        lambda one: one.stages.fetch_ns / (one.stages.fetch_ns + one.stages.collate_ns)
+    ),
+    Rule.TRANSFER: _without("pickle_ns", "receive_ns"),
+    Rule.SLOW_SAMPLER: _without("index_ns"),
+    Rule.PINNING: _without("pin_ns"),
+    Rule.HEAD_OF_LINE: _in(in_order=False),
+    Rule.SLOW_SAMPLES: _faster(
+        lambda one: 1 - one.costs.slow_ns / np.maximum(one.costs.fetch_ns, 1.0)
+    ),
+    Rule.LOCK: _without("blocked_ns"),
+    Rule.DISK: _without("blocked_ns"),
+    Rule.STORAGE_LATENCY: _without("blocked_ns"),
+    Rule.OVERSUBSCRIPTION: _without("run_queue_ns"),
+    Rule.SLOW_WORKER: _faster(_with_balanced_workers),
+    Rule.FEW_SHARDS: _faster(_with_all_workers),
+    Rule.CAPACITY: _with_best_workers,
+    Rule.ZERO_WORKERS: _with_best_workers,
+    Rule.SHALLOW_QUEUE: lambda _case, inside: (
+        lambda costs, setting: (
+            costs,
+            replace(setting, prefetch_factor=best_prefetch(inside)),
+        )
+    ),
+}
+"""What a loader would be like without what each rule finds, as far as that is simulated."""
+
+
+def best_workers(case: Case, inside: Inside) -> int | None:
+    """The fewest workers that come near the best; None where more than now gain next to nothing.
+
+    As many as there are CPUs at most, and more where workers are blocked.
+    """
+    now = inside.setting.workers
+    most = max(math.ceil((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
+    times = {
+        workers: iteration_ns(
+            _grown(inside.costs, workers - now),
+            with_cpus(case, replace(inside.setting, workers=workers)),
+        )
+        for workers in range(now + 1, most + 1)
+    }
+    best_ns = min(times.values())
+    if best_ns > (1 - LEAST_GAIN) * inside.base_ns:
+        return None
+    return next(workers for workers, ns in times.items() if ns * ENOUGH <= best_ns)
+
+
+def best_prefetch(inside: Inside) -> int:
+    """The least prefetch factor, of twice the present one and so on, that comes near the best."""
+    times = {}
+    for doubled in range(1, MOST_DOUBLED + 1):
+        factor = inside.setting.prefetch_factor << doubled
+        times[factor] = iteration_ns(inside.costs, replace(inside.setting, prefetch_factor=factor))
+    best_ns = min(times.values())
+    return next(factor for factor, ns in times.items() if ns * ENOUGH <= best_ns)
+
+
+def with_cpus(case: Case, setting: Setting) -> Setting:
+    """The same with the CPUs that training and its workers may share."""
+    left, cpus = cpus_left(case), case.cpus
+    own = None if cpus is None else float(cpus)
+    return replace(setting, cpus=own if left is None else max(left + 1, 1.0))
+
+
+def _grown(costs: Costs, more_workers: int) -> Costs:
+    return replace(costs, cpu_ns=costs.cpu_ns * (1 + MORE_CPU_EACH * max(more_workers, 0)))
+
+
+def or_workers(case: Case, inside: Inside) -> tuple[Remark, ...]:
+    """To use more workers, where that would help."""
+    best = best_workers(case, inside)
+    if best is None:
+        return (Remark(Advice.NO_MORE_WORKERS),) if inside.setting.workers else ()
+    return (workers_to(Advice.RAISE, case.loader, best),)
+
+
+def largest_parts(inside: Inside | None) -> tuple[Fact, ...]:
+    """What most of loading a batch goes into, by name; none where that was not looked into."""
+    if inside is None:
+        return ()
+    stages = inside.stages
+    work_ns = stages.fetch_ns + stages.collate_ns
+    named = [(one.name, one.share) for one in stages.transforms]
+    if not named:
+        named = [(one.place, one.share) for one in stages.code]
+    shares = [("collate", stages.collate_ns / work_ns if work_ns else 0.0), *named]
+    shares.sort(key=lambda one: -one[1])
+    return facts(*((name, share, "share") for name, share in shares[:MOST_NAMED] if share))
+
+
+def _computes(inside: Inside) -> bool:
+    """Whether training waits for workers that fetch, and are not blocked most of that."""
+    charged = inside.charged(Stage.FETCH, Stage.COLLATE)
+    return charged >= CHARGED and inside.blocked < MOSTLY_BLOCKED
+
+
+def _collates(inside: Inside) -> bool:
+    collate_ns, fetch_ns = inside.stages.collate_ns, inside.stages.fetch_ns
+    return collate_ns >= DOMINATES * (collate_ns + fetch_ns) and (
+        inside.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED
+    )
+
+
+def _samples(inside: Inside) -> dict[str, Value]:
+    slow = inside.stages.slow_samples
+    told = sorted(slow, key=lambda one: (-one.times, -one.longest_ns))[:MOST_NAMED]
+    return {
+        "indices": ", ".join(str(one.index) for one in told),
+        "longest_ns": slow[0].longest_ns,
+        "times": slow[0].times_typical,
+    }
+
+
+MOST_NAMED = 3
+
+
+def _unknown(case: Case) -> Remark | None:
+    return None if case.loader.workers is None else Remark(Unknown.NOT_LOOKED_INTO)
+
+
+def gain_of(case: Case, rule: Rule) -> float:
+    """The share of the steady state that is gained without what `rule` finds, by itself."""
+    inside = case.inside
+    return 0.0 if inside is None else inside.gain([FIXES[rule](case, inside)]) * case.waiting_share
+
+
+def _found(
+    case: Case,
+    rule: Rule,
+    problem: Remark,
+    changes: tuple[Remark, ...],
+    evidence: tuple[Fact, ...],
+    also: float = 0.0,
+) -> Answer:
+    """The finding, where time is lost, and would be gained without it; `also` by what else."""
+    if case.headroom is not None:
+        if case.loss_unknown or not (case.lost or _is_lost_inside(case)):
+            return case.loss_unknown
+    elif (case.summary.wait_share or 0.0) < MODERATE_SHARE:
+        return None
+    cost = gain_of(case, rule) + also
+    if cost < LEAST_GAIN:
+        return None
+    confidence: Confidence = "likely" if case.lost is None and case.headroom else "measured"
+    return Finding(rule, severity_of(cost), confidence, problem, changes, evidence, cost)
+
+
+def _is_lost_inside(case: Case) -> bool:
+    """Whether much is lost by the simulation too, though too few batches waited for an interval."""
+    steady = None if case.headroom is None else case.headroom.steady_speedup
+    inside = case.inside
+    if steady is None or inside is None:
+        return False
+    simulated = 1 - inside.costs.step_ns / inside.base_ns
+    return min(lost_share(steady).value, simulated) >= 2 * MODERATE_SHARE

@@ -1,0 +1,136 @@
+"""Seconds per batch of each program, faulty, healthy and fixed: the fault is there, the fix works.
+
+Without options nothing of loadeval's runs. Exit status 1 when a fault costs too little, a twin or a
+fix too much, or, with --evaluate, when the first finding is not the cause.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import time
+from collections import defaultdict
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
+
+from loadeval import LoaderEvaluator, describe, diagnose
+from tests.faults.catalogue import PROGRAMS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.faults.programs import Program, Training
+
+TURNS = 3
+STEPS = 50
+LEAST_LOSS = 0.25
+HEALTHY_LOSS = 0.05
+
+
+def paces_s(make: Callable[[Path], Training]) -> tuple[float, float, float]:
+    """Seconds per step alone and per batch of a training, and seconds in all.
+
+    The wait for the first batch is not in the second: it includes the start of workers, once.
+    """
+    began = time.perf_counter()
+    with TemporaryDirectory() as folder:
+        training = make(Path(folder))
+        try:
+            step_s = min(taken_s(training.step, STEPS) for _ in range(2))
+            count, first = 0, time.perf_counter()
+            for batch in training.batches():
+                if not count:
+                    first = time.perf_counter()
+                training.step(batch)
+                count += 1
+            batch_s = (time.perf_counter() - first) / count
+        finally:
+            training.close()
+    return step_s, batch_s, time.perf_counter() - began
+
+
+def taken_s(step: Callable[[None], None], times: int) -> float:
+    began = time.perf_counter()
+    for _ in range(times):
+        step(None)
+    return (time.perf_counter() - began) / times
+
+
+def say(line: str) -> None:
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()
+
+
+def check(program: Program, turns: int) -> bool:
+    """Print a line; whether the program is as it should be."""
+    variants = {"faulty": program.faulty, "healthy": program.healthy}
+    if program.fixed is not None:
+        variants["fixed"] = program.fixed
+    steps_s, batches_s, longest_s = [], defaultdict(list), 0.0
+    for _ in range(turns):
+        for name, make in variants.items():
+            step_s, batch_s, all_s = paces_s(make)
+            if name == "healthy":  # a fault may slow down every step, however a batch comes
+                steps_s.append(step_s)
+            batches_s[name].append(batch_s)
+            longest_s = max(longest_s, all_s)
+    # The fastest turns: what else runs on the machine only makes them slower.
+    step_s, fastest = min(steps_s), {name: min(found) for name, found in batches_s.items()}
+    losses = {name: 1 - step_s / batch_s for name, batch_s in fastest.items()}
+    wrong = [
+        *(["no fault"] if program.costs_time and losses["faulty"] < LEAST_LOSS else []),
+        *(["not healthy"] if losses["healthy"] > HEALTHY_LOSS else []),
+        *(["not fixed"] if fastest.get("fixed", 0.0) > 0.9 * fastest["faulty"] else []),
+    ]
+    figures = "  ".join(
+        f"{name} {1e3 * fastest[name]:6.2f} ms ({losses[name]:4.0%})" for name in fastest
+    )
+    say(
+        f"{program.name:50}  step {1e3 * step_s:5.2f} ms  {figures}  "
+        f"{fastest['faulty'] / fastest['healthy']:.2f} x  {longest_s:.1f} s  "
+        f"{', '.join(wrong) or 'as it should be'}"
+    )
+    return not wrong
+
+
+def evaluate(program: Program) -> bool:
+    """Print what loadeval says; whether its first finding is the cause."""
+    with TemporaryDirectory() as folder:
+        training = program.faulty(Path(folder))
+        try:
+            log = Path(folder) / "run.jsonl"
+            loader = LoaderEvaluator(training.loader, mode="alternate", log_file=log, seed=0)
+            training.run(loader)
+            headroom, findings = loader.headroom(), diagnose(loader.recorded()).findings
+        finally:
+            training.close()
+    right = bool(findings) and findings[0].rule.value == program.cause
+    say(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}\n  {headroom}")
+    for finding in findings:
+        say(f"  {finding.rule.value}: {describe(finding)}")
+    return right
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="NAME", help="all programs by default")
+    parser.add_argument("--turns", type=int, default=TURNS)
+    parser.add_argument("--evaluate", action="store_true", help="print what loadeval finds")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    known = {program.name: program for program in PROGRAMS}
+    if not known.keys() >= set(options.names):
+        parser.error(f"expected names among {', '.join(known)}; got {', '.join(options.names)}")
+    chosen = [known[name] for name in options.names or known]
+    right = [evaluate(each) if options.evaluate else check(each, options.turns) for each in chosen]
+    say(f"{sum(right)} of {len(right)}")
+    return 0 if all(right) else 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

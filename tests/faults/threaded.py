@@ -1,0 +1,142 @@
+"""Loaders with threads in the training process, which hold Python's lock."""
+
+from __future__ import annotations
+
+import hashlib
+import queue
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from tests.faults.programs import BATCHES, Program, Step, Training, loop
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    Load = Callable[[int], int]
+
+ROUNDS = 250_000
+BLOCK = bytes(8 << 20)
+AHEAD = 4
+
+
+def tokenise(number: int) -> int:
+    """Python code."""
+    return loop(ROUNDS) + number
+
+
+def digest(number: int) -> int:
+    """Work without Python's lock in all but a few moments."""
+    return hashlib.sha256(BLOCK).digest()[0] + number
+
+
+class Fed:
+    """Two threads feed a queue."""
+
+    def __init__(self, load: Load, batches: int = BATCHES) -> None:
+        self.load = load
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[int]:
+        ready: queue.Queue[int] = queue.Queue(AHEAD)
+        numbers = iter(range(self.batches))
+        stopped = threading.Event()
+        threads = [
+            threading.Thread(target=self.feed, args=(numbers, ready, stopped), daemon=True)
+            for _ in range(2)
+        ]
+        for thread in threads:
+            thread.start()
+        try:
+            for _ in range(self.batches):
+                yield ready.get()
+        finally:
+            stopped.set()
+            while any(thread.is_alive() for thread in threads):
+                while not ready.empty():
+                    ready.get()
+                threads[0].join(0.01)
+
+    def feed(
+        self, numbers: Iterator[int], ready: queue.Queue[int], stopped: threading.Event
+    ) -> None:
+        for number in numbers:
+            if stopped.is_set():
+                return
+            ready.put(self.load(number))
+
+
+class Pooled:
+    """A pool of threads loads some batches ahead."""
+
+    def __init__(self, load: Load, batches: int = BATCHES) -> None:
+        self.load = load
+        self.batches = batches
+
+    def __len__(self) -> int:
+        return self.batches
+
+    def __iter__(self) -> Iterator[int]:
+        with ThreadPoolExecutor(2) as pool:
+            numbers = iter(range(self.batches))
+            ahead = [pool.submit(self.load, number) for number in islice(numbers, AHEAD)]
+            while ahead:
+                yield ahead.pop(0).result()
+                ahead.extend(pool.submit(self.load, number) for number in islice(numbers, 1))
+
+
+def pipeline(load: Load) -> Any:
+    """SPDL's, with two threads for its one stage."""
+    from spdl.pipeline import PipelineBuilder  # noqa: PLC0415 - the other programs do without
+
+    builder: Any = PipelineBuilder()
+    built = builder.add_source(range(BATCHES)).pipe(load, concurrency=2).add_sink(AHEAD)
+    return built.build(num_threads=2)
+
+
+class Piped:
+    """Runs such a pipeline for each epoch."""
+
+    def __init__(self, load: Load) -> None:
+        self.load = load
+
+    def __len__(self) -> int:
+        return BATCHES
+
+    def __iter__(self) -> Iterator[int]:
+        made = pipeline(self.load)
+        with made.auto_stop():
+            yield from made
+
+
+def threaded(loader: Any) -> Training:
+    return Training(loader, Step(side=128))
+
+
+PROGRAMS = (
+    Program(
+        "threads that tokenise for a queue",
+        "Python lock",
+        "tokenise",
+        faulty=lambda _: threaded(Fed(tokenise)),
+        healthy=lambda _: threaded(Fed(digest)),
+    ),
+    Program(
+        "a stage of an SPDL pipeline in Python",
+        "Python lock",
+        "tokenise",
+        faulty=lambda _: threaded(pipeline(tokenise)),
+        healthy=lambda _: threaded(pipeline(digest)),
+    ),
+    Program(
+        "a pool of threads that tokenise",
+        "Python lock",
+        "tokenise",
+        faulty=lambda _: threaded(Pooled(tokenise)),
+        healthy=lambda _: threaded(Pooled(digest)),
+    ),
+)
