@@ -46,7 +46,7 @@ CODE = {
     "data.py:24 load_image": 40,
     "collate.py:9 collate": 90,
 }
-BLOCKED = {"data.py:24 load_image [in folio_wait_bit_common": 130, "data.py:35 lock": 20}
+BLOCKED = {"data.py:24 load_image > folio_wait_bit_common": 130, "data.py:35 lock": 20}
 HEADER = Header(
     "id",
     "staged",

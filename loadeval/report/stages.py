@@ -115,7 +115,7 @@ def code_rows(found: StageReport, longest: int = LONGEST_PLACE) -> Table:
     """The lines of code that workers were seen in, the most frequent first."""
     return [
         (
-            _ending(printable(one.place), longest),
+            _place(printable(one.name), longest),
             share(found.code_share(one.share)),
             blocked_in_words(found, one),
         )
@@ -123,7 +123,7 @@ def code_rows(found: StageReport, longest: int = LONGEST_PLACE) -> Table:
     ]
 
 
-def _ending(place: str, longest: int) -> str:
+def _place(place: str, longest: int) -> str:
     """`place` in at most `longest` characters: without its folders, or else its end."""
     if len(place) > longest:
         file, colon, rest = place.partition(":")

@@ -58,7 +58,7 @@ def test_where_nothing_is_attributed_no_share_is_known(found: StageReport) -> No
 )
 def test_workers_that_differ(found: StageReport, times_ms: tuple[int, ...], differ: bool) -> None:
     """The slowest takes over 1.2 times as long as the fastest."""
-    workers = tuple(WorkerTime(at, 5, ms * MS, 160) for at, ms in enumerate(times_ms))
+    workers = tuple(WorkerTime(at, 5, 50 * MS, ms * MS, 160) for at, ms in enumerate(times_ms))
     assert replace(found, workers=workers).workers_differ is differ
 
 

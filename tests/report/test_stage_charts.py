@@ -42,7 +42,7 @@ def test_each_stage_is_below_its_part(found: StageReport) -> None:
         assert row.bars[-1].end == pytest.approx(whole.end)
     fetch = next(row for row in thick if row.label == "fetch")
     assert [bar.texture for bar in fetch.bars] == ["solid", "hatched", "light"]
-    assert fetch.bars[0].text == "on CPU 5.93 ms"
+    assert fetch.bars[0].text == "on CPU 5.94 ms"
     assert [len(row.bars) for row in thick if row.label in {"pickle", "receive"}] == [1, 1]
 
 

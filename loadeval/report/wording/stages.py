@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.lanes import Choice
-from loadeval.analysis.stages import SLOW_SAMPLE, Basis, Stage
+from loadeval.analysis.stages import LEAST_SLOW_NS, SLOW_SAMPLE, Basis, Stage
 from loadeval.analysis.stages_missing import NoStages
 from loadeval.report.formatting import (
     NOT_MEASURED,
@@ -49,7 +49,7 @@ TRANSFORMS_HEAD = ("transform", "a batch", "share", "calls a batch")
 CODE_HEAD = ("line of code", "share", BLOCKED)
 SAMPLES_HEAD = ("slowest samples", "longest", "times the typical one", "times seen")
 WORKERS_HEAD = ("worker", "batches", "a batch", "samples")
-NO_SLOW_SAMPLE = f"none took over {SLOW_SAMPLE:g}x the typical one"
+NO_SLOW_SAMPLE = f"none over {SLOW_SAMPLE:g}x the typical one and {duration(LEAST_SLOW_NS)}"
 ADVICE = 'to look inside, measure with stages=True or mode="alternate"'
 NO_STAGES = {
     NoStages.NOT_ASKED_FOR: f"this run was not asked to look; {ADVICE}",

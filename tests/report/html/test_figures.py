@@ -300,7 +300,7 @@ def test_stages_without_details() -> None:
     assert not {"Transforms", "Lines of code that workers were in"} & set(tables([run]))
     assert "Slowest samples" not in tables([run])
     (told,) = (text for text in of_kind([run], Text) if "Slowest samples" in text.lines[0])
-    assert told.lines == ("Slowest samples: none took over 3x the typical one.",)
+    assert told.lines == ("Slowest samples: none over 3x the typical one and 100 us.",)
     no_samples = [replace(one, samples=np.full(len(one), UNKNOWN)) for one in run.stages]
     run = replace(run, stages=tuple(no_samples))
     assert not any("Slowest" in line for text in of_kind([run], Text) for line in text.lines)

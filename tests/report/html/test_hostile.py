@@ -84,7 +84,7 @@ def with_hostile_stages(run: Run, text: str) -> Run:
         )
         for one in run.stages
     ]
-    code = (CodeSamples(0, {text: 5}, {f"{text} [in {text}": 5}),)
+    code = (CodeSamples(0, {text: 5}, {f"{text} > {text}": 5}),)
     return replace(run, stages=tuple(stages), code=code)
 
 
