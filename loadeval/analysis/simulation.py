@@ -84,8 +84,9 @@ class Setting:
 
 
 def costs_of(run: Run, step_ns: float) -> Costs | None:
-    """The costs of the batches of `run`, without the first of each epoch; None without stages."""
-    parts = [one.part(one.batch > 0) for one in run.stages]
+    """The costs of a run's batches, without each worker's first of an epoch; None without any."""
+    workers = run.header.loader.workers or 1
+    parts = [one.part(one.batch >= workers) for one in run.stages]
     parts = [one.part(one.fetch_ns != UNKNOWN) for one in parts]
     if not sum(map(len, parts)):
         return None

@@ -28,12 +28,14 @@ LEAST_GAIN = 0.02
 class Inside:
     """A loader that was looked into, and its batches and setting as a simulation takes them.
 
-    `base_ns` is what that gives for an iteration as measured, and `least_ns` without any loading.
+    `setting` has the workers that have something to do, of `workers`. `base_ns` is what the
+    simulation gives for an iteration as measured.
     """
 
     stages: StageReport
     costs: Costs
     setting: Setting
+    workers: int
     base_ns: float
 
     @classmethod
@@ -43,12 +45,13 @@ class Inside:
         if stages is None or costs is None:
             return None
         workers, depth = run.header.loader.workers or 0, run.header.loader.prefetch_depth or 0
+        busy = sum(one.samples > 0 for one in stages.workers) or workers
         setting = Setting(
-            workers=workers,
+            workers=min(busy, workers),
             prefetch_factor=max(depth // max(workers, 1), 1),
             pins=bool(costs.pin_ns.any()),
         )
-        return cls(stages, costs, setting, iteration_ns(costs, setting))
+        return cls(stages, costs, setting, workers, iteration_ns(costs, setting))
 
     def gain(self, fixes: Iterable[Fix]) -> float:
         """The share of the waiting that is gone with `fixes`, 0 to 1."""

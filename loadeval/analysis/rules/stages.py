@@ -13,7 +13,7 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.inside import LEAST_GAIN
-from loadeval.analysis.rules.workers import cpus_left, workers_to
+from loadeval.analysis.rules.workers import MUCH, competing_cpus, cpus_left, workers_to
 from loadeval.analysis.simulation import Costs, Setting, iteration_ns
 from loadeval.analysis.stages import Stage
 from loadeval.analysis.verdict import MODERATE_SHARE
@@ -118,10 +118,12 @@ def slow_collate(case: Case) -> Answer:
         return None
     collate_ns, fetch_ns = inside.stages.collate_ns, inside.stages.fetch_ns
     share = collate_ns / (collate_ns + fetch_ns)
+    line = inside.line
+    name = "Collating" if line is None or line.share < DOMINATES else line.function
     return _found(
         case,
         Rule.SLOW_COLLATE,
-        Remark(Problem.COLLATE_SLOW, {"collate_ns": collate_ns, "share": share}),
+        Remark(Problem.COLLATE_SLOW, {"name": name, "collate_ns": collate_ns, "share": share}),
         (*or_workers(case, inside), Remark(Advice.CHEAPER_COLLATE)),
         facts(("collate", collate_ns, "ns"), ("fetch", fetch_ns, "ns")),
     )
@@ -166,7 +168,10 @@ def slow_sampler(case: Case) -> Answer:
     return _found(
         case,
         Rule.SLOW_SAMPLER,
-        Remark(Problem.SAMPLER_SLOW, {"index_ns": index_ns}),
+        Remark(
+            Problem.SAMPLER_SLOW,
+            {"index_ns": index_ns, "sampler": case.loader.sampler or "the sampler"},
+        ),
         (Remark(Advice.CHEAPER_SAMPLER),),
         facts(("indices of a batch", index_ns, "ns")),
     )
@@ -269,6 +274,7 @@ def _blocked(case: Case, rule: Rule, problem: Problem, advice: Advice) -> Answer
         "share": inside.blocked,
         "place": line.place if line else "a place not seen",
     }
+    values["kernel"] = line.blocked_in if line and line.blocked_in else "not told"
     changes: tuple[Remark, ...] = (Remark(advice),)
     if rule == Rule.STORAGE_LATENCY:
         changes = (*or_workers(case, inside), *changes)
@@ -322,7 +328,8 @@ def oversubscription(case: Case) -> Answer:
     elif workers > cpus:
         change = workers_to(Advice.LOWER, case.loader, case.cpus)
     else:
-        change = Remark(Advice.FREE_CPUS)
+        others = competing_cpus(case)
+        change = Remark(Advice.FREE_CPUS, {"others_cpus": others} if others >= MUCH else {})
     return _found(
         case,
         Rule.OVERSUBSCRIPTION,
@@ -334,7 +341,7 @@ def oversubscription(case: Case) -> Answer:
             ("workers", workers, "workers"),
             ("CPUs", case.cpus, "CPUs"),
         ),
-        case.contention_share if by_threads or workers > cpus else 0.0,
+        case.contention_share,
     )
 
 
@@ -374,12 +381,11 @@ def few_shards(case: Case) -> Answer:
     inside = case.inside
     if inside is None:
         return _unknown(case)
-    busy = sum(one.samples > 0 for one in inside.stages.workers)
-    idle = inside.setting.workers - busy
+    idle = inside.workers - inside.setting.workers
     batches = sum(one.batches for one in inside.stages.workers)
-    if idle <= 0 or not busy or batches < FEWEST_BATCHES * inside.setting.workers:
+    if idle <= 0 or batches < FEWEST_BATCHES * inside.workers:
         return None
-    counts = {"idle": idle, "workers": inside.setting.workers}
+    counts = {"idle": idle, "workers": inside.workers}
     return _found(
         case,
         Rule.FEW_SHARDS,
@@ -430,10 +436,6 @@ def _with_balanced_workers(inside: Inside) -> Series:
     return np.where(inside.costs.worker == worker.worker, others_ns / worker.typical_ns, 1.0)
 
 
-def _with_all_workers(inside: Inside) -> float:
-    return sum(one.samples > 0 for one in inside.stages.workers) / max(inside.setting.workers, 1)
-
-
 FIXES: dict[Rule, Callable[[Case, Inside], Fix]] = {
     Rule.SLOW_TRANSFORM: _faster(lambda one: 1 - min(one.stages.transforms[0].share, 1.0)),
     Rule.SLOW_FETCH: _faster(lambda one: 1 - (one.line.share if one.line else 0.0)),
@@ -452,7 +454,9 @@ FIXES: dict[Rule, Callable[[Case, Inside], Fix]] = {
     Rule.STORAGE_LATENCY: _without("blocked_ns"),
     Rule.OVERSUBSCRIPTION: _without("run_queue_ns"),
     Rule.SLOW_WORKER: _faster(_with_balanced_workers),
-    Rule.FEW_SHARDS: _faster(_with_all_workers),
+    Rule.FEW_SHARDS: lambda _case, inside: (
+        lambda costs, setting: (costs, replace(setting, workers=inside.workers))
+    ),
     Rule.CAPACITY: _with_best_workers,
     Rule.ZERO_WORKERS: _with_best_workers,
     Rule.SHALLOW_QUEUE: lambda _case, inside: (
@@ -477,12 +481,26 @@ def best_workers(case: Case, inside: Inside) -> int | None:
             _grown(inside.costs, workers - now),
             with_cpus(case, replace(inside.setting, workers=workers)),
         )
-        for workers in range(now + 1, most + 1)
+        for workers in _counts(now + 1, most)
     }
     best_ns = min(times.values())
     if best_ns > (1 - LEAST_GAIN) * inside.base_ns:
         return None
     return next(workers for workers, ns in times.items() if ns * ENOUGH <= best_ns)
+
+
+def _counts(first: int, last: int) -> list[int]:
+    """Numbers from `first` to `last`, the larger ones some 20% apart."""
+    counts = [first]
+    while counts[-1] < last:
+        counts.append(min(counts[-1] + max(counts[-1] // 5, 1), last))
+    return counts
+
+
+def fewer_workers_do(inside: Inside) -> bool:
+    """Whether one worker fewer loads as fast."""
+    fewer = replace(inside.setting, workers=max(inside.setting.workers - 1, 1))
+    return iteration_ns(inside.costs, fewer) * ENOUGH <= inside.base_ns
 
 
 def best_prefetch(inside: Inside) -> int:
@@ -570,16 +588,16 @@ def _found(
     problem: Remark,
     changes: tuple[Remark, ...],
     evidence: tuple[Fact, ...],
-    also: float = 0.0,
+    also_lost: float = 0.0,
 ) -> Answer:
-    """The finding, where time is lost, and would be gained without it; `also` by what else."""
+    """The finding, where time is lost, and would be gained without it, or `also_lost` by it."""
     if case.headroom is not None:
         if case.loss_unknown or not (case.lost or _is_lost_inside(case)):
             return case.loss_unknown
     elif (case.summary.wait_share or 0.0) < MODERATE_SHARE:
         return None
-    cost = gain_of(case, rule) + also
-    if cost < LEAST_GAIN:
+    cost = gain_of(case, rule)
+    if cost + also_lost < LEAST_GAIN:
         return None
     confidence: Confidence = "likely" if case.lost is None and case.headroom else "measured"
     return Finding(rule, severity_of(cost), confidence, problem, changes, evidence, cost)

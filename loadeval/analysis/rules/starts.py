@@ -173,7 +173,10 @@ def _cause(case: Case) -> _Start | None:
     if sample_ns >= max(least_ns, 1.0):
         return _Start(
             Rule.SHUFFLE_BUFFER,
-            Remark(Problem.FIRST_SAMPLE_SLOW, {"sample_ns": sample_ns}),
+            Remark(
+                Problem.FIRST_SAMPLE_SLOW,
+                {"sample_ns": sample_ns, "dataset": case.loader.dataset or "the dataset"},
+            ),
             (Remark(Advice.SMALLER_BUFFER),),
             (Fact("first sample of a worker", sample_ns, "ns"),),
         )
@@ -214,7 +217,10 @@ def _starts_ns(run: Run) -> Iterator[tuple[int, int, int, int]]:
 def _initialise(case: Case, init_ns: float) -> _Start:
     return _Start(
         Rule.WORKER_START,
-        Remark(Problem.WORKERS_INITIALISE_SLOWLY, {"init_ns": init_ns}),
+        Remark(
+            Problem.WORKERS_INITIALISE_SLOWLY,
+            {"init_ns": init_ns, "function": case.loader.worker_init or "worker_init_fn"},
+        ),
         (*_keeping(case), Remark(Advice.CHEAPER_INIT)),
         (Fact("worker_init_fn", init_ns, "ns"),),
     )

@@ -154,7 +154,8 @@ PROBLEMS: dict[Enum, str] = {
     ),
     Problem.CODE_SLOW: "{share:share} of loading a batch is spent in {place:code}.",
     Problem.COLLATE_SLOW: (
-        "Collating takes {collate_ns:duration} a batch, {share:share} of what a worker does."
+        "{name:name} takes {collate_ns:duration} to collate a batch, {share:share} of what a "
+        "worker does."
     ),
     Problem.TRANSFER_BY_PIPE: (
         "Passing a batch from its worker to training takes {transfer_ns:duration}: "
@@ -165,8 +166,8 @@ PROBLEMS: dict[Enum, str] = {
         "{pickled_bytes:size} of it are pickled: it has many tensors or objects, each with a cost."
     ),
     Problem.SAMPLER_SLOW: (
-        "The training process spends {index_ns:duration} a batch on the sampler: on choosing what "
-        "is loaded next."
+        "The training process spends {index_ns:duration} a batch on {sampler:name}, which chooses "
+        "what is loaded next."
     ),
     Problem.PINNING_SLOW: "Copying a batch to pinned memory takes {pin_ns:duration}.",
     Problem.FINISHED_BATCHES_WAIT: (
@@ -179,7 +180,7 @@ PROBLEMS: dict[Enum, str] = {
     ),
     Problem.WORKERS_WAIT_FOR_LOCK: (
         "Workers are blocked {share:share} of their time by a lock that they share, at "
-        "{place:code}."
+        "{place:code} ({kernel:name})."
     ),
     Problem.READ_FROM_DISK: (
         "The data is read from the disk, not from the page cache: {disk_bytes:size} a batch. "
@@ -217,11 +218,12 @@ PROBLEMS: dict[Enum, str] = {
         "{method}, which loads modules and the dataset in it."
     ),
     Problem.WORKERS_INITIALISE_SLOWLY: (
-        "Each epoch starts with {init_ns:duration} of worker_init_fn in every worker."
+        "Each epoch starts with {init_ns:duration} of {function:name} (worker_init_fn) in every "
+        "worker."
     ),
     Problem.FIRST_SAMPLE_SLOW: (
-        "In each epoch the first sample of a worker takes {sample_ns:duration}: it fills a shuffle "
-        "buffer, or opens files."
+        "In each epoch the first sample of a worker takes {sample_ns:duration}: {dataset:name} "
+        "fills a shuffle buffer, or opens files."
     ),
     Problem.LOADER_MADE_ANEW: (
         "The loader is iterated anew for each batch ({epochs:,} times): each waits "
