@@ -226,7 +226,9 @@ def slow_samples(case: Case) -> Answer:
     if not inside.stages.slow_samples or isinstance(head_of_line(case), Finding):
         return None
     slow = inside.costs.slow_ns
-    if (slow > 0).mean() > MOST_SLOW or slow.sum() < CHARGED * inside.costs.fetch_ns.sum():
+    comes_again = any(one.times > 1 for one in inside.stages.slow_samples)
+    most = MOST_SLOW if comes_again else FEW
+    if (slow > 0).mean() > most or slow.sum() < CHARGED * inside.costs.fetch_ns.sum():
         return None
     return _found(
         case,
@@ -240,6 +242,8 @@ def slow_samples(case: Case) -> Answer:
     )
 
 
+FEW = 0.1
+"""Of the batches with a slow sample: more are no few samples, unless the same ones come again."""
 MOST_SLOW = 0.5
 """Of the batches: when more have a slow sample, that is what samples are like."""
 
@@ -565,7 +569,7 @@ def _samples(inside: Inside) -> dict[str, Value]:
     return {
         "indices": ", ".join(str(one.index) for one in told),
         "longest_ns": slow[0].longest_ns,
-        "times": slow[0].times_typical,
+        "typical_ns": inside.stages.sample_ns,
     }
 
 
