@@ -29,8 +29,6 @@ COUNT = FIRST + COUNTED
 PLACES = {"fetch": "data.py:31 __getitem__", "collate": "data.py:50 padded"}
 STAGES = ("index", "fetch", "collate", "pickle", "receive", "pin")
 
-Milliseconds = "float | Sequence[float] | Series"
-
 
 def stage_times(  # noqa: PLR0913 - what a test changes, by keyword
     *,
@@ -41,7 +39,7 @@ def stage_times(  # noqa: PLR0913 - what a test changes, by keyword
     run_queue: float = 0.0,
     others: float = 0.0,
     transforms: Mapping[str, float] | None = None,
-    samples: Sequence[int] | Column | None = None,
+    samples: int | Column = 4,
     slowest: float | Series = 0.0,
     slowest_index: int | Column = 0,
     count: int = COUNT,
@@ -51,7 +49,7 @@ def stage_times(  # noqa: PLR0913 - what a test changes, by keyword
 
     `blocked` and `run_queue` are shares of fetching and collating, `others` the CPU time of other
     threads beside that of its own; `transforms` are shares of fetching, with a call for each of
-    four samples.
+    four samples. What names a column of StageTimes has its values.
     """
     taken = {
         f"{stage}_ns": (np.broadcast_to(ms.pop(stage, 0.0), count) * MS).astype(int).tolist()
@@ -76,18 +74,17 @@ def stage_times(  # noqa: PLR0913 - what a test changes, by keyword
 
     shares = transforms or {}
     known = {name: column(value) for name, value in ms.items()}
-    return replace(
-        times,
-        samples=column(4 if samples is None else samples),
-        cpu_ns=cpu_ns,
-        run_queue_ns=(run_queue * work_ns).astype(np.int64),
-        other_cpu_ns=(others * cpu_ns).astype(np.int64),
-        slowest_ns=column(np.asarray(slowest) * MS),
-        slowest_index=column(slowest_index),
-        transform_ns={name: part * times.fetch_ns for name, part in shares.items()},
-        transform_calls={name: np.full(count, 4.0) for name in shares},
-        **known,
-    )
+    columns: dict[str, Any] = {
+        "samples": column(samples),
+        "cpu_ns": cpu_ns,
+        "run_queue_ns": (run_queue * work_ns).astype(np.int64),
+        "other_cpu_ns": (others * cpu_ns).astype(np.int64),
+        "slowest_ns": column(np.asarray(slowest) * MS),
+        "slowest_index": column(slowest_index),
+        "transform_ns": {name: part * times.fetch_ns for name, part in shares.items()},
+        "transform_calls": {name: np.full(count, 4.0) for name in shares},
+    }
+    return replace(times, **{**columns, **known})
 
 
 def code(
