@@ -47,7 +47,7 @@ MOST_OF_IT = 0.5
 SLOWER_WORKER = 1.5
 """Times the median worker."""
 SAMPLED_TOO_OFTEN = 0.1
-"""Of fetching and collating: how far the share in which a line was seen may be from the true one."""
+"""Of fetching and collating: by how much the share of a line may be seen too large."""
 FEWEST_BATCHES = 4
 """Of each worker, before it is said to be slow."""
 MORE_CPU_EACH = 0.05
@@ -630,9 +630,7 @@ def _found(
 
 def _is_lost_inside(case: Case) -> bool:
     """Whether much is lost by the simulation too, though too few batches waited for an interval."""
-    steady = None if case.headroom is None else case.headroom.steady_speedup
-    inside = case.inside
-    if steady is None or inside is None:
-        return False
-    simulated = 1 - inside.costs.step_ns / inside.base_ns
-    return min(lost_share(steady).value, simulated) >= 2 * MODERATE_SHARE
+    steady, inside = case.headroom and case.headroom.steady_speedup, case.inside
+    lost = 0.0 if steady is None else lost_share(steady).value
+    simulated = 0.0 if inside is None else 1 - inside.costs.step_ns / inside.base_ns
+    return min(lost, simulated) >= 2 * MODERATE_SHARE

@@ -422,7 +422,7 @@ ADVICE: dict[Enum, str] = {
         "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
     ),
     **{code: GROWTH[code] for code in GrowthAdvice},
-    Advice.LOOK_AT: "The slow batches are mostly in {place:code}.",
+    Advice.LOOK_AT: "Workers were seen most often in {place:code}.",
     Advice.CHEAPER_NAMED: (
         "Make {name:code} cheaper: smaller inputs, a faster library, once for the whole batch or "
         "on the GPU, or once and for all before training."

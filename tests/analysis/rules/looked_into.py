@@ -100,7 +100,7 @@ def waits_ns(times: StageTimes) -> Column:
     return found
 
 
-def looked_into(
+def looked_into(  # noqa: PLR0913 - as above
     alternating: MakeRun,
     *,
     workers: int = 2,

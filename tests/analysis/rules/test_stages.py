@@ -63,9 +63,7 @@ def test_a_loader_that_nobody_looked_into(alternating: MakeRun, rule: Rule) -> N
         assert outcome(rule, run) is Unknown.NOT_LOOKED_INTO
 
 
-def test_a_loader_that_nobody_looked_into_is_told_as_before(
-    alternating: MakeRun, run: Callable[..., Run]
-) -> None:
+def test_a_loader_that_nobody_looked_into_is_told_as_before(run: Callable[..., Run]) -> None:
     """Without its stages, the same run shows only that the loader is too slow."""
     given = run(fetch=60, transforms={"blur": 0.8})
     assert found_inside(given) == [Rule.SLOW_TRANSFORM]
@@ -676,7 +674,7 @@ def test_epochs_too_short_to_tell_shards(run: Callable[..., Run], batches: int, 
     assert outcome(Rule.FEW_SHARDS, replace(given, stages=tuple(parts))) == told
 
 
-def test_a_log_tells_causes_too(run: Callable[..., Run]) -> None:
+def test_a_log_tells_causes_too() -> None:
     """What training would be without waits is not known: all of its waiting is the cost."""
     given = logged(fetch=60, transforms={"blur": 0.8})
     found = finding(Rule.SLOW_TRANSFORM, given)
@@ -685,7 +683,7 @@ def test_a_log_tells_causes_too(run: Callable[..., Run]) -> None:
     assert outcome(Rule.CAPACITY, given) is Unknown.NO_IDEAL
     assert found_inside(given) == [Rule.SLOW_TRANSFORM]
     assert Rule.WAITING not in {one.rule for one in diagnosed(given).findings}
-    assert outcome(Rule.SLOW_TRANSFORM, logged(fetch=36, transforms={"blur": 0.8})) == NOTHING
+    assert outcome(Rule.SLOW_TRANSFORM, logged(fetch=41, transforms={"blur": 0.8})) == NOTHING
 
 
 def test_a_loss_that_is_not_sure_is_told_where_the_simulation_has_it(
@@ -719,6 +717,11 @@ def test_where_nothing_was_looked_into_there_are_no_parts(alternating: MakeRun) 
     case = Case.of(alternating(wait=50, alone=100))
     assert largest_parts(case.inside) == ()
     assert gain_of(case, Rule.TRANSFER) == 0.0
+
+
+def test_no_worker_is_made_faster_where_none_is_slow(run: Callable[..., Run]) -> None:
+    """That gains nothing."""
+    assert gain_of(Case.of(run(fetch=60)), Rule.SLOW_WORKER) == 0.0
 
 
 @pytest.mark.parametrize(
