@@ -327,28 +327,23 @@ def test_the_code_that_fills_a_shallow_queue(
     assert numbers(found).get(Advice.LOOK_AT) == (place if told else None)
 
 
-@pytest.mark.parametrize(("depth", "told"), [(None, Unknown.PREFETCH_UNKNOWN), (0, NOTHING)])
-def test_a_queue_of_unknown_depth_that_was_looked_into(
-    alternating: MakeRun, depth: int | None, told: Unknown | str
-) -> None:
-    """No factor is advised."""
-    run = looked_into(alternating, fetch=UNEVEN, prefetch=1, loader={"prefetch_depth": depth})
-    assert outcome(Rule.SHALLOW_QUEUE, run) == told or told == NOTHING
-    for one in diagnosed(run).findings:
-        assert Advice.RAISE not in advised(one) or numbers(one)[Advice.RAISE]["present"]
+def test_a_queue_of_unknown_depth_that_was_looked_into(alternating: MakeRun) -> None:
+    """No factor is advised, though one was simulated."""
+    run = looked_into(alternating, fetch=UNEVEN, prefetch=1, loader={"prefetch_depth": None})
+    assert outcome(Rule.SHALLOW_QUEUE, run) is Unknown.PREFETCH_UNKNOWN
+    assert not diagnosed(run).findings
 
 
 @pytest.mark.parametrize(
-    ("cpus", "proposed", "lost"), [(8, 2, 30 / 50), (1, 1, 20 / 50), (None, 1, 20 / 50)]
+    ("cpus", "proposed", "least", "most"),
+    [(8, 2, 0.59, 0.6), (2, 1, 0.4, 0.5), (None, 1, 0.3, 0.4)],
 )
 def test_first_workers_of_a_loader_that_was_looked_into(
-    alternating: MakeRun, cpus: int | None, proposed: int, lost: float
+    alternating: MakeRun, cpus: int | None, proposed: int, least: float, most: float
 ) -> None:
-    """They keep two batches ready each, and gain what that brings."""
+    """What they gain of the 60% that are waited for, where each keeps two batches ready."""
     run = looked_into(alternating, fetch=30, workers=0, environment={"cpus_usable": cpus})
     found = finding(Rule.ZERO_WORKERS, run)
     assert numbers(found)[Advice.RAISE]["proposed"] == proposed
     assert found.cost_share is not None
-    assert found.cost_share <= 30 / 50 + 0.01
-    if cpus == 8:
-        assert found.cost_share == pytest.approx(lost, abs=0.01)
+    assert least <= found.cost_share <= most
