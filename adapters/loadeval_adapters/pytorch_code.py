@@ -20,7 +20,8 @@ PLACES = 200
 """How many places are told apart."""
 OWN = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - frames have such names
 LIBRARIES = tuple(
-    path for name in ("stdlib", "platstdlib", "purelib", "platlib")
+    path
+    for name in ("stdlib", "platstdlib", "purelib", "platlib")
     if (path := sysconfig.get_path(name))
 )
 

@@ -74,7 +74,9 @@ class DataLoaderStages:
     def _continue(self, loader: Any, opened: Opened) -> None:
         """Tell an iterator that lives on, with its workers, that this epoch is its next."""
         kept = loader._iterator  # noqa: SLF001 - where a DataLoader keeps it
-        is_next = loader.persistent_workers or getattr(loader, "_initial_iter_for_state_dict", False)
+        is_next = loader.persistent_workers or getattr(
+            loader, "_initial_iter_for_state_dict", False
+        )
         if kept is None or not is_next:
             return
         known = next((one for one in self._iterators if one.alive() is kept), None)
@@ -492,7 +494,10 @@ class WithWorkers(Inside):
         found = []
         for worker in sorted(self._not_started):
             own = channel.own(worker)
-            ready_ns, init_ns = channel.words[own + told.READY_NS], channel.words[own + told.INIT_NS]
+            ready_ns, init_ns = (
+                channel.words[own + told.READY_NS],
+                channel.words[own + told.INIT_NS],
+            )
             if ready_ns:
                 found.append(WorkerStart(epoch.number, worker, *self.starting, ready_ns, init_ns))
                 self._not_started.remove(worker)
@@ -652,7 +657,9 @@ def _swapped(loader: Any, channel: Channel | None, pins: Pins) -> Generator[bool
         user, loop = held.get("worker_init_fn"), pin_memory._pin_memory_loop  # noqa: SLF001 - looked up there
         is_settable = "worker_init_fn" in held and channel is not None
         if is_settable:
-            held["worker_init_fn"] = WorkerInit(user, channel)  # past a __setattr__ that notes what is set
+            held["worker_init_fn"] = WorkerInit(
+                user, channel
+            )  # past a __setattr__ that notes what is set
         if loader.pin_memory:
             pin_memory._pin_memory_loop = pins.timed(loop)  # noqa: SLF001 - as above
         try:

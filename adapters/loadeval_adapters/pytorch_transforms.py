@@ -95,7 +95,9 @@ class Transforms:
             )
             self._look_into(value, depth)
             timed = value if is_container else self._time(value)
-            self._walked[id(value)] = self._timed[id(value)] = value  # keeps its id from being reused
+            self._walked[id(value)] = self._timed[id(value)] = (
+                value  # keeps its id from being reused
+            )
             self._timed[id(value)] = timed
             self._timed[id(timed)] = timed
         return self._timed.get(id(value), value)
@@ -190,7 +192,11 @@ class Transforms:
         """Something that behaves as `item` in all but `type()`; a copy or pickle of it is `item`'s."""
 
         def get(_: Any, name: str) -> Any:
-            return (lambda _protocol: (_itself, (item,))) if name == "__reduce_ex__" else getattr(item, name)
+            return (
+                (lambda _protocol: (_itself, (item,)))
+                if name == "__reduce_ex__"
+                else getattr(item, name)
+            )
 
         methods: dict[str, Any] = {
             name: _forwarding(item, name) for name in FORWARDED if hasattr(type(item), name)

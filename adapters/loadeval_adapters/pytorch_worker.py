@@ -173,7 +173,11 @@ class Tracer:
             return None
 
     def after(
-        self, before: Figures | None, moments: tuple[int, int, int], found: tuple[int, int, Any], batch: Any
+        self,
+        before: Figures | None,
+        moments: tuple[int, int, int],
+        found: tuple[int, int, Any],
+        batch: Any,
     ) -> None:
         """Note what a batch took: when its samples began, when collating did, and when it ended.
 
@@ -462,7 +466,10 @@ class Consumption:
     def since(self, before: Figures) -> Figures:
         """The same, since `before`, with the CPU time of other threads alone."""
         cpu, cpus, *others = self.so_far()
-        figures = [now - then if now >= 0 else UNKNOWN for now, then in zip(others, before[2:], strict=True)]
+        figures = [
+            now - then if now >= 0 else UNKNOWN
+            for now, then in zip(others, before[2:], strict=True)
+        ]
         used = cpu - before[0]
         # The clocks are read one after the other.
         return used, max(0, cpus - before[1] - used), *figures  # type: ignore[return-value]

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from statistics import median
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from loadeval.errors import ProbeError
@@ -26,7 +26,7 @@ TASKS = "/proc/self/task"
 MOST_NAMES = 22
 """Names that are told apart, beside the training thread and all others together."""
 TRAINING, OTHERS, LOCK = "training thread", "other threads", "python lock"
-TRIES = 3
+TRIES = 5
 """How often Python's lock is given up and asked for, in one reading."""
 NUMBERS = re.compile(r"[-_#: ]?\d+(?![^\W_])")
 """What tells threads of one pool apart: `pool-0_3`, `[DALI][TP3]`."""
@@ -50,10 +50,10 @@ class ThreadsProbe:
     names, the busiest of those that were met together, the rest are "other threads".
 
     `lock_wait_ns` of "python lock" is how long a thread that gave up Python's lock waits until it
-    has it again, without waiting for a CPU: the median of some tries. While a thread runs Python
-    code that is `sys.getswitchinterval()`, 5 ms, or a multiple where several do; where they release
-    the lock some 70 us, which is the shortest sleep. A Python without the lock has no reading. The
-    training thread itself, which reads the probe at the edges of blocks, does not try.
+    has it again, without waiting for a CPU: the mean of some tries. While a thread runs Python
+    code that is up to `sys.getswitchinterval()`, 5 ms, or a multiple where several do; where they
+    release the lock some 70 us, which is the shortest sleep. A Python without the lock has no
+    reading. The training thread, which reads the probe at the edges of blocks, does not try.
     """
 
     name = "threads"
@@ -128,7 +128,7 @@ class ThreadsProbe:
         return dict(groups)
 
     def _lock_wait_ns(self) -> float:
-        return median(self._one_wait_ns() for _ in range(TRIES))
+        return fmean(self._one_wait_ns() for _ in range(TRIES))
 
     def _one_wait_ns(self) -> int:
         me = str(threading.get_native_id())

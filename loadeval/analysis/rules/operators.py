@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, cast
 from loadeval.analysis.operators import Limit, operators_of, threads_of
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
-from loadeval.analysis.rules.finding import Fact, Finding, Rule, Unknown, facts
+from loadeval.analysis.rules.finding import Fact, Finding, Rule, facts
 
 if TYPE_CHECKING:
     from loadeval.analysis.operators import LockWait, Operator, OperatorReport, ThreadReport
@@ -20,7 +20,7 @@ LONG_NS = 1_000_000
 """A wait for Python's lock from which on it matters: a fifth of the switch interval."""
 TIMES_IDEAL = 3.0
 """Several times what it is while nothing is loaded, or the training step itself holds the lock."""
-FEWEST_READINGS = 3
+FEWEST_READINGS = 2
 """In each arm."""
 SWITCH_INTERVAL_NS = 5_000_000
 """After which Python takes its lock from a thread, unless `sys.setswitchinterval` changed it."""
@@ -150,19 +150,11 @@ def python_lock(case: Case) -> Answer:
     threads neither computed nor waited for a CPU, in as far as the lock is held: the wait for it
     by the switch interval. Of a loader whose stages are not timed it explains no waiting.
     """
-    loader = case.loader
-    if loader.start_method is not None or loader.workers == 0:
-        return None  # it loads in processes, or in the training thread itself
     found = threads_of(case.real, case.ideal)
-    if found is None:
-        return None if loader.workers is None else Remark(OperatorUnknown.LOCK_NOT_READ)
-    if case.loss_unknown:
-        return case.loss_unknown
-    if case.lost is None or case.loads_synchronously:
-        return None
-    real, ideal = found.lock_wait["real"], found.lock_wait["ideal"]
-    if real is None or ideal is None or min(real.readings, ideal.readings) < FEWEST_READINGS:
-        return _too_few(real, ideal)
+    waits = _lock_waits(case, found)
+    if found is None or not isinstance(waits, tuple):
+        return None if isinstance(waits, tuple) else waits
+    real, ideal = waits
     if real.wait_ns < max(LONG_NS, TIMES_IDEAL * ideal.wait_ns):
         return None
     waiting = case.waiting_share * _share_in_lock(case, found, real)
@@ -186,11 +178,23 @@ def python_lock(case: Case) -> Answer:
     )
 
 
-def _too_few(real: LockWait | None, ideal: LockWait | None) -> Remark:
+def _lock_waits(
+    case: Case, found: ThreadReport | None
+) -> tuple[LockWait, LockWait] | Remark | None:
+    """The wait for the lock in the real and the ideal arm, where threads make training wait."""
+    loader = case.loader
+    if loader.start_method is not None or loader.workers == 0:
+        return None  # it loads in processes, or in the training thread itself
+    if found is None:
+        return None if loader.workers is None else Remark(OperatorUnknown.LOCK_NOT_READ)
+    if case.loss_unknown or case.lost is None or case.loads_synchronously:
+        return case.loss_unknown
+    real, ideal = found.lock_wait["real"], found.lock_wait["ideal"]
     fewest = min(0 if one is None else one.readings for one in (real, ideal))
-    return Remark(
-        OperatorUnknown.FEW_LOCK_READINGS, {"readings": fewest, "needed": FEWEST_READINGS}
-    )
+    if real is None or ideal is None or fewest < FEWEST_READINGS:
+        values: dict[str, Value] = {"readings": fewest, "needed": FEWEST_READINGS}
+        return Remark(OperatorUnknown.FEW_LOCK_READINGS, values)
+    return real, ideal
 
 
 def _share_in_lock(case: Case, threads: ThreadReport, real: LockWait) -> float:
