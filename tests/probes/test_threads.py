@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from loadeval.errors import ProbeError
-from loadeval.probes import probes_named, threads
+from loadeval.probes import probes_named
 from loadeval.probes.threads import (
     LOCK,
     MOST_NAMES,
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
 Found = dict[str, "Mapping[str, float | None]"]
 NO_WAIT_NS = 2_000_000
+MATRIX = np.ones((400, 400))
 
 
 class Scripted(Files):
@@ -125,8 +126,8 @@ def test_the_first_reading_has_no_means() -> None:
 
 def test_threads_of_one_name_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """One whose number another thread had counts from its beginning."""
-    monkeypatch.setattr(threads.time, "perf_counter_ns", lambda: clock[0])
     clock = [1_000]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
     probe, files = scripted()
     files.names = {"7": "decode-1", "8": "decode-2"}
     files.times |= {"7": Times(100, 0), "8": Times(5_000, 900)}
@@ -193,9 +194,6 @@ def test_code_that_gives_up_the_lock_is_not_waited_for(work: Callable[[], object
     with at_work(work, "release", 2):
         found = lock_waits_ns(read_beside_training(8))
     assert np.median(found) < NO_WAIT_NS
-
-
-MATRIX = np.ones((400, 400))
 
 
 def test_a_python_without_the_lock_has_no_reading_of_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -86,7 +86,7 @@ def test_a_busy_operator_is_found(alternating: MakeRun) -> None:
     """It costs all the waiting."""
     case = with_operators(alternating(**SLOW), DECODE, SINK)
     found = found_by(slow_operator(case))
-    assert found.rule is OperatorRule.SLOW_OPERATOR  # type: ignore[comparison-overlap]
+    assert found.rule.value == OperatorRule.SLOW_OPERATOR.value
     assert found.problem == Remark(
         OperatorProblem.OPERATOR_BUSY, {"name": "decode", "busy_share": 0.95, "concurrency": 2}
     )
