@@ -64,10 +64,11 @@ types: .venv/.dev  ## mypy, strict
 docs: .venv/.dev  ## the documentation, in docs/_build/html; a warning is an error
 	.venv/bin/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html
 
-bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alternating and probes cost (some minutes)
+bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alternating, probes and looking inside cost (some minutes)
 	.venv/bin/python tests/benchmarks/overhead.py
 	.venv/bin/python tests/benchmarks/alternation.py
 	.venv/bin/python tests/benchmarks/probes.py
+	.venv/bin/python tests/benchmarks/stages.py
 	.venv/bin/python tests/benchmarks/page_speed.py
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)

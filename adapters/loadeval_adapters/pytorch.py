@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import distributed
-from torch.utils.data import DataLoader, DistributedSampler, IterableDataset
+from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset
 
 from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning
 from loadeval_adapters.pytorch_stages import DataLoaderStages
@@ -82,6 +82,9 @@ class PyTorchAdapter(IterableAdapter):
             start_method=_start_method(inside) if workers else None,
             persistent_workers=inside.persistent_workers,
             ready_batches=0,
+            dataset=_name_of(inside.dataset),
+            sampler=_name_of(_sampler(inside)),
+            worker_init=_name_of(inside.worker_init_fn),
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
@@ -127,6 +130,22 @@ def _unwrapped(loader: Any) -> Any:
     if type(loader).__module__.startswith("lightning"):
         return getattr(loader, "_dataloader", loader)
     return getattr(loader, "base_dataloader", loader)
+
+
+def _sampler(loader: Any) -> Any:
+    """What chooses the samples; None where the dataset does."""
+    batches = loader.batch_sampler
+    if batches is not None and type(batches) is not BatchSampler:
+        return batches
+    return None if isinstance(loader.dataset, IterableDataset) else loader.sampler
+
+
+def _name_of(one: Any) -> str | None:
+    """Of a function or a class's instance; None of None."""
+    if one is None:
+        return None
+    inner = getattr(one, "func", one)  # of a partial
+    return str(getattr(inner, "__name__", None) or type(inner).__name__)
 
 
 def _start_method(loader: Any) -> str:

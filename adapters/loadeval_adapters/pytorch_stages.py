@@ -157,8 +157,8 @@ class DataLoaderStages:
         """See LoaderStages."""
         self._is_closed = True
         with _lock:
-            for opened in [one for one in _opened.values() if one.stages is self]:
-                del _opened[id(opened.loader())]
+            for key in [key for key, one in list(_opened.items()) if one.stages is self]:
+                _opened.pop(key, None)
             for kind in self._kinds:
                 _unpatch(kind)
             self._kinds.clear()

@@ -26,6 +26,7 @@ TRANSFORMS = {
 }
 """Attributes that hold transforms, one or several; others may end with `transform(s)`."""
 FUNCTIONS = (FunctionType, BuiltinFunctionType, MemberDescriptorType, MethodType)
+OPAQUE = (*FUNCTIONS, functools.partial, type)
 DEEP = 5
 MANY = 64
 FORWARDED = (
@@ -67,7 +68,7 @@ class Transforms:
             self._undo.pop()()
 
     def _look_into(self, thing: Any, depth: int) -> None:
-        if depth > DEEP or id(thing) in self._walked:
+        if depth > DEEP or id(thing) in self._walked or isinstance(thing, OPAQUE):
             return
         self._walked[id(thing)] = thing
         for name, value in _attributes(thing):
@@ -126,7 +127,7 @@ class Transforms:
         return stand_in
 
     def _can_time_class(self, kind: type) -> bool:
-        is_function = issubclass(kind, (*FUNCTIONS, functools.partial))
+        is_function = issubclass(kind, OPAQUE)
         is_torch = kind.__module__.startswith(("torch.nn", "torch.jit"))
         may_be_of_a_model = self._in_training and hasattr(kind, "named_parameters")
         return bool(

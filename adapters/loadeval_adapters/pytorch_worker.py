@@ -191,8 +191,7 @@ class Tracer:
             self.is_busy[0] = False
             self.transforms.thread[0] = 0
             self.words[self.own + SAMPLE] = NO_SAMPLE
-            if type(slowest) is not int:
-                slowest = _index(slowest)
+            slowest = _index(slowest)
             words = (samples, start, read - start, end - read, slowest_ns, slowest, *figures)
             spent = tuple(self.transforms.spent[: 2 * len(self.transforms.names)])
             self.parts.append((id(batch), words, spent))
@@ -434,6 +433,7 @@ class Consumption:
 
     def __init__(self) -> None:
         self._thread = self._sched = self._io = UNKNOWN
+        self._own_bytes = 0  # the kernel counts what is read of its files, too
         self._open()
 
     def _open(self) -> None:
@@ -455,10 +455,14 @@ class Consumption:
             self._open()
         run_queue = read = disk = faults = UNKNOWN
         if self._sched >= 0:
-            run_queue = int(os.pread(self._sched, 96, 0).split()[1])
+            text = os.pread(self._sched, 96, 0)
+            run_queue = int(text.split()[1])
+            self._own_bytes += len(text)
         if self._io >= 0:
-            lines = os.pread(self._io, 256, 0).split()
-            read, disk = int(lines[1]), int(lines[9])
+            text = os.pread(self._io, 256, 0)
+            lines = text.split()
+            read, disk = int(lines[1]) - self._own_bytes, int(lines[9])
+            self._own_bytes += len(text)
         if BY_THREAD is not None:
             faults = resource.getrusage(BY_THREAD).ru_majflt
         return thread_time_ns(), process_time_ns(), run_queue, read, disk, faults

@@ -17,6 +17,7 @@ from loadeval.analysis.arms import run_times, throughput_ratio, throughputs
 from loadeval.analysis.headroom import MACHINE_FACTS, headroom
 from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.remark import Remark
+from loadeval.analysis.stages import stages_of
 from loadeval.analysis.summary import epoch_lengths, summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.columns import UNKNOWN
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.arms import RunTimes
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.stages import StageReport
     from loadeval.analysis.stats import Estimate
     from loadeval.analysis.verdict import Verdict
     from loadeval.runlog.model import Run
@@ -86,6 +88,11 @@ class MeasuredRun:
         """Its system metrics, while batches that count were served."""
         return Metrics.of(self.times.counted)
 
+    @cached_property
+    def stages(self) -> StageReport | None:
+        """Where its loader's time goes; None where that was not looked into."""
+        return stages_of(self.run)
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -98,7 +105,8 @@ class BackendResult:
     Times are in nanoseconds a batch; `epoch_start_ns` is the mean first wait of an epoch.
     `epoch_sizes` are those of whole epochs, in that unit. `headroom` is None where there is no
     ideal arm, and `not_measured` says what is missing. `error` is what the loader raised.
-    A `BackendReport` has the `metrics` of each that has a `run`.
+    A `BackendReport` has the `metrics` of each that has a `run`, and the `stages` of each whose
+    loader was looked into.
     """
 
     name: str
@@ -119,6 +127,7 @@ class BackendResult:
     error: str | None = None
     run: Run | None = None
     metrics: Metrics | None = None
+    stages: StageReport | None = None
 
     @property
     def state(self) -> BackendState:
@@ -276,7 +285,8 @@ class BackendReport:
                 result = result_of(name, found, unit)
             else:
                 continue
-            results.append(replace(result, metrics=found and found.metrics))
+            metrics, stages = found and found.metrics, found and found.stages
+            results.append(replace(result, metrics=metrics, stages=stages))
         times = {name: found.times for name, found, _ in measured if found is not None}
         fastest_first = [(one.name, one.run) for one in ranked(results) if one.real and one.run]
         by_sample = unit != BATCHES

@@ -11,6 +11,7 @@ from loadeval.analysis.headroom import headroom_of_two, same_unit
 from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
+from loadeval.analysis.stages_missing import why_no_stages
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, Run, Steps
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.remark import Remark
     from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.analysis.stages import StageReport
     from loadeval.analysis.stats import Estimate
@@ -45,7 +47,8 @@ class RunReport:
     among them. `counted` is the run, in which no batch counts of a pair that was not measured
     whole. `rate` is its throughput per second in `unit`, of the real arm where it alternated, and
     `comparison` that of its arms. `diagnosis` is None where the run replayed, or was compared with
-    another. `stages` is None where its loader was not looked into.
+    another. `stages` is None where its loader was not looked into; then `no_stages` says why,
+    unless it replayed.
     """
 
     name: str
@@ -59,6 +62,7 @@ class RunReport:
     diagnosis: Diagnosis | None
     comparison: Comparison | None = None
     stages: StageReport | None = None
+    no_stages: Remark | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +71,7 @@ class Comparison:
 
     `counted` is the real run, in which no batch counts of a pair that was not measured whole.
     `rates` are throughputs per second in `unit`: real, ideal, and the loader alone, which two
-    separate runs do not have.
+    separate runs do not have. `stages` are those of the real run's loader, where they are known.
     """
 
     real: Run
@@ -79,6 +83,7 @@ class Comparison:
     sides: tuple[Side, Side]
     metrics: Metrics
     diagnosis: Diagnosis
+    stages: StageReport | None = None
 
     @classmethod
     def of(cls, real: Run, ideal: Run | None = None) -> Comparison:
@@ -154,7 +159,19 @@ def _run_report(name: str, number: int, found: MeasuredRun) -> RunReport:
     side = Side(run.header.mode, arm, run, summarise(run))
     rate, *_ = throughputs(run, found.times, unit != BATCHES)
     counted = found.times.counted
-    return RunReport(name, number, run, counted, unit, rate, (side,), found.metrics, None)
+    return RunReport(
+        name,
+        number,
+        run,
+        counted,
+        unit,
+        rate,
+        (side,),
+        found.metrics,
+        None,
+        stages=found.stages,
+        no_stages=why_no_stages(run),
+    )
 
 
 def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
@@ -163,8 +180,8 @@ def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
     run, counted = report.run, report.counted
     if run.header.mode == "replay":
         return report
-    case = Case(counted, None, gain)
-    report = replace(report, diagnosis=diagnosis_of(case), stages=case.stages)
+    case = Case(counted, None, gain, found.stages)
+    report = replace(report, diagnosis=diagnosis_of(case))
     if gain is None or report.diagnosis is None:
         return report
     sides = (_arm(counted, "real"), _arm(counted, "ideal"))
@@ -178,15 +195,14 @@ def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
         sides,
         report.metrics,
         report.diagnosis,
+        report.stages,
     )
     return replace(report, sides=sides, comparison=comparison)
 
 
 def _two_runs(real: MeasuredRun, ideal: MeasuredRun) -> tuple[tuple[RunReport, ...], Comparison]:
     found = headroom_of_two(real.run, ideal.run, times=(real.times, ideal.times))
-    case = Case(real.run, ideal.run, found)
     one, other = _run_report("real", 0, real), _run_report("ideal", 1, ideal)
-    one = replace(one, stages=case.stages)
     sides = replace(one.sides[0], name="real"), replace(other.sides[0], name="ideal")
     unit = _unit_of_two(sides)
     rate, ideal_rate = (
@@ -201,7 +217,8 @@ def _two_runs(real: MeasuredRun, ideal: MeasuredRun) -> tuple[tuple[RunReport, .
         (rate, ideal_rate, None),
         sides,
         Metrics.of_two(real.metrics, ideal.metrics),
-        diagnosis_of(case),
+        diagnosis_of(Case(real.run, ideal.run, found, real.stages)),
+        real.stages,
     )
     return (one, other), comparison
 

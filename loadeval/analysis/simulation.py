@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections import deque
 from dataclasses import dataclass, replace
+from heapq import heappop, heappush
 from itertools import cycle
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from loadeval.analysis.stages import SLOW_SAMPLE, typical_sample_ns
+from loadeval.analysis.stages import slow_from_ns, split_of, typical_sample_ns
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from loadeval.analysis.stats import Series
     from loadeval.runlog.columns import Column
@@ -82,26 +84,36 @@ class Setting:
 
 
 def costs_of(run: Run, step_ns: float) -> Costs | None:
-    """The costs of the batches of `run`, without the first of each epoch; None without stages."""
-    parts = [one.part(one.batch > 0) for one in run.stages]
+    """The costs of a run's batches, without each worker's first of an epoch; None without any."""
+    workers = run.header.loader.workers or 1
+    parts = [one.part(one.batch >= workers) for one in run.stages]
     parts = [one.part(one.fetch_ns != UNKNOWN) for one in parts]
     if not sum(map(len, parts)):
         return None
 
+    def column_of(name: str) -> Column:
+        found: Column = np.concatenate([getattr(one, name) for one in parts])
+        return found
+
     def joined(name: str) -> Series:
-        column: Column = np.concatenate([getattr(one, name) for one in parts])
+        column = column_of(name)
         known = column[column != UNKNOWN]
         typical = float(known.mean()) if len(known) else 0.0
         return np.where(column == UNKNOWN, typical, column)[:MOST_BATCHES].astype(np.float64)
 
+    def known_or(name: str, other: Series) -> Series:
+        column = column_of(name)[:MOST_BATCHES]
+        return np.where(column == UNKNOWN, other, column)
+
     typical_ns = typical_sample_ns(parts) or math.inf
-    slowest_ns = joined("slowest_ns")
-    slow_ns = np.where(slowest_ns > SLOW_SAMPLE * typical_ns, slowest_ns - typical_ns, 0.0)
+    slowest_ns = column_of("slowest_ns")[:MOST_BATCHES]  # UNKNOWN is not slow
+    is_slow = slowest_ns > slow_from_ns(typical_ns)
     fetch_ns = joined("fetch_ns") + joined("collate_ns")
-    cpu_ns = np.minimum(joined("cpu_ns"), fetch_ns)
-    if all((one.cpu_ns == UNKNOWN).all() for one in parts):
-        cpu_ns = fetch_ns
-    run_queue_ns = np.minimum(joined("run_queue_ns"), fetch_ns - cpu_ns)
+    cpu_ns, run_queue_ns = fetch_ns, np.zeros(len(fetch_ns))
+    split = split_of(parts)
+    if split is not None:
+        cpu_ns = np.minimum(known_or("cpu_ns", split[0] * fetch_ns), fetch_ns)
+        run_queue_ns = np.minimum(known_or("run_queue_ns", split[1] * fetch_ns), fetch_ns - cpu_ns)
     return Costs(
         cpu_ns=cpu_ns,
         run_queue_ns=run_queue_ns,
@@ -110,8 +122,8 @@ def costs_of(run: Run, step_ns: float) -> Costs | None:
         receive_ns=joined("receive_ns"),
         pin_ns=joined("pin_ns"),
         index_ns=joined("index_ns"),
-        slow_ns=np.minimum(slow_ns, fetch_ns),
-        worker=np.concatenate([one.worker for one in parts])[:MOST_BATCHES],
+        slow_ns=np.where(is_slow, np.minimum(slowest_ns - typical_ns, fetch_ns), 0.0),
+        worker=column_of("worker")[:MOST_BATCHES],
         step_ns=step_ns,
     )
 
@@ -120,8 +132,10 @@ def iteration_ns(costs: Costs, setting: Setting) -> float:
     """The mean time of an iteration, in nanoseconds, once the loader's queue has settled.
 
     The rules are those of torch's DataLoader: batches are handed to the workers in turn, as many
-    as `workers` times `prefetch_factor` outstanding, and served in order or as they come. Those
-    on a CPU share `cpus` equally, and so does the step. No more than MOST_BATCHES are replayed.
+    as `workers` times `prefetch_factor` outstanding, and served in order or as they come; then a
+    further one goes to the worker that made it. Training receives whatever comes while it waits.
+    A worker pickles before it goes on, for fetching and pickling share Python's lock. Those on a
+    CPU share `cpus` equally, and so does the step. No more than MOST_BATCHES are replayed.
     """
     if not setting.workers:
         each = costs.fetch_ns + costs.index_ns + costs.pin_ns
@@ -129,22 +143,37 @@ def iteration_ns(costs: Costs, setting: Setting) -> float:
     return _Replay(costs, setting).iteration_ns()
 
 
+TRAINING, PINNING = -1, -2
+"""Who is busy, beside workers, which count from 0."""
+
+
+class _Batch(NamedTuple):
+    """A batch that a worker was asked for, and what it takes."""
+
+    number: int
+    worker: int
+    cpu_ns: float
+    other_ns: float
+    receive_ns: float
+    index_ns: float
+
+
 class _Replay:
-    """One event after the other: a worker or the training process is done with what it does."""
+    """One event after the other, on two clocks: the time, and what each CPU user had of a CPU."""
 
     def __init__(self, costs: Costs, setting: Setting) -> None:
         self._setting = setting
-        self._batches = self._endless(costs)
-        self._queues: list[list[int]] = [[] for _ in range(setting.workers)]
-        self._work: dict[int, list[float]] = {}
-        self._after: dict[int, tuple[float, float]] = {}
-        self._doing: dict[int, int] = {}
-        self._done: set[int] = set()
-        self._sent = 0
-        self._received: dict[int, float] = {}
-        self._receiver_free_ns = 0.0
+        self._costs = self._endless(costs)
         self._step_ns = costs.step_ns
         self._count = max(len(costs), 8 * setting.workers * setting.prefetch_factor)
+        self._now_ns = self._cpu_now_ns = 0.0
+        self._computing: list[tuple[float, int]] = []  # until when on the CPU's clock, and who
+        self._elsewhere: list[tuple[float, int]] = []  # until when, and who
+        self._queues: list[deque[_Batch]] = [deque() for _ in range(setting.workers)]
+        self._to_pin: deque[_Batch] = deque()
+        self._arrived: deque[_Batch] = deque()
+        self._sent = 0
+        self._served_ns: list[float] = []
 
     def _endless(self, costs: Costs) -> Iterator[tuple[float, float, float, float]]:
         rows = zip(
@@ -157,92 +186,96 @@ class _Replay:
         return cycle(list(rows))
 
     def iteration_ns(self) -> float:
-        setting, now = self._setting, 0.0
-        for _ in range(setting.workers * setting.prefetch_factor):
-            self._send()
-        busy_ns = 0.0  # what the training process has left to do of its step
-        served: list[float] = []
-        while len(served) < self._count:
-            self._begin()
-            rate = self._rate(busy_ns > 0)
-            wait = busy_ns / rate if busy_ns > 0 else math.inf
-            for batch in self._doing.values():
-                cpu_ns, other_ns = self._work[batch]
-                wait = min(wait, cpu_ns / rate if cpu_ns > 0 else other_ns)
-            picked = None
-            if busy_ns <= 0:
-                picked, ready_ns = self._next(len(served), now)
-                if picked is not None:
-                    wait = min(wait, max(ready_ns - now, 0.0))
-            now += wait
-            self._advance(wait, rate, now)
-            busy_ns = max(busy_ns - wait * rate, 0.0) if busy_ns > 0 else 0.0
-            if busy_ns > _LEAST_NS:
-                continue
-            busy_ns = 0.0
-            picked, ready_ns = self._next(len(served), now)
-            if picked is not None and ready_ns <= now:
-                served.append(now)
-                busy_ns = self._take(picked)
-        first = len(served) // SETTLING
-        return (served[-1] - served[first]) / (len(served) - 1 - first)
+        setting = self._setting
+        for number in range(setting.workers * setting.prefetch_factor):
+            self._send(number % setting.workers)
+        training = self._training()
+        is_waiting = not self._go_on(training)
+        while len(self._served_ns) < self._count:
+            who = self._next_event()
+            if who == PINNING:
+                self._arrived.append(self._to_pin.popleft())
+                self._pin_next()
+            elif who >= 0:
+                self._made(who)
+            if who == TRAINING or (is_waiting and self._arrived):
+                is_waiting = not self._go_on(training)
+        counted = self._count - self._count // SETTLING
+        counted -= counted % setting.workers  # whole rounds, for workers may all end at a time
+        return (self._served_ns[-1] - self._served_ns[-1 - counted]) / counted
 
-    def _send(self) -> None:
-        queue = self._queues[self._sent % self._setting.workers]
-        if not self._setting.in_order:
-            queue = min(self._queues, key=len)
-        cpu_ns, other_ns, receive_ns, index_ns = next(self._batches)
-        queue.append(self._sent)
-        self._work[self._sent] = [cpu_ns, other_ns]
-        self._after[self._sent] = receive_ns, index_ns
+    def _next_event(self) -> int:
+        """Wait until someone has done what it does, and tell who; a worker may compute first."""
+        while True:
+            cpus, busy = self._setting.cpus, len(self._computing)
+            rate = 1.0 if cpus is None or not busy else min(1.0, cpus / busy)
+            wait_ns = math.inf
+            if self._computing:
+                wait_ns = max((self._computing[0][0] - self._cpu_now_ns) / rate, 0.0)
+            if self._elsewhere and self._elsewhere[0][0] <= self._now_ns + wait_ns:
+                until_ns, who = heappop(self._elsewhere)
+                self._cpu_now_ns += (until_ns - self._now_ns) * rate
+                self._now_ns = until_ns
+                return who
+            self._cpu_now_ns, who = heappop(self._computing)
+            self._now_ns += wait_ns
+            if who == TRAINING:
+                return who
+            other_ns = self._queues[who][0].other_ns
+            heappush(self._elsewhere, (self._now_ns + other_ns, who))
+
+    def _training(self) -> Generator[float | None, None, None]:
+        """What the training process computes, in nanoseconds; None is to wait for a batch."""
+        in_order, pins = self._setting.in_order, self._setting.pins
+        kept: dict[int, _Batch] = {}
+        while True:
+            wanted = len(self._served_ns)
+            batch = kept.pop(wanted, None)
+            while batch is None:
+                while not self._arrived:
+                    yield None
+                come = self._arrived.popleft()
+                yield 0.0 if pins else come.receive_ns
+                if in_order and come.number != wanted:
+                    kept[come.number] = come
+                else:
+                    batch = come
+            yield batch.index_ns
+            self._send(batch.worker)
+            self._served_ns.append(self._now_ns)
+            yield self._step_ns
+
+    def _go_on(self, training: Generator[float | None, None, None]) -> bool:
+        """Whether it is busy; else it waits for a batch."""
+        while (busy_ns := next(training)) is not None:
+            if busy_ns > 0:
+                heappush(self._computing, (self._cpu_now_ns + busy_ns, TRAINING))
+                return True
+        return False
+
+    def _send(self, worker: int) -> None:
+        """Ask for the next batch: the worker whose turn it is, for that of the last one is over."""
+        self._queues[worker].append(_Batch(self._sent, worker, *next(self._costs)))
         self._sent += 1
+        if len(self._queues[worker]) == 1:
+            self._begin(worker)
 
-    def _begin(self) -> None:
-        for worker, queue in enumerate(self._queues):
-            if queue and worker not in self._doing:
-                self._doing[worker] = queue[0]
+    def _begin(self, worker: int) -> None:
+        until_ns = self._cpu_now_ns + self._queues[worker][0].cpu_ns
+        heappush(self._computing, (until_ns, worker))
 
-    def _rate(self, stepping: bool) -> float:
-        if self._setting.cpus is None:
-            return 1.0
-        computing = sum(self._work[batch][0] > 0 for batch in self._doing.values()) + stepping
-        return min(1.0, self._setting.cpus / computing) if computing else 1.0
+    def _made(self, worker: int) -> None:
+        batch = self._queues[worker].popleft()
+        if self._queues[worker]:
+            self._begin(worker)
+        if not self._setting.pins:
+            self._arrived.append(batch)
+            return
+        self._to_pin.append(batch)
+        if len(self._to_pin) == 1:
+            self._pin_next()
 
-    def _advance(self, wait: float, rate: float, now: float) -> None:
-        for worker, batch in list(self._doing.items()):
-            left = self._work[batch]
-            if left[0] > 0:
-                left[0] -= wait * rate
-                left[0] = left[0] if left[0] > _LEAST_NS else 0.0
-            else:
-                left[1] -= wait
-            if left[0] <= 0 and left[1] <= _LEAST_NS:
-                del self._doing[worker], self._work[batch]
-                self._queues[worker].pop(0)
-                self._done.add(batch)
-                if self._setting.pins:
-                    receive_ns, _ = self._after[batch]
-                    self._receiver_free_ns = max(self._receiver_free_ns, now) + receive_ns
-                    self._received[batch] = self._receiver_free_ns
-
-    def _next(self, served: int, now: float) -> tuple[int | None, float]:
-        """The batch that is served next, and when it can be."""
-        if self._setting.in_order:
-            picked = served if served in self._done else None
-        else:
-            picked = min(
-                self._done, key=lambda one: (self._received.get(one, 0.0), one), default=None
-            )
-        return picked, self._received.get(picked, now) if picked is not None else now
-
-    def _take(self, batch: int) -> float:
-        """What the training process does with it: receive, hand out indices, step."""
-        self._done.remove(batch)
-        self._received.pop(batch, None)
-        receive_ns, index_ns = self._after.pop(batch)
-        self._send()
-        return (0.0 if self._setting.pins else receive_ns) + index_ns + self._step_ns
-
-
-_LEAST_NS = 1e-3
-"""Less than this is left by rounding."""
+    def _pin_next(self) -> None:
+        if self._to_pin:
+            until_ns = self._now_ns + self._to_pin[0].receive_ns
+            heappush(self._elsewhere, (until_ns, PINNING))

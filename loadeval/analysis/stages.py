@@ -27,8 +27,12 @@ MOST_SAMPLES = 10
 """Slow samples that are told."""
 SLOW_SAMPLE = 3.0
 """Times the typical sample, over which one is slow."""
-FARTHEST_BACK = 64
-"""Batches of one worker that are looked at before the one that training waits for."""
+LEAST_SLOW_NS = 100_000
+"""Under which no sample is slow, whatever is typical."""
+MOST_KNOWN = 0.5
+"""Of the time: where the kernel's figures are known of less, they are known of none."""
+UNEVEN = 1.2
+"""Times the fastest worker, over which the slowest one differs from it."""
 
 
 class Stage(Enum):
@@ -95,6 +99,11 @@ class CodeLine:
     share: float
     blocked_share: float
     blocked_in: str
+
+    @property
+    def function(self) -> str:
+        """The function alone."""
+        return self.place.partition(" ")[2]
 
     @property
     def name(self) -> str:
@@ -171,6 +180,32 @@ class StageReport:
         """The share of one stage; None where it did not take part."""
         return next((one for one in self.stages if one.stage == stage), None)
 
+    def share(self, charged_ns: float | None) -> float | None:
+        """The part of `total_ns` that `charged_ns` is; None where either is not known."""
+        if charged_ns is None or not self.total_ns:
+            return None
+        return charged_ns / self.total_ns
+
+    def charged_share(self, *stages: Stage) -> float | None:
+        """The part of `total_ns` that these stages are charged in all."""
+        return self.share(sum(one.charged_ns for one in self.stages if one.stage in stages))
+
+    def transform_share(self, one: TransformTime) -> float | None:
+        """The part of `total_ns` that fetching is charged for this transform."""
+        fetching = self.charged_share(Stage.FETCH)
+        return fetching and min(one.ns / self.fetch_ns, 1.0) * fetching
+
+    def code_share(self, part: float) -> float | None:
+        """The part of `total_ns` for a `part` of fetching and collating."""
+        fetching = self.charged_share(Stage.FETCH, Stage.COLLATE)
+        return fetching and part * fetching
+
+    @property
+    def workers_differ(self) -> bool:
+        """Whether the slowest worker takes over UNEVEN times as long as the fastest one."""
+        batch_ns = [one.batch_ns for one in self.workers]
+        return len(batch_ns) > 1 and max(batch_ns) > UNEVEN * min(batch_ns)
+
 
 def stages_of(run: Run) -> StageReport | None:
     """Where the time of `run`'s loader goes; None where it was not looked into.
@@ -202,7 +237,8 @@ class LoaderTimeline:
     """One epoch of a loader: when which worker did what, and what was waited for meanwhile.
 
     A batch was made by one worker, in order: fetch, collate, pickle; then received and pinned by
-    the training process. Before that the worker did the same for others.
+    the training process. What the worker did before was for batches that training had before, so
+    that it is in no later wait.
     """
 
     def __init__(self, times: StageTimes, depth: int) -> None:
@@ -228,21 +264,27 @@ class LoaderTimeline:
         """When each could be received: pickled, or collated where nothing is pickled."""
         times = self.times
         pickled = times.pickle_start_ns + _or_0(times.pickle_ns)
-        return np.where(times.pickle_start_ns == UNKNOWN, self.collated_ns, pickled)
+        pickled = np.where(times.pickle_start_ns == UNKNOWN, self.collated_ns, pickled)
+        found: Column = np.maximum(pickled, self.collated_ns)
+        return found
 
     @cached_property
     def received_ns(self) -> Column:
         """When the training process had each; where nobody tells, when it was ready."""
-        received = self.times.received_ns
-        return np.where(received == UNKNOWN, self.ready_ns, received)
+        # UNKNOWN is less than any moment.
+        found: Column = np.maximum(self.times.received_ns, self.ready_ns)
+        return found
 
     def prefetched(self, run: Run) -> Mask:
         """Batches that were taken back to back, and timed: see Prefetch."""
         found = np.zeros(len(self), dtype=np.bool_)
+        batch = self.times.batch
         for one in run.prefetches:
             if one.epoch == self.times.epoch and one.began_ns is not None and one.timed:
-                first = int(np.searchsorted(self.times.requested_ns, one.began_ns))
-                found[first + one.batches - one.timed : first + one.batches] = True
+                since = batch[self.times.requested_ns >= one.began_ns]
+                if len(since):  # by their numbers, for rows may be missing
+                    end = int(since[0]) + one.batches
+                    found |= (batch >= end - one.timed) & (batch < end)
         return found
 
     def steady(self, warmup: int) -> Mask:
@@ -258,7 +300,8 @@ class LoaderTimeline:
         times = self.times
         begin, end = times.requested_ns.copy(), times.delivered_ns
         if back_to_back and (times.worker != UNKNOWN).any():
-            begin[1:] = end[:-1]
+            follows = np.diff(times.batch) == 1  # else rows between them are missing
+            begin[1:][follows] = end[:-1][follows]
         begin, end = begin[rows], end[rows]
         found = dict.fromkeys(Stage, 0.0)
         for stage, start_ns, stop_ns in self._segments(rows):
@@ -278,12 +321,15 @@ class LoaderTimeline:
                 self.received_ns,
             )
         )
-        yield from self._earlier(rows)
         if (times.worker == UNKNOWN).all():  # the training process asks for indices, and fetches
             yield Stage.INDICES, fetch - _or_0(times.index_ns[rows]), fetch
         yield Stage.FETCH, fetch, fetched
         yield Stage.COLLATE, fetched, collated
-        yield Stage.PICKLE, collated, ready
+        pickles = times.pickle_start_ns[rows]
+        pickles = np.where(pickles == UNKNOWN, collated, np.clip(pickles, collated, ready))
+        # Its queue's thread waits for Python's lock, with which the worker fetches the next batch.
+        yield Stage.FETCH, collated, pickles
+        yield Stage.PICKLE, pickles, ready
         yield Stage.RECEIVE, ready, received
         pinned = received + _or_0(times.pin_ns[rows])
         yield Stage.PIN, received, pinned
@@ -291,35 +337,6 @@ class LoaderTimeline:
             delivered = times.delivered_ns[rows]
             indices = np.maximum(delivered - _or_0(times.index_ns[rows]), pinned)
             yield Stage.INDICES, indices, delivered
-
-    def _earlier(self, rows: Mask) -> Iterator[tuple[Stage, Column, Column]]:
-        """What the worker of each of `rows` did before it began with that batch."""
-        places = self._places_of_workers
-        first = self.times.fetch_start_ns[rows]
-        begin = self.times.requested_ns[rows]
-        before = places[rows]
-        for _ in range(FARTHEST_BACK):
-            before = np.where(before == UNKNOWN, UNKNOWN, places[before])
-            known = before != UNKNOWN
-            if not known.any():
-                return
-            fetch, fetched, collated = (
-                np.where(known, np.minimum(column[before], first), 0)
-                for column in (self.times.fetch_start_ns, self.fetched_ns, self.collated_ns)
-            )
-            yield Stage.FETCH, fetch, fetched
-            yield Stage.COLLATE, fetched, collated
-            if not (known & (fetch > begin)).any():
-                return
-
-    @cached_property
-    def _places_of_workers(self) -> Column:
-        """The row of the batch that the same worker made before each; UNKNOWN for its first."""
-        order = np.lexsort((self.times.fetch_start_ns, self.times.worker))
-        found = np.full(len(self), UNKNOWN)
-        same = self.times.worker[order][1:] == self.times.worker[order][:-1]
-        found[order[1:][same]] = order[:-1][same]
-        return found
 
     def head_of_line_ns(self) -> Column:
         """For each batch, how long it was waited for while a later one lay ready."""
@@ -338,7 +355,7 @@ def _report(
     batches = max(sum(one.batches for one in charges), 1)
     times = [one.times.part(one.steady(1)) for one in epochs]
     times = [one for one in times if len(one)] or [one.times for one in epochs]
-    splits = _split(times)
+    splits = split_of(times)
     fetch_ns, collate_ns = _mean(times, "fetch_ns") or 0.0, _mean(times, "collate_ns") or 0.0
     shares = []
     for stage in Stage:
@@ -399,15 +416,17 @@ def _work_ns(times: Sequence[StageTimes], stage: Stage) -> float | None:
     return _mean(times, name)
 
 
-def _split(times: Sequence[StageTimes]) -> tuple[float, float, float] | None:
+def split_of(times: Sequence[StageTimes]) -> tuple[float, float, float] | None:
     """The shares of fetching and collating: on a CPU, waiting for a CPU, blocked."""
-    total = cpu = run_queue = 0.0
+    total = whole = cpu = run_queue = 0.0
     for one in times:
         known = (one.cpu_ns != UNKNOWN) & (one.run_queue_ns != UNKNOWN)
-        total += float((one.fetch_ns + _or_0(one.collate_ns))[known].sum())
+        taken_ns = _or_0(one.fetch_ns) + _or_0(one.collate_ns)
+        whole += float(taken_ns.sum())
+        total += float(taken_ns[known].sum())
         cpu += float(one.cpu_ns[known].sum())
         run_queue += float(one.run_queue_ns[known].sum())
-    if not total:
+    if not total or total < MOST_KNOWN * whole:
         return None
     cpu = min(cpu / total, 1.0)
     run_queue = min(run_queue / total, 1.0 - cpu)
@@ -422,17 +441,14 @@ def _transforms(times: Sequence[StageTimes], work_ns: float) -> list[TransformTi
         for name, column in one.transform_ns.items():
             ns.setdefault(name, []).append(column)
             calls.setdefault(name, []).append(one.transform_calls[name])
-    batches = sum(map(len, times))
-    found = [
-        TransformTime(
-            name,
-            float(np.nansum(np.concatenate(calls[name]))) / batches,
-            own_ns := float(np.nansum(np.concatenate(columns))) / batches,
-            own_ns / work_ns if work_ns else 0.0,
-        )
-        for name, columns in ns.items()
-    ]
-    return sorted((one for one in found if one.calls), key=lambda one: -one.ns)
+    found = []
+    for name, columns in ns.items():
+        own_ns = _mean_of_numbers(np.concatenate(columns))
+        called = _mean_of_numbers(np.concatenate(calls[name]))
+        if called:
+            share = own_ns / work_ns if work_ns else 0.0
+            found.append(TransformTime(name, called, own_ns, share))
+    return sorted(found, key=lambda one: -one.ns)
 
 
 def _code(run: Run) -> list[CodeLine]:
@@ -449,7 +465,7 @@ def _code(run: Run) -> list[CodeLine]:
             found = seen.setdefault(_function(place), _Seen(Counter(), Counter(), Counter()))
             found.lines[place] += count
             found.blocked[blocked_in] += count
-    total = sum(one.lines.total() for one in seen.values())
+    total = max(sum(one.lines.total() for one in seen.values()), 1)
     found_lines = [
         CodeLine(
             place=one.lines.most_common(1)[0][0],
@@ -490,9 +506,10 @@ def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
     typical_ns = typical_sample_ns(times)
     if not typical_ns:
         return []
+    slow_ns = slow_from_ns(typical_ns)
     longest: dict[int, tuple[int, int]] = {}
     for one in times:
-        slow = (one.slowest_ns > SLOW_SAMPLE * typical_ns) & (one.slowest_index != UNKNOWN)
+        slow = (one.slowest_ns > slow_ns) & (one.slowest_index != UNKNOWN)
         for index, ns in zip(
             one.slowest_index[slow].tolist(), one.slowest_ns[slow].tolist(), strict=True
         ):
@@ -504,15 +521,20 @@ def _slow_samples(times: Sequence[StageTimes]) -> list[SlowSample]:
     return sorted(found, key=lambda one: -one.longest_ns)[:MOST_SAMPLES]
 
 
+def slow_from_ns(typical_ns: float) -> float:
+    """From how long on a sample is slow where that much is typical."""
+    return max(SLOW_SAMPLE * typical_ns, LEAST_SLOW_NS)
+
+
 def typical_sample_ns(times: Sequence[StageTimes]) -> float | None:
     """The median over batches of their mean sample, without its slowest where there are more."""
     means = []
     for one in times:
         known = (one.samples > 0) & (one.fetch_ns != UNKNOWN)
         samples, fetch_ns = one.samples[known], one.fetch_ns[known]
-        slowest = np.where(one.slowest_ns[known] == UNKNOWN, 0, one.slowest_ns[known])
-        several = samples > 1
-        rest = np.where(several, (fetch_ns - slowest) / np.maximum(samples - 1, 1), fetch_ns)
+        slowest = one.slowest_ns[known]
+        without = (samples > 1) & (slowest != UNKNOWN)
+        rest = (fetch_ns - np.where(without, slowest, 0)) / (samples - without)
         means.append(rest)
     joined = np.concatenate(means) if means else np.empty(0)
     return float(np.median(joined)) if len(joined) else None
@@ -522,7 +544,7 @@ def _workers(times: Sequence[StageTimes]) -> list[WorkerTime]:
     worker, samples = (
         np.concatenate([getattr(one, name) for one in times]) for name in ("worker", "samples")
     )
-    batch_ns = np.concatenate([one.fetch_ns + _or_0(one.collate_ns) for one in times])
+    batch_ns = np.concatenate([_or_0(one.fetch_ns) + _or_0(one.collate_ns) for one in times])
     return [
         WorkerTime(
             number,
@@ -551,3 +573,9 @@ def _mean(times: Sequence[StageTimes], name: str) -> float | None:
 def _mean_of(column: Column) -> float | None:
     known = column[column != UNKNOWN]
     return float(known.mean()) if len(known) else None
+
+
+def _mean_of_numbers(column: Series) -> float:
+    """The mean of what is no NaN; 0.0 of nothing."""
+    known = column[~np.isnan(column)]
+    return float(known.mean()) if len(known) else 0.0

@@ -11,8 +11,12 @@ from loadeval.analysis.report import Report
 from loadeval.cli.console import AsJson, errors_printed, print_json, print_report
 from loadeval.report.findings import diagnosis_report
 from loadeval.report.json import run_as_dict
+from loadeval.report.stages import StagesReport
 from loadeval.report.text import RunsReport
 from loadeval.runlog.reader import read_run
+
+STAGES = "Print what happens inside the loader instead: stages, transforms, slowest samples."
+FULL = "Print what happens inside the loader too."
 
 
 def show(
@@ -24,6 +28,8 @@ def show(
         ),
     ],
     as_json: AsJson = False,
+    stages: Annotated[bool, typer.Option("--stages", help=STAGES)] = False,
+    full: Annotated[bool, typer.Option("--full", help=FULL)] = False,
 ) -> None:
     """Print the figures of runs side by side, with both arms of an alternating one.
 
@@ -34,8 +40,13 @@ def show(
     if as_json:
         print_json({"runs": [run_as_dict(one) for one in found]})
         return
+    inside = [StagesReport(one) for one in found]
+    if stages and not full:
+        print_report(*inside)
+        return
     named = [(one.run.header.name, one.diagnosis) for one in found]
     print_report(
         RunsReport(found),
         *(diagnosis_report(diagnosis, name) for name, diagnosis in named if diagnosis),
+        *(inside if full else []),
     )

@@ -47,7 +47,7 @@ def default_path(run_path: Path, form: Format) -> Path:
 
 
 def export_run(run: Run, form: Format, path: Path, *, overwrite: bool = False) -> list[Path]:
-    """Write `run` to `path`: a file, the first of two tables, or a folder for TensorBoard.
+    """Write `run` to `path`: a file, the first of two or three tables, or a folder for TensorBoard.
 
     Returns the written files. Raises UsageError if one exists and `overwrite` is not set, if
     they cannot be written, if a package is missing, or if a timeline needs times that the run

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loadeval.export.events import PROCESS, enclosing, event, length, moment, track_names
+from loadeval.export.stage_tracks import stage_events
 from loadeval.export.tables import reading_series
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS
@@ -28,13 +30,6 @@ Fields = dict[str, Any]
 CHUNK = 20_000
 """Batches that are text in memory at a time."""
 OPTIONAL = ("samples", "nbytes", "gpu_idle_ns")
-PROCESS = 1
-MARGIN = "2"
-"""A fifth of a nanosecond, behind the three digits that count.
-
-Some readers take microseconds times 1,000 and cut off what is behind the point. They would read
-1.001, which as a binary fraction is a little less, as 1,000 ns, and see overlaps.
-"""
 
 
 def write_timeline(run: Run, path: Path, files: NewFiles) -> None:
@@ -56,7 +51,7 @@ def write_timeline(run: Run, path: Path, files: NewFiles) -> None:
 
 
 class Timeline:
-    """The events of a run: each epoch has a track of arms, and one of batches."""
+    """The events of a run: each epoch has a track of arms, one of batches, and its loader's."""
 
     def __init__(self, run: Run) -> None:
         self.run = run
@@ -75,6 +70,7 @@ class Timeline:
             first, stop = np.searchsorted(epochs, [epoch, epoch + 1])
             known = self.run.steps.request_ns[first:stop] != UNKNOWN
             yield from self._epoch(epoch, first + np.flatnonzero(known))
+        yield from stage_events(self.run, 2 * max([int(epochs.max(initial=0)), *self.ends]) + 4)
         yield from _counters(self.run)
         for one in self.run.events:
             yield event("i", one.message, ts=moment(one.time_ns), s="p")
@@ -86,8 +82,8 @@ class Timeline:
         span = _epoch_span(spans, end)
         if span is None:
             return
-        yield from _track_names(arms, f"epoch {epoch}: arms")
-        yield from _track_names(batches, f"epoch {epoch}: batches")
+        yield from track_names(arms, f"epoch {epoch}: arms")
+        yield from track_names(batches, f"epoch {epoch}: batches")
         for one in spans:
             yield self._block(arms, epoch, one)
         for prefetch, time_ns in prefetch_times(self.prefetches[epoch], spans, span[1]):
@@ -160,11 +156,6 @@ def _counters(run: Run) -> Iterator[str]:
                 yield event("C", name, ts=moment(time_ns), args={"value": value})
 
 
-def _track_names(track: int, name: str) -> Iterator[str]:
-    yield event("M", "thread_name", track, args={"name": name})
-    yield event("M", "thread_sort_index", track, args={"sort_index": track})
-
-
 def _epoch_span(spans: Sequence[BlockSpan], end: EpochEnd | None) -> tuple[int, int] | None:
     """From an epoch's first request to its last known time; None if nothing is known."""
     times = [time for one in spans for time in (one.start_ns, one.end_ns)]
@@ -235,33 +226,3 @@ def prefetch_times(
         times = [start_ns for _, start_ns in there] + [end_ns] * len(its_prefetches)
         found += zip(its_prefetches, times, strict=False)
     return found
-
-
-def event(
-    kind: str,
-    name: str,
-    track: int = PROCESS,
-    ts: str | None = None,
-    dur: str | None = None,
-    **fields: Any,
-) -> str:
-    """One event as JSON in ASCII, `ts` and `dur` as above, other fields as they are."""
-    text = json.dumps({"ph": kind, "pid": PROCESS, "tid": track, "name": name, **fields})
-    times = (("ts", ts), ("dur", dur))
-    timed = "".join(f', "{key}": {value}' for key, value in times if value is not None)
-    return f"{text[:-1]}{timed}}}"
-
-
-def moment(ns: int) -> str:
-    """`ns` nanoseconds as the microseconds of `ts`."""
-    return f"{ns // 1000}.{ns % 1000:03d}{MARGIN}"
-
-
-def length(ns: int) -> str:
-    """`ns` nanoseconds as the microseconds of `dur`."""
-    return f"{ns // 1000}.{ns % 1000:03d}"
-
-
-def enclosing(ns: int) -> str:
-    """As `length`, for an event around others: it must not look shorter than they are."""
-    return length(ns) + MARGIN

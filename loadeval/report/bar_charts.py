@@ -6,7 +6,7 @@ matplotlib and plotly draw it, and decide nothing.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 from loadeval.analysis.backends import ranked
 from loadeval.report.formatting import (
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     Rows = npt.NDArray[np.intp]
     Mask = npt.NDArray[np.bool_]
 
+Texture = Literal["solid", "hatched", "light"]
 FARTHEST = 1.5
 """How far a whisker is drawn, in longest bars."""
 
@@ -40,7 +41,8 @@ FARTHEST = 1.5
 class Bar:
     """From `start` on, `length` long, which is under 0 for a gain; `color` is one of the palette.
 
-    `low` and `high` are where its 95% CI begins and ends on the axis.
+    `low` and `high` are where its 95% CI begins and ends on the axis. Parts of one colour are told
+    apart by their `texture`.
     """
 
     color: str
@@ -49,6 +51,7 @@ class Bar:
     text: str
     low: float | None = None
     high: float | None = None
+    texture: Texture = "solid"
 
     @property
     def end(self) -> float:
@@ -60,7 +63,8 @@ class Bar:
 class Row:
     """Bars in one row, with their value as text and its 95% CI, or why there is none.
 
-    `group` is the run that the row is of, where there are several.
+    `group` is the run that the row is of, where there are several. A `thin` row is a part of one
+    above it.
     """
 
     label: str
@@ -68,6 +72,7 @@ class Row:
     bars: tuple[Bar, ...] = ()
     interval: str = ""
     group: str = ""
+    thin: bool = False
 
     @property
     def name(self) -> str:
@@ -203,8 +208,8 @@ def _lost(part: LostPart, start_ns: float | None) -> Row:
     label, lost = f"lost to {part.name}", part.time_ns
     if start_ns is None or lost is None:
         return Row(label, NOT_MEASURED)
-    ends = [None if end is None else max(start_ns + end, 0.0) for end in (lost.low, lost.high)]
-    bar = Bar(part.color, start_ns, lost.value, duration(lost.value), *ends)
+    low, high = (None if end is None else max(start_ns + end, 0.0) for end in (lost.low, lost.high))
+    bar = Bar(part.color, start_ns, lost.value, duration(lost.value), low, high)
     return Row(label, bar.text, (bar,), bracketed(lost, duration))
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from loadeval.report.bar_charts import Texture  # noqa: TC001 - as a key
 from loadeval.report.formatting import (
     NOT_MEASURED,
     counted,
@@ -18,7 +20,7 @@ from loadeval.report.point_charts import OUTLIERS, blocks_of, epoch_starts_of
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from matplotlib.artist import Artist
     from matplotlib.axes import Axes
@@ -47,17 +49,34 @@ GAP = 0.1
 """Between a bar and what is written beside it."""
 TITLE_PAD = 12
 """Points, between axes and their title."""
+THIN = 0.7
+"""Of a row: one that is part of another."""
+TEXTURES: dict[Texture, Style] = {
+    "solid": {},
+    "hatched": {"hatch": "///", "edgecolor": PAPER, "linewidth": 0},
+    "light": {"alpha": 0.38, "linewidth": 0},
+}
+"""How parts of one colour are told apart."""
 FEW = 60
 """Marks that are drawn large, and blocks whose lines are drawn thick."""
 
 
 def draw_rows(axes: Axes, chart: BarChart) -> None:
     """Rows 1 apart, under their labels."""
-    places = range(len(chart.rows))
-    axes.set_ylim(len(places) - 0.4, -0.6)
+    places = places_of(chart)
+    axes.set_ylim(places[-1] + 0.6, -0.6)
     draw_bars(axes, chart, places, 0.62, labels=True)
     axes.set_yticks(places, [row.label for row in chart.rows])
     axes.tick_params(axis="y", length=0)
+    for label, row in zip(axes.get_yticklabels(), chart.rows, strict=True):
+        if row.thin:
+            label.set_fontsize(SMALL)
+
+
+def places_of(chart: BarChart) -> list[float]:
+    """The middle of each row: 1 apart, and thin ones less."""
+    apart = [(THIN if one.thin else 1.0) for one in chart.rows[1:]]
+    return list(accumulate(apart, initial=0.0))
 
 
 def draw_bars(
@@ -85,12 +104,13 @@ def draw_bars(
     axes.set_xlim(0, longest * width / (width - max(rooms, default=0.0)) or 1.0)
     for row, middle, (value, text), after in zip(chart.rows, places, texts, beside, strict=True):
         for bar in row.bars:
-            _draw_bar(axes, bar, middle, thick, chart.farthest)
+            _draw_bar(axes, bar, middle, thick * (THIN if row.thin else 1.0), chart.farthest)
             room = bar.length / axes.get_xlim()[1] * width
             if len(row.bars) > 1 and room > width_of(bar.text, LABEL) + 2 * GAP:
                 _write_beside(axes, bar.text, (bar.start + bar.length / 2, middle), ha="center")
         end = (chart.end(row), middle)
-        _write_beside(axes, value, end, GAP, fontweight="bold")
+        weight = {"fontsize": SMALL} if row.thin else {"fontweight": "bold"}
+        _write_beside(axes, value, end, GAP, **weight)
         _write_beside(axes, text, end, after, fontsize=small, color=FAINT)
 
 
@@ -99,7 +119,8 @@ def _draw_bar(axes: Axes, bar: Bar, middle: float, thick: float, farthest: float
     # What is gained, a loss under zero, is drawn hollow.
     gain = bar.length < 0
     look: Style = {"facecolor": "none" if gain else color, "linewidth": 1.5 if gain else 0}
-    axes.barh(middle, bar.length, left=bar.start, height=thick, edgecolor=color, **look)
+    look |= {"edgecolor": color, **TEXTURES[bar.texture]}
+    axes.barh(middle, bar.length, left=bar.start, height=thick, **look)
     if bar.low is not None and bar.high is not None:
         # A whisker that goes on beyond what is drawn has no cap at its end.
         capped = [0] if bar.high > farthest else [0, 1]
@@ -120,6 +141,17 @@ def color_legend(axes: Axes, colors: Sequence[str]) -> None:
     from matplotlib.patches import Patch  # noqa: PLC0415 - heavy
 
     _legend(axes, [Patch(color=LIGHT[color], label=NAMES[color]) for color in colors])
+
+
+def texture_legend(axes: Axes, names: Mapping[Texture, str], color: str) -> None:
+    """A legend that names the textures, in a colour that they are drawn in."""
+    from matplotlib.patches import Patch  # noqa: PLC0415 - heavy
+
+    handles = []
+    for texture, name in names.items():
+        look = {"facecolor": LIGHT[color], "edgecolor": LIGHT[color], "linewidth": 0}
+        handles.append(Patch(**{**look, **TEXTURES[texture]}, label=name))
+    _legend(axes, handles)
 
 
 def draw_iterations(axes: Axes, chart: PointChart) -> None:

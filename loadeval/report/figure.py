@@ -29,8 +29,10 @@ from loadeval.report.drawing import (
     high,
     page,
     panel,
+    places_of,
     small,
     take_text_literally,
+    texture_legend,
     width_of,
     write,
 )
@@ -44,6 +46,7 @@ from loadeval.report.formatting import (
 )
 from loadeval.report.palette import LIGHT
 from loadeval.report.point_charts import iterations_chart, waits_of_two
+from loadeval.report.stage_charts import TEXTURES, loaders_chart, stages_chart
 from loadeval.report.wording.backends import (
     backend_cautions,
     backend_not_measured,
@@ -55,6 +58,7 @@ from loadeval.report.wording.backends import (
 from loadeval.report.wording.metrics import gpus_in_words, gpus_of_backends
 from loadeval.report.wording.page import DOTS_AND_LINES, INTERVALS, STEADY_RATES
 from loadeval.report.wording.runs import described_loader
+from loadeval.report.wording.stages import SPLIT_CAPTION, TITLE, WHAT_BARS_ARE
 from loadeval.report.wording.verdict import (
     THRESHOLDS,
     cautions,
@@ -69,11 +73,14 @@ from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
 
     from matplotlib.figure import Figure
 
     from loadeval.analysis.backends import BackendReport, BackendResult
     from loadeval.analysis.report import Side
+    from loadeval.analysis.stages import StageReport
+    from loadeval.report.bar_charts import BarChart
     from loadeval.runlog.model import Run
 
     Style = dict[str, Any]
@@ -81,10 +88,12 @@ if TYPE_CHECKING:
 FORMATS = (".png", ".svg", ".pdf")
 PANELS = 8.4
 """What the three panels of a comparison take of the height."""
+ROW, INSIDE = 0.42, 0.95
+"""A row of the stages, and what is around them all."""
 NAMES_WIDTH, BARS_LEFT, BARS_WIDTH, LOST_LEFT = 2.8, 3.4, 7.0, 10.7
 LEGEND_WIDTH = 5.6
-HEADING, BACKEND = 0.75, 1.45
-"""The title above the first backend, and a backend with the gap below it."""
+HEADING, BACKEND, LOADER = 0.75, 1.45, 0.8
+"""The title above the first backend; a backend, and its loader, with the gap below it."""
 
 
 def plot_comparison(
@@ -139,13 +148,19 @@ def comparison_figure(comparison: Comparison) -> Figure:
     found = comparison.headroom
     details = [*_reasoned(comparison), *_described(comparison)]
     footer = [
+        *([] if comparison.stages is None else [WHAT_BARS_ARE]),
         *cautions(found),
         " ".join(not_measured(found)),
         *gpus_in_words(comparison.metrics),
         f"Verdicts: {THRESHOLDS}.",
         *_notes(comparison.runs),
     ]
-    figure, bottom = page(headline(found), details, footer, PANELS)
+    stages = None if comparison.stages is None else stages_chart(comparison.stages)
+    inside = 0.0 if stages is None else high_of(stages) + INSIDE
+    figure, bottom = page(headline(found), details, footer, PANELS + inside)
+    if stages is not None:
+        _draw_inside(figure, stages, bottom)
+    bottom += inside
     chart = comparison_chart(comparison)
     box = (MARGIN, bottom + 4.3, 5.1, 3.3)
     axes = panel(figure, box, _throughput_title(chart.unit, 5.1), labels=1.5)
@@ -165,6 +180,21 @@ def comparison_figure(comparison: Comparison) -> Figure:
         draw_waits(axes, *waits_of_two(comparison.real, comparison.ideal))
     take_text_literally(figure)
     return figure
+
+
+def _draw_inside(figure: Figure, chart: BarChart, bottom: float) -> None:
+    """Where a batch's loading time goes, at the foot of the page."""
+    box = (MARGIN, bottom + 0.15, WIDTH - 2 * MARGIN, high_of(chart))
+    axes = panel(figure, box, TITLE, labels=2.9)
+    draw_rows(axes, chart)
+    textures = {bar.texture: TEXTURES[bar.texture] for row in chart.rows for bar in row.bars}
+    if len(textures) > 1:
+        texture_legend(axes, textures, "fetch")
+
+
+def high_of(chart: BarChart) -> float:
+    """Inches that its rows take."""
+    return ROW * (places_of(chart)[-1] + 1.2)
 
 
 def _reasoned(comparison: Comparison) -> list[str]:
@@ -219,7 +249,13 @@ def backends_figure(found: BackendReport) -> Figure:
     order = ranked(found.backends)
     tall = BACKEND * len(order)
     details = [f"{measured_in_words(found)} {STEADY_RATES}", INTERVALS]
-    figure, bottom = page(backends_headline(found), details, _footer(found), tall + HEADING)
+    loaders = [(one.name, one.stages) for one in order if one.stages is not None]
+    inside = LOADER * len(loaders) + INSIDE if loaders else 0.0
+    tall_all = tall + HEADING + inside
+    figure, bottom = page(backends_headline(found), details, _footer(found), tall_all)
+    if loaders:
+        _draw_loaders(figure, loaders, bottom)
+    bottom += inside
     chart = backends_chart(found)
     width = BARS_LEFT + BARS_WIDTH - MARGIN
     title = _throughput_title(chart.unit, width - LEGEND_WIDTH)
@@ -238,10 +274,33 @@ def backends_figure(found: BackendReport) -> Figure:
     return figure
 
 
+def _draw_loaders(
+    figure: Figure, loaders: Sequence[tuple[str, StageReport]], bottom: float
+) -> None:
+    """A bar for each loader that was looked into, and its stages in words below."""
+    chart = loaders_chart(loaders)
+    tall = LOADER * len(loaders)
+    box = (MARGIN, bottom, WIDTH - 2 * MARGIN, tall)
+    axes = panel(figure, box, TITLE, labels=BARS_LEFT - MARGIN)
+    axes.set_ylim(tall, 0)
+    places = [LOADER * at + 0.2 for at in range(len(loaders))]
+    bare = tuple(replace(row, interval="") for row in chart.rows)
+    draw_bars(axes, replace(chart, rows=bare), places, 0.34, labels=True)
+    for row, middle in zip(chart.rows, places, strict=True):
+        top = bottom + tall - middle
+        name = clipped(drawable(row.label), LABEL, NAMES_WIDTH, bold=True)
+        write(figure, [name], (MARGIN, top + 0.12), LABEL, bold=True)
+        write(figure, small([row.interval], WIDTH - MARGIN - BARS_LEFT, 1), (BARS_LEFT, top - 0.22))
+    colors = dict.fromkeys(bar.color for row in chart.rows for bar in row.bars)
+    color_legend(axes, tuple(colors))
+
+
 def _footer(found: BackendReport) -> list[str]:
     fastest = found.differences[0].one if found.differences else None
     said = [difference_sentence(one) for one in found.differences if one.one == fastest]
+    looked_into = any(one.stages is not None for one in found.backends)
     return [
+        *([f"{SPLIT_CAPTION} {WHAT_BARS_ARE}"] if looked_into else []),
         *([f"Real throughput: {'; '.join(said)}."] if said else []),
         *backend_cautions(found),
         *backend_not_measured(found),

@@ -84,6 +84,11 @@ def share(part: float | None) -> str:
     return "under 0.1%" if 0 < part < LEAST_SHARE else f"{round(part, 3) + 0.0:.1%}"
 
 
+def whole_share(part: float) -> str:
+    """`part`, 0 to 1, in whole percent, for a line that has several: 41%."""
+    return f"{round(part, 2) + 0.0:.0%}"
+
+
 def speedup(ratio: float | None) -> str:
     """`ratio` as a factor: 2.45x, 0.98x; "not measured" for None."""
     if ratio is None:

@@ -21,6 +21,7 @@ from loadeval.report.wording.findings import (
     why_not_checked,
 )
 from loadeval.report.wording.runs import growth_advice, growth_reason
+from loadeval.report.wording.stages import stages_in_short
 from loadeval.report.wording.verdict import cautions, not_measured, reason, verdict_advice
 
 if TYPE_CHECKING:
@@ -33,11 +34,13 @@ if TYPE_CHECKING:
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.report import Report, RunReport
     from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
+    from loadeval.analysis.stages import StageReport
     from loadeval.analysis.verdict import Verdict
 
 NOT_FIGURES = (
     "run",
     "metrics",
+    "stages",
     "headroom",
     "verdict",
     "reason",
@@ -58,6 +61,7 @@ def report_as_dict(report: Report) -> dict[str, Any]:
         **_headroom_as_dict(found.headroom),
         **{side.name: asdict(side.summary) for side in found.sides},
         "readings": [metrics_as_dict(one.metrics) for one in report.runs],
+        "stages": [stages_as_dict(one.stages) for one in report.runs],
         "diagnosis": diagnosis_as_dict(found.diagnosis),
     }
 
@@ -80,6 +84,7 @@ def run_as_dict(one: RunReport) -> dict[str, Any]:
         "notes": list(run.notes),
         "events": [asdict(event) for event in run.events],
         "readings": metrics_as_dict(one.metrics),
+        "stages": stages_as_dict(one.stages),
         "diagnosis": None if one.diagnosis is None else diagnosis_as_dict(one.diagnosis),
         **({"summaries": summaries} if alternates else {"summary": summaries[header.mode]}),
     }
@@ -109,6 +114,33 @@ def metrics_as_dict(metrics: Metrics) -> dict[str, Any]:
         ],
         "missing": [{"probe": probe, "reason": why} for probe, why in metrics.missing],
         "growth": [growth_as_dict(found) for found in metrics.growths],
+    }
+
+
+def stages_as_dict(found: StageReport | None) -> dict[str, Any] | None:
+    """Where a loader's time goes; shares are of `total_ns`. None where it is not known."""
+    if found is None:
+        return None
+    return {
+        **asdict(found),
+        "basis": found.basis.value,
+        "stages": [
+            {**asdict(one), "stage": one.stage.value, "share": found.share(one.charged_ns)}
+            for one in found.stages
+        ],
+        "not_attributed_share": found.share(found.not_attributed_ns),
+        "transforms": [
+            {**asdict(one), "share": found.transform_share(one)} for one in found.transforms
+        ],
+        "code": [
+            {
+                **asdict(one),
+                "share": found.code_share(one.share),
+                "blocked_share": found.code_share(one.blocked_share),
+            }
+            for one in found.code
+        ],
+        "words": stages_in_short(found),
     }
 
 
@@ -192,6 +224,7 @@ def _backend_as_dict(found: BackendResult) -> dict[str, Any]:
         "caution_codes": _codes(found.cautions),
         "not_measured_codes": _codes(found.not_measured),
         "readings": None if found.metrics is None else metrics_as_dict(found.metrics),
+        "stages": stages_as_dict(found.stages),
     }
 
 

@@ -30,6 +30,13 @@ _NAMED = {
     "epoch_start": ("#c04a00", "#d4713a"),
     "outlier": ("#1c1b19", "#eceae6"),
     "not_counted": ("#8f8b84", "#85837d"),
+    "indices": ("#3f9e78", "#1f9773"),
+    "fetch": ("#2f8ccb", "#2f8ccb"),
+    "collate": ("#c26aa3", "#bd6299"),
+    "pickle": ("#8f7fcb", "#8676c9"),
+    "receive": ("#2d949f", "#23929f"),
+    "pin": ("#c9752a", "#d4713a"),
+    "not_attributed": ("#8a877f", "#7d7b76"),
     "series0": ("#0072b2", "#56b4e9"),
     "series1": ("#b56a00", "#f0ab1f"),
     "series2": ("#00805d", "#35c79d"),
@@ -52,6 +59,13 @@ NAMES = {
     "epoch_start": "epoch start",
     "outlier": "outlier",
     "not_counted": "not counted",
+    "indices": "indices",
+    "fetch": "fetch",
+    "collate": "collate",
+    "pickle": "pickle",
+    "receive": "receive",
+    "pin": "pin",
+    "not_attributed": "not attributed",
 }
 """What a legend says of a colour."""
 DASHES = ("solid", "dash", "dot", "dashdot", "longdash", "longdashdot")

@@ -30,6 +30,7 @@ from loadeval.report.wording.backends import (
     measured_in_words,
 )
 from loadeval.report.wording.page import STEADY_RATES
+from loadeval.report.wording.stages import IN_SHORT, stages_in_short
 from loadeval.report.wording.verdict import (
     STEADY,
     cautions,
@@ -74,6 +75,7 @@ def comparison_screen(found: Comparison, more: Rows, width: int) -> list[str]:
     ]
     if gain.lost_ns is not None:
         parts.append(table_lines(_lost(gain), width))
+    parts[-1] += _inside(found, width)
     ends = [*filter(None, [_to_mind(gain, width)]), _more(more)]
     room = MOST_LINES - _height([*parts, [], *ends])
     return _joined([*parts, _findings(found, width, room), *ends])
@@ -132,6 +134,15 @@ def _lost(gain: Headroom) -> list[list[str]]:
         value = duration(None if time_ns is None else time_ns.value)
         rows.append([label, value, interval(time_ns, duration) or NONE, share(part), part_interval])
     return rows
+
+
+def _inside(found: Comparison, width: int) -> Part:
+    """Where the loader's time goes, in one line; nothing where that is not known."""
+    if found.stages is None or not (told := stages_in_short(found.stages)):
+        return []
+    if len(f"{IN_SHORT}  {told}") > width:
+        told = stages_in_short(found.stages, transform=False)
+    return wrapped(f"{IN_SHORT}  {told}", width, 1)
 
 
 def _to_mind(gain: Headroom, width: int) -> Part:

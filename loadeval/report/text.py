@@ -33,6 +33,7 @@ from loadeval.report.formatting import (
 )
 from loadeval.report.lost import lost_parts
 from loadeval.report.metrics import metrics_report, metrics_rows
+from loadeval.report.stages import StagesReport
 from loadeval.report.tables import GAP, NO_LIMIT, Paragraph, table_lines
 from loadeval.report.wording.backends import (
     BRACKETS,
@@ -121,6 +122,7 @@ def full_report(report: Report) -> list[RenderableType]:
     return [
         comparison_report(found),
         diagnosis_report(found.diagnosis),
+        *(StagesReport(one) for one in report.runs if one.stages or one.no_stages),
         metrics_report(found.metrics),
         RunsReport(report.runs, metrics=False),
     ]

@@ -44,7 +44,10 @@ OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes", *STAGE_COLUMNS
 """Those that may be unknown throughout, and are null then."""
 WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns", *STAGE_COLUMNS)
 """Those that may be unknown in part."""
-MAY_BE_MISSING = ("waits_ns", "end_ns", "began_ns", "minor_faults")
+MAY_BE_MISSING = (
+    *("waits_ns", "end_ns", "began_ns", "minor_faults"),
+    *("dataset", "sampler", "worker_init"),
+)
 """Fields that older logs do not have."""
 LARGEST = 2**62 - 1
 """In nanoseconds 146 years; two of them still add up within 64 bits."""

@@ -43,7 +43,7 @@ class LoaderInfo:
 
     `prefetch_depth` and `length` count batches; `length` is one epoch's. `ready_batches` are
     those that it had loaded before it was wrapped, so that the first request does not show what
-    they cost.
+    they cost. `dataset`, `sampler` and `worker_init` name the classes and the function.
     """
 
     backend: str
@@ -57,6 +57,9 @@ class LoaderInfo:
     start_method: str | None = None
     persistent_workers: bool | None = None
     ready_batches: int | None = None
+    dataset: str | None = None
+    sampler: str | None = None
+    worker_init: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
 SAMPLES = BATCHES * SIZE
 KEPT = 16
 """Different samples; they come again and again."""
+FILES = 20
+"""Images of a batch."""
 
 
 def jpegs(side: int) -> list[bytes]:
@@ -33,7 +35,7 @@ def jpegs(side: int) -> list[bytes]:
     with Image.open(io.BytesIO(whole)) as image:
         for number in range(KEPT):
             file = io.BytesIO()
-            image.resize((side + number, side)).save(file, "JPEG", quality=90)
+            image.resize((side + number, side)).save(file, "JPEG", quality=30)
             found.append(file.getvalue())
     return found
 
@@ -49,7 +51,7 @@ class Files(Dataset[Any]):
         self.decode = decode
 
     def __len__(self) -> int:
-        return SAMPLES
+        return BATCHES * FILES
 
     def __getitem__(self, index: int) -> Any:
         path = self.paths[index % KEPT]
@@ -58,15 +60,15 @@ class Files(Dataset[Any]):
 
 def decode_photograph(file: bytes) -> torch.Tensor:
     with Image.open(io.BytesIO(file)) as image:
-        pixels = np.asarray(image.convert("RGB").resize((32, 32), Image.Resampling.NEAREST))
+        pixels = np.asarray(image.convert("RGB").resize((24, 24), Image.Resampling.NEAREST))
     return torch.from_numpy(pixels.copy())
 
 
 def decode_reduced(file: bytes) -> torch.Tensor:
     """An eighth of the size, which JPEG can decode directly."""
     with Image.open(io.BytesIO(file)) as image:
-        image.draft("RGB", (72, 72))
-        pixels = np.asarray(image.convert("RGB").resize((32, 32), Image.Resampling.NEAREST))
+        image.draft("RGB", (80, 80))
+        pixels = np.asarray(image.convert("RGB").resize((24, 24), Image.Resampling.NEAREST))
     return torch.from_numpy(pixels.copy())
 
 
@@ -160,9 +162,9 @@ PROGRAMS = (
         "big JPEGs",
         "slow fetch",
         "decode_photograph",
-        faulty=lambda folder: train(Files(folder, 580, decode_photograph)),
-        healthy=lambda folder: train(Files(folder, 64, decode_photograph)),
-        fixed=lambda folder: train(Files(folder, 580, decode_reduced)),
+        faulty=lambda folder: train(Files(folder, 640, decode_photograph), batch_size=FILES),
+        healthy=lambda folder: train(Files(folder, 64, decode_photograph), batch_size=FILES),
+        fixed=lambda folder: train(Files(folder, 640, decode_reduced), batch_size=FILES),
     ),
     Program(
         "compressed arrays",

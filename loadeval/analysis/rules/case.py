@@ -39,20 +39,23 @@ class Case:
     """A run that loaded, and the one that replayed or None. `headroom` is None for a log alone.
 
     Of an alternating run only pairs that were measured whole count: `real` is `RunTimes.counted`.
+    `stages` is None where the loader was not looked into.
     """
 
     real: Run
     ideal: Run | None
     headroom: Headroom | None
+    stages: StageReport | None = None
 
     @classmethod
     def of(cls, real: Run, ideal: Run | None = None) -> Case:
         """Raises UsageError when the two cannot be compared."""
         if ideal is not None:
-            return cls(real, ideal, headroom_of_two(real, ideal))
+            return cls(real, ideal, headroom_of_two(real, ideal), stages_of(real))
         times = run_times(real)
         alternates = real.header.mode == "alternate"
-        return cls(times.counted, None, headroom(real, times) if alternates else None)
+        gain = headroom(real, times) if alternates else None
+        return cls(times.counted, None, gain, stages_of(real))
 
     @property
     def loader(self) -> LoaderInfo:
@@ -134,11 +137,6 @@ class Case:
         if self.headroom is None:
             return Remark(Unknown.NO_IDEAL)
         return next(iter(self.headroom.verdict.unmeasured), None)
-
-    @cached_property
-    def stages(self) -> StageReport | None:
-        """Where the loader's time goes; None where it was not looked into."""
-        return stages_of(self.real)
 
     @cached_property
     def inside(self) -> Inside | None:

@@ -12,6 +12,7 @@ from loadeval.analysis.rules import resources, stages, starts, throughput, varia
 from loadeval.analysis.rules.case import Case, severity_of
 from loadeval.analysis.rules.finding import Caveat, Check, Diagnosis, Finding, Rule, Unknown
 from loadeval.analysis.rules.inside import LEAST_GAIN
+from loadeval.analysis.rules.workers import no_cpu_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,8 +73,11 @@ OF_STARTS = {
     Rule.SHUFFLE_BUFFER,
 }
 """At most one is found: it costs time outside of the steady state."""
-GUESSED = {Rule.CAPACITY, Rule.SHALLOW_QUEUE}
-"""What is found without looking into the loader."""
+GENERAL = {Rule.SLOW_TRANSFORM, Rule.SLOW_FETCH, Rule.SLOW_COLLATE, Rule.CAPACITY}
+"""What nearly all of loading goes into, whatever makes it slow."""
+MOST_OF_THE_WAITING = 0.5
+SETTINGS = {Rule.SHALLOW_QUEUE}
+NEARLY = 0.8
 SEVERITIES = ("high", "moderate", "low")
 
 
@@ -164,7 +168,7 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
     stalled = next((one.cost_share or 0.0 for one in findings if one.rule == Rule.STALLS), 0.0)
     if inside is None:
         return [
-            replace(one, cost_share=max((one.cost_share or 0.0) - stalled, 0.0))
+            replace(one, cost_share=max(_cost_of(one) - stalled, 0.0))
             if one.rule in OF_WAITING
             else one
             for one in findings
@@ -173,21 +177,51 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
         findings, stalled = [one for one in findings if one.rule != Rule.STALLS], 0.0
     waiting = max(case.waiting_share - stalled, 0.0)
     told = [one for one in findings if one.rule in stages.FIXES and one.cost_share is not None]
-    told.sort(key=lambda one: (one.rule in GUESSED, -(one.cost_share or 0.0)))
+    if rules & (GENERAL - {Rule.CAPACITY}):  # which also say how many workers help
+        told = [one for one in told if one.rule != Rule.CAPACITY]
+    told.sort(key=lambda one: (_is_general(case, one), -_cost_of(one)))
+    # A setting is easier to change than data.
+    most = max((one.cost_share or 0.0 for one in told if one.rule not in GENERAL), default=0.0)
+    told.sort(key=lambda one: one.rule not in SETTINGS or _cost_of(one) < NEARLY * most)
     found = [one for one in findings if one not in told and one.rule not in OF_WAITING]
     fixes, gained = [], 0.0
     for one in told:
         fixes.append(stages.FIXES[one.rule](case, inside))
         before, gained = gained, max(inside.gain(fixes), gained)
         cost = (gained - before) * waiting
-        if one.rule == Rule.OVERSUBSCRIPTION:  # which is why steps are slower
-            cost += case.contention_share
-            found = [other for other in found if other.rule != Rule.CONTENTION]
-        if cost >= LEAST_GAIN:
+        if cost >= LEAST_GAIN or one.rule == Rule.OVERSUBSCRIPTION:
             found.append(replace(one, cost_share=cost))
+    found = _with_contention(case, found, waiting)
     if any(one.rule in stages.FIXES for one in found):
         return found
     return [*found, *(one for one in findings if one.rule in OF_WAITING)]
+
+
+def _with_contention(case: Case, findings: list[Finding], waiting: float) -> list[Finding]:
+    """`findings`, of which the one that takes the CPUs has the cost of slower steps too.
+
+    That is the work that most of the waiting is for, where it leaves no CPU free; else more
+    threads than CPUs.
+    """
+    contention = next((one for one in findings if one.rule == Rule.CONTENTION), None)
+    crowded = next((one for one in findings if one.rule == Rule.OVERSUBSCRIPTION), None)
+    heaviest = max((one for one in findings if one.rule in GENERAL), key=_cost_of, default=crowded)
+    is_why = heaviest is not None and _cost_of(heaviest) >= MOST_OF_THE_WAITING * waiting
+    taker = heaviest if is_why and (crowded or no_cpu_left(case)) else crowded
+    if contention is not None and taker is not None:
+        more = replace(taker, cost_share=_cost_of(taker) + _cost_of(contention))
+        findings = [more if one is taker else one for one in findings if one is not contention]
+    return [one for one in findings if one is not crowded or _cost_of(one) >= LEAST_GAIN]
+
+
+def _cost_of(finding: Finding) -> float:
+    return finding.cost_share or 0.0
+
+
+def _is_general(case: Case, finding: Finding) -> bool:
+    """Whether others tell why as much is lost: a few samples rather than the code for all."""
+    least = {Rule.OVERSUBSCRIPTION: NEARLY}.get(finding.rule, MOST_OF_THE_WAITING)
+    return finding.rule in GENERAL or _cost_of(finding) < least * case.waiting_share
 
 
 def _costing(finding: Finding, cost: float | None, scale: float) -> Finding:

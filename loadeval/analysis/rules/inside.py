@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
     Fix: TypeAlias = Callable[[Costs, Setting], tuple[Costs, Setting]]
 
+MOSTLY = 0.8
+"""Of the batches: when fewer are without a slow sample, that is what batches are like."""
 LEAST_GAIN = 0.02
 """Of the iteration: what would gain less is no cause."""
 
@@ -26,12 +28,14 @@ LEAST_GAIN = 0.02
 class Inside:
     """A loader that was looked into, and its batches and setting as a simulation takes them.
 
-    `base_ns` is what that gives for an iteration as measured, and `least_ns` without any loading.
+    `setting` has the workers that have something to do, of `workers`. `base_ns` is what the
+    simulation gives for an iteration as measured.
     """
 
     stages: StageReport
     costs: Costs
     setting: Setting
+    workers: int
     base_ns: float
 
     @classmethod
@@ -41,12 +45,13 @@ class Inside:
         if stages is None or costs is None:
             return None
         workers, depth = run.header.loader.workers or 0, run.header.loader.prefetch_depth or 0
+        busy = sum(one.samples > 0 for one in stages.workers) or workers
         setting = Setting(
-            workers=workers,
+            workers=min(busy, workers),
             prefetch_factor=max(depth // max(workers, 1), 1),
             pins=bool(costs.pin_ns.any()),
         )
-        return cls(stages, costs, setting, iteration_ns(costs, setting))
+        return cls(stages, costs, setting, workers, iteration_ns(costs, setting))
 
     def gain(self, fixes: Iterable[Fix]) -> float:
         """The share of the waiting that is gone with `fixes`, 0 to 1."""
@@ -76,7 +81,7 @@ class Inside:
 
     def _typical(self, part_ns: Series) -> float:
         typical = self.costs.slow_ns == 0
-        if not typical.any():
+        if typical.mean() < MOSTLY:
             typical = np.ones(len(self.costs), dtype=np.bool_)
         whole_ns = float(self.costs.fetch_ns[typical].sum())
         return float(part_ns[typical].sum()) / whole_ns if whole_ns else 0.0

@@ -225,6 +225,7 @@ def _lighter_loading(case: Case) -> tuple[Remark, ...]:
         return Remark(Advice.LOADING_EVICTS_CACHES), Remark(Advice.LOAD_IN_WORKERS)
     # A loader that is too slow with its workers is slower with fewer.
     lowers = workers is not None and workers > 1 and (required is None or required.value <= 1)
+    lowers = lowers and (case.inside is None or stages.fewer_workers_do(case.inside))
     less = Remark(Advice.LIGHTER_LOADING)
     if lowers:
         less = workers_to(Advice.LOWER_WORKERS, case.loader)

@@ -8,11 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loadeval.analysis.arms import lost_share
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.inside import LEAST_GAIN
-from loadeval.analysis.rules.workers import cpus_left, workers_to
+from loadeval.analysis.rules.workers import MUCH, competing_cpus, cpus_left, workers_to
 from loadeval.analysis.simulation import Costs, Setting, iteration_ns
 from loadeval.analysis.stages import Stage
 from loadeval.analysis.verdict import MODERATE_SHARE
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Answer, Case
-    from loadeval.analysis.rules.finding import Fact
+    from loadeval.analysis.rules.finding import Confidence, Fact
     from loadeval.analysis.rules.inside import Fix, Inside
     from loadeval.analysis.stages import CodeLine, WorkerTime
     from loadeval.analysis.stats import Series
@@ -39,17 +40,23 @@ OTHER_THREADS = 0.5
 """CPU time of a worker's other threads, beside that of the one that fetches."""
 FROM_DISK = 0.3
 """Of the bytes that were read: the page cache has less than the rest."""
-THROUGH_PIPE = 0.5
-"""Of a batch's bytes, pickled: what is a tensor goes through shared memory instead."""
+PIPE_BYTES_PER_NS = 0.4
+"""What a pipe and pickling pass between processes: see throughput.SLOWEST_COPY_BYTES_PER_NS."""
+MOST_OF_IT = 0.5
+"""Of the time that passing takes, or of the waiting: what takes as much is named for it."""
 SLOWER_WORKER = 1.5
 """Times the median worker."""
 FEWEST_BATCHES = 4
 """Of each worker, before it is said to be slow."""
 MORE_CPU_EACH = 0.05
 """What the CPU time of a batch grows with each further worker: 4 to 14% were measured."""
+MOST_DOUBLED = 4
+"""Times that a prefetch factor is doubled: each batch in the queue takes memory."""
 ENOUGH = 0.98
 """Of the best throughput: as many workers as reach that are enough."""
 LOCKS = ("futex", "flock", "locks_", "do_lock_file", "fcntl_setlk", "sem_", "semaphore")
+SLEEPS = "nanosleep"
+ONE_AT_A_TIME = 0.35
 DISKS = ("folio_wait", "io_schedule", "bit_wait_io", "wait_on_page", "filemap", "blk", "dio_")
 """How Linux names the places where a process waits for a lock, or for a disk."""
 
@@ -73,7 +80,7 @@ def slow_transform(case: Case) -> Answer:
         case,
         Rule.SLOW_TRANSFORM,
         Remark(Problem.TRANSFORM_SLOW, values),
-        (cheaper, *or_workers(case, inside)),
+        (*or_workers(case, inside), cheaper),
         facts(
             ("its share of loading a batch", top.share, "share"),
             ("in a batch", top.ns, "ns"),
@@ -97,7 +104,7 @@ def slow_fetch(case: Case) -> Answer:
         case,
         Rule.SLOW_FETCH,
         Remark(Problem.CODE_SLOW, {"place": line.name, "share": line.share}),
-        (Remark(Advice.CHEAPER_NAMED, {"name": line.name}), *or_workers(case, inside)),
+        (*or_workers(case, inside), Remark(Advice.CHEAPER_NAMED, {"name": line.function})),
         facts(("its share of loading a batch", line.share, "share")),
     )
 
@@ -111,11 +118,13 @@ def slow_collate(case: Case) -> Answer:
         return None
     collate_ns, fetch_ns = inside.stages.collate_ns, inside.stages.fetch_ns
     share = collate_ns / (collate_ns + fetch_ns)
+    line = inside.line
+    name = "Collating" if line is None or line.share < DOMINATES else line.function
     return _found(
         case,
         Rule.SLOW_COLLATE,
-        Remark(Problem.COLLATE_SLOW, {"collate_ns": collate_ns, "share": share}),
-        (Remark(Advice.CHEAPER_COLLATE), *or_workers(case, inside)),
+        Remark(Problem.COLLATE_SLOW, {"name": name, "collate_ns": collate_ns, "share": share}),
+        (*or_workers(case, inside), Remark(Advice.CHEAPER_COLLATE)),
         facts(("collate", collate_ns, "ns"), ("fetch", fetch_ns, "ns")),
     )
 
@@ -127,11 +136,11 @@ def transfer(case: Case) -> Answer:
         return _unknown(case)
     if inside.charged(Stage.PICKLE, Stage.RECEIVE) < CHARGED:
         return None
-    stages, nbytes = inside.stages, case.summary.bytes_per_batch
+    stages = inside.stages
     parts = [stages.share_of(stage) for stage in (Stage.PICKLE, Stage.RECEIVE)]
     transfer_ns = sum(one.work_ns for one in parts if one is not None)
     pickled = stages.pickled_bytes or 0.0
-    is_piped = nbytes is not None and pickled >= THROUGH_PIPE * nbytes
+    is_piped = pickled / PIPE_BYTES_PER_NS >= MOST_OF_IT * transfer_ns
     problem = Problem.TRANSFER_BY_PIPE if is_piped else Problem.TRANSFER_OF_MANY
     return _found(
         case,
@@ -141,7 +150,7 @@ def transfer(case: Case) -> Answer:
         facts(
             *((one.stage.value, one.work_ns, "ns") for one in parts if one is not None),
             ("pickled", pickled, "bytes"),
-            ("size of a batch", nbytes, "bytes"),
+            ("size of a batch", case.summary.bytes_per_batch, "bytes"),
         ),
     )
 
@@ -159,7 +168,10 @@ def slow_sampler(case: Case) -> Answer:
     return _found(
         case,
         Rule.SLOW_SAMPLER,
-        Remark(Problem.SAMPLER_SLOW, {"index_ns": index_ns}),
+        Remark(
+            Problem.SAMPLER_SLOW,
+            {"index_ns": index_ns, "sampler": case.loader.sampler or "the sampler"},
+        ),
         (Remark(Advice.CHEAPER_SAMPLER),),
         facts(("indices of a batch", index_ns, "ns")),
     )
@@ -262,6 +274,7 @@ def _blocked(case: Case, rule: Rule, problem: Problem, advice: Advice) -> Answer
         "share": inside.blocked,
         "place": line.place if line else "a place not seen",
     }
+    values["kernel"] = line.blocked_in if line and line.blocked_in else "not told"
     changes: tuple[Remark, ...] = (Remark(advice),)
     if rule == Rule.STORAGE_LATENCY:
         changes = (*or_workers(case, inside), *changes)
@@ -285,7 +298,19 @@ def _why_blocked(inside: Inside, line: CodeLine | None) -> Rule:
     blocked_in = "" if line is None else line.blocked_in
     if blocked_in.startswith(DISKS) or (read and from_disk and from_disk >= FROM_DISK * read):
         return Rule.DISK
-    return Rule.LOCK if blocked_in.startswith(LOCKS) else Rule.STORAGE_LATENCY
+    if blocked_in.startswith(LOCKS):
+        return Rule.LOCK
+    # SQLite, for one, sleeps and tries again while another has its lock.
+    is_lock = blocked_in.endswith(SLEEPS) and _works_one_at_a_time(inside)
+    return Rule.LOCK if is_lock else Rule.STORAGE_LATENCY
+
+
+def _works_one_at_a_time(inside: Inside) -> bool:
+    """Whether what workers do when they are not blocked adds up to the loader's time."""
+    if inside.setting.workers <= 1:
+        return False
+    active_ns = (1 - inside.blocked) * float(inside.costs.fetch_ns.mean())
+    return abs(active_ns / inside.stages.total_ns - 1) <= ONE_AT_A_TIME
 
 
 def oversubscription(case: Case) -> Answer:
@@ -303,7 +328,8 @@ def oversubscription(case: Case) -> Answer:
     elif workers > cpus:
         change = workers_to(Advice.LOWER, case.loader, case.cpus)
     else:
-        change = Remark(Advice.FREE_CPUS)
+        others = competing_cpus(case)
+        change = Remark(Advice.FREE_CPUS, {"others_cpus": others} if others >= MUCH else {})
     return _found(
         case,
         Rule.OVERSUBSCRIPTION,
@@ -355,21 +381,17 @@ def few_shards(case: Case) -> Answer:
     inside = case.inside
     if inside is None:
         return _unknown(case)
-    busy = {one.worker for one in inside.stages.workers if one.samples}
-    idle = {one.worker for one in case.real.worker_starts} - busy
-    if (
-        not idle
-        or not busy
-        or sum(one.batches for one in inside.stages.workers) < FEWEST_BATCHES * len(busy)
-    ):
+    idle = inside.workers - inside.setting.workers
+    batches = sum(one.batches for one in inside.stages.workers)
+    if idle <= 0 or batches < FEWEST_BATCHES * inside.workers:
         return None
-    counts = {"idle": len(idle), "workers": len(idle | busy)}
+    counts = {"idle": idle, "workers": inside.workers}
     return _found(
         case,
         Rule.FEW_SHARDS,
         Remark(Problem.WORKERS_HAVE_NO_SHARD, counts),
         (Remark(Advice.MORE_SHARDS, counts),),
-        facts(("workers without a batch", len(idle), "workers")),
+        facts(("workers without a batch", idle, "workers")),
     )
 
 
@@ -414,12 +436,6 @@ def _with_balanced_workers(inside: Inside) -> Series:
     return np.where(inside.costs.worker == worker.worker, others_ns / worker.typical_ns, 1.0)
 
 
-def _with_all_workers(case: Case, inside: Inside) -> Fix:
-    started = len({one.worker for one in case.real.worker_starts})
-    active = sum(one.samples > 0 for one in inside.stages.workers)
-    return lambda costs, setting: (costs.fetched_in(active / max(started, active)), setting)
-
-
 FIXES: dict[Rule, Callable[[Case, Inside], Fix]] = {
     Rule.SLOW_TRANSFORM: _faster(lambda one: 1 - min(one.stages.transforms[0].share, 1.0)),
     Rule.SLOW_FETCH: _faster(lambda one: 1 - (one.line.share if one.line else 0.0)),
@@ -438,13 +454,15 @@ FIXES: dict[Rule, Callable[[Case, Inside], Fix]] = {
     Rule.STORAGE_LATENCY: _without("blocked_ns"),
     Rule.OVERSUBSCRIPTION: _without("run_queue_ns"),
     Rule.SLOW_WORKER: _faster(_with_balanced_workers),
-    Rule.FEW_SHARDS: _with_all_workers,
+    Rule.FEW_SHARDS: lambda _case, inside: (
+        lambda costs, setting: (costs, replace(setting, workers=inside.workers))
+    ),
     Rule.CAPACITY: _with_best_workers,
     Rule.ZERO_WORKERS: _with_best_workers,
     Rule.SHALLOW_QUEUE: lambda _case, inside: (
         lambda costs, setting: (
             costs,
-            replace(setting, prefetch_factor=2 * inside.setting.prefetch_factor),
+            replace(setting, prefetch_factor=best_prefetch(inside)),
         )
     ),
 }
@@ -454,10 +472,10 @@ FIXES: dict[Rule, Callable[[Case, Inside], Fix]] = {
 def best_workers(case: Case, inside: Inside) -> int | None:
     """The fewest workers that come near the best; None where more than now gain next to nothing.
 
-    Up to twice as many as now and as CPUs, or as many as their blocked time allows.
+    As many as there are CPUs at most, and more where workers are blocked.
     """
     now = inside.setting.workers
-    most = max(2 * now, math.ceil((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
+    most = max(math.ceil((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
     times = {
         workers: iteration_ns(
             _grown(inside.costs, workers - now),
@@ -469,6 +487,22 @@ def best_workers(case: Case, inside: Inside) -> int | None:
     if best_ns > (1 - LEAST_GAIN) * inside.base_ns:
         return None
     return next(workers for workers, ns in times.items() if ns * ENOUGH <= best_ns)
+
+
+def fewer_workers_do(inside: Inside) -> bool:
+    """Whether one worker fewer loads as fast."""
+    fewer = replace(inside.setting, workers=max(inside.setting.workers - 1, 1))
+    return iteration_ns(inside.costs, fewer) * ENOUGH <= inside.base_ns
+
+
+def best_prefetch(inside: Inside) -> int:
+    """The least prefetch factor, of twice the present one and so on, that comes near the best."""
+    times = {}
+    for doubled in range(1, MOST_DOUBLED + 1):
+        factor = inside.setting.prefetch_factor << doubled
+        times[factor] = iteration_ns(inside.costs, replace(inside.setting, prefetch_factor=factor))
+    best_ns = min(times.values())
+    return next(factor for factor, ns in times.items() if ns * ENOUGH <= best_ns)
 
 
 def with_cpus(case: Case, setting: Setting) -> Setting:
@@ -534,24 +568,38 @@ def _unknown(case: Case) -> Remark | None:
     return None if case.loader.workers is None else Remark(Unknown.NOT_LOOKED_INTO)
 
 
+def gain_of(case: Case, rule: Rule) -> float:
+    """The share of the steady state that is gained without what `rule` finds, by itself."""
+    inside = case.inside
+    return 0.0 if inside is None else inside.gain([FIXES[rule](case, inside)]) * case.waiting_share
+
+
 def _found(
     case: Case,
     rule: Rule,
     problem: Remark,
     changes: tuple[Remark, ...],
     evidence: tuple[Fact, ...],
-    also: float = 0.0,
+    also_lost: float = 0.0,
 ) -> Answer:
-    """The finding, where time is lost, and would be gained without it; `also` by what else."""
-    inside = case.inside
+    """The finding, where time is lost, and would be gained without it, or `also_lost` by it."""
     if case.headroom is not None:
-        if case.loss_unknown or case.lost is None:
+        if case.loss_unknown or not (case.lost or _is_lost_inside(case)):
             return case.loss_unknown
     elif (case.summary.wait_share or 0.0) < MODERATE_SHARE:
         return None
-    if inside is None:
+    cost = gain_of(case, rule)
+    if cost + also_lost < LEAST_GAIN:
         return None
-    cost = inside.gain([FIXES[rule](case, inside)]) * case.waiting_share + also
-    if cost < LEAST_GAIN:
-        return None
-    return Finding(rule, severity_of(cost), "measured", problem, changes, evidence, cost)
+    confidence: Confidence = "likely" if case.lost is None and case.headroom else "measured"
+    return Finding(rule, severity_of(cost), confidence, problem, changes, evidence, cost)
+
+
+def _is_lost_inside(case: Case) -> bool:
+    """Whether much is lost by the simulation too, though too few batches waited for an interval."""
+    steady = None if case.headroom is None else case.headroom.steady_speedup
+    inside = case.inside
+    if steady is None or inside is None:
+        return False
+    simulated = 1 - inside.costs.step_ns / inside.base_ns
+    return min(lost_share(steady).value, simulated) >= 2 * MODERATE_SHARE

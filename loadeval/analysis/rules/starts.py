@@ -10,12 +10,17 @@ import numpy as np
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
-from loadeval.analysis.summary import epoch_start_waits
+from loadeval.analysis.summary import epoch_lengths, epoch_start_waits
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
+from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.finding import Confidence
+    from loadeval.runlog.model import Run
+    from loadeval.runlog.stages import WorkerStart
 
 FEW_BATCHES = 2.0
 """Times what a worker takes for one batch: a first wait of no more is for that batch."""
@@ -116,25 +121,33 @@ def _boundaries(case: Case) -> Answer:
 
 def recreated(case: Case) -> Answer:
     """The loader is iterated anew for each batch."""
+    if case.batches_left_out:
+        return case.batches_left_out
     steps, ends = case.real.steps, {end.epoch: end.cause for end in case.real.ends}
-    epochs, counts = np.unique(steps.epoch, return_counts=True)
-    broken = [ends.get(epoch) == "broken off" for epoch in epochs.tolist()]
-    short = (counts <= FEW_IN_AN_EPOCH) & np.array(broken, dtype=np.bool_)
-    if short.sum() < max(FEWEST_LOADERS, 0.9 * len(epochs)):
+    counts = epoch_lengths(case.real)
+    anew = sum(
+        count <= FEW_IN_AN_EPOCH and ends.get(epoch) == "broken off"
+        for epoch, count in counts.items()
+    )
+    if anew < max(FEWEST_LOADERS, 0.9 * len(counts)):
         return None
-    first_ns, last_ns = int(steps.request_ns[0]), int(steps.request_ns[-1])
-    waited_ns = int(steps.wait_ns[:-1].sum())
-    if last_ns <= first_ns or waited_ns < MODERATE_SHARE * (last_ns - first_ns):
+    elapsed_ns = int(steps.request_ns[-1] - steps.request_ns[0])
+    firsts = steps.batch[:-1] == 0
+    waited_ns = int(steps.wait_ns[:-1][firsts].sum())
+    if elapsed_ns <= 0 or waited_ns < MODERATE_SHARE * elapsed_ns:
         return None
-    cost = waited_ns / (last_ns - first_ns)
-    each_ns = float(steps.wait_ns[1:].mean())
+    cost = waited_ns / elapsed_ns
+    each_ns = waited_ns / int(firsts.sum())
     return Finding(
         Rule.LOADER_RECREATED,
         severity_of(cost),
         "measured",
-        Remark(Problem.LOADER_MADE_ANEW, {"epochs": int(short.sum()), "each_ns": each_ns}),
+        Remark(Problem.LOADER_MADE_ANEW, {"epochs": anew, "each_ns": each_ns}),
         (Remark(Advice.KEEP_ITERATOR),),
-        (Fact("wait for the first batch", each_ns, "ns"), Fact("epochs", len(epochs), "epochs")),
+        (
+            Fact("wait for the first batch", each_ns, "ns"),
+            Fact("epochs", len(counts), "epochs"),
+        ),
         cost,
     )
 
@@ -150,51 +163,78 @@ class _Start(NamedTuple):
 
 def _cause(case: Case) -> _Start | None:
     """What the starts of later epochs are mostly spent on, where the loader was looked into."""
-    starts: list[tuple[float, float, float, float, float]] = []
-    by_epoch = {one.epoch: one for one in case.real.worker_starts}
-    for times in case.real.stages:
-        if not len(times) or times.batch[0] != 0 or not times.epoch:
-            continue
-        start = by_epoch.get(times.epoch)
-        wait_ns = int(times.delivered_ns[0] - times.requested_ns[0])
-        fetch_ns = max(int(times.fetch_ns[0]), 0)
-        slowest_ns = int(times.slowest_ns[0])
-        sample_ns = slowest_ns if times.slowest_index[0] == 0 and slowest_ns > 0 else 0
-        if start is None:
-            starts.append((wait_ns, 0.0, 0.0, sample_ns, fetch_ns))
-        else:
-            begun_ns = start.ready_ns - start.start_ns
-            # Workers that began before the batch was asked for are part of opening the loader.
-            wait_ns += max(int(times.requested_ns[0]) - start.start_ns, 0)
-            starts.append((wait_ns, begun_ns, start.init_ns, sample_ns, fetch_ns))
-    if not starts:
+    starts = np.array(list(_starts_ns(case.real)), dtype=np.float64)
+    if not len(starts):
         return None
-    wait_ns, begun_ns, init_ns, sample_ns, _ = np.array(starts).mean(axis=0).tolist()
+    wait_ns, begun_ns, init_ns, sample_ns = starts.mean(axis=0).tolist()
     least_ns = MOST_OF_IT * wait_ns
-    if init_ns >= least_ns:
-        return _Start(
-            Rule.WORKER_START,
-            Remark(Problem.WORKERS_INITIALISE_SLOWLY, {"init_ns": init_ns}),
-            (KEEP_WORKERS, Remark(Advice.CHEAPER_INIT)),
-            (Fact("worker_init_fn", init_ns, "ns"),),
-        )
-    if begun_ns >= least_ns:
-        method = case.loader.start_method or "fork"
-        spawns = (Remark(Advice.SMALLER_DATASET),) if method in SPAWNING else ()
-        return _Start(
-            Rule.WORKER_START,
-            Remark(Problem.WORKERS_START_SLOWLY, {"begun_ns": begun_ns, "method": method}),
-            (KEEP_WORKERS, *spawns),
-            (Fact("starting a worker", begun_ns, "ns"),),
-        )
-    if sample_ns >= least_ns:
+    if begun_ns + init_ns >= max(least_ns, 1.0):
+        return _initialise(case, init_ns) if init_ns > begun_ns else _begin(case, begun_ns)
+    if sample_ns >= max(least_ns, 1.0):
         return _Start(
             Rule.SHUFFLE_BUFFER,
-            Remark(Problem.FIRST_SAMPLE_SLOW, {"sample_ns": sample_ns}),
+            Remark(
+                Problem.FIRST_SAMPLE_SLOW,
+                {"sample_ns": sample_ns, "dataset": case.loader.dataset or "the dataset"},
+            ),
             (Remark(Advice.SMALLER_BUFFER),),
             (Fact("first sample of a worker", sample_ns, "ns"),),
         )
     return None
+
+
+def _keeping(case: Case) -> tuple[Remark, ...]:
+    """To start the workers once, where they start with each epoch."""
+    if case.loader.persistent_workers:
+        return ()
+    return (Remark(Advice.KEEP_WORKERS, KEEP_WORKERS.values),)
+
+
+def _starts_ns(run: Run) -> Iterator[tuple[int, int, int, int]]:
+    """Of each later epoch: its first wait, and of that starting, initialising, the first sample.
+
+    Workers start at the same time, so the slowest one counts. Those that live on start in the
+    first epoch alone.
+    """
+    by_epoch: dict[int, list[WorkerStart]] = {}
+    for start in run.worker_starts:
+        by_epoch.setdefault(start.epoch, []).append(start)
+    for times in run.stages:
+        first = times.part(slice(1))
+        moments = first.requested_ns.tolist() + first.delivered_ns.tolist()
+        if not times.epoch or first.batch.tolist() != [0] or UNKNOWN in moments:
+            continue
+        asked_ns, delivered_ns = moments
+        workers = by_epoch.get(times.epoch, [])
+        # Workers that began before the batch was asked for are part of opening the loader.
+        wait_ns = delivered_ns - min([asked_ns, *(one.start_ns for one in workers)])
+        begun_ns = max((one.ready_ns - one.start_ns for one in workers), default=0)
+        init_ns = max((one.init_ns for one in workers), default=0)
+        is_first = first.slowest_index[0] == 0  # of an iterable dataset: its worker's first
+        yield wait_ns, begun_ns, init_ns, int(max(first.slowest_ns[0], 0)) if is_first else 0
+
+
+def _initialise(case: Case, init_ns: float) -> _Start:
+    return _Start(
+        Rule.WORKER_START,
+        Remark(
+            Problem.WORKERS_INITIALISE_SLOWLY,
+            {"init_ns": init_ns, "function": case.loader.worker_init or "worker_init_fn"},
+        ),
+        (*_keeping(case), Remark(Advice.CHEAPER_INIT)),
+        (Fact("worker_init_fn", init_ns, "ns"),),
+    )
+
+
+def _begin(case: Case, begun_ns: float) -> _Start:
+    method = case.loader.start_method or "fork"
+    spawns = (Remark(Advice.SMALLER_DATASET),) if method in SPAWNING else ()
+    return _Start(
+        Rule.WORKER_START,
+        Remark(Problem.WORKERS_START_SLOWLY, {"begun_ns": begun_ns, "method": method}),
+        (*_keeping(case), *spawns),
+        (Fact("starting a worker", begun_ns, "ns"),),
+    )
 
 
 def _rest_of_epoch_ns(case: Case) -> float | None:

@@ -123,20 +123,24 @@ def shallow_queue(case: Case) -> Answer:
     wait_ns, ideal_ns, alone_ns = (
         one or 0.0 for one in (case.summary.wait_ns, found.ideal_ns, found.loader_only_ns)
     )
+    cost, deeper = share, deeper_prefetch(case.loader)
+    if case.inside is not None:
+        cost = stages.gain_of(case, Rule.SHALLOW_QUEUE)
+        deeper = deeper_prefetch(case.loader, stages.best_prefetch(case.inside))
     return Finding(
         Rule.SHALLOW_QUEUE,
-        severity_of(share),
+        severity_of(cost),
         # What is longer than making a batch takes is no empty queue alone.
         "possible" if wait_ns > alone_ns or not _keeps_up(case) else "likely",
         Remark(Problem.QUEUE_RUNS_EMPTY, {"required": alone_ns / ideal_ns, "wait_share": share}),
-        (deeper_prefetch(case.loader), _hides(case, depth * ideal_ns)),
+        (deeper, *_where(case, depth * ideal_ns)),
         (
             Fact("waiting", share, "share"),
             Fact("of it in stalls", stalled, "share"),
             *case.times,
             Fact("prefetch depth", depth, "batches"),
         ),
-        share,
+        cost,
         _stalls(case),
     )
 
@@ -210,6 +214,17 @@ def _lost_in_waiting(case: Case) -> Finding | None:
         ),
         share,
     )
+
+
+def _where(case: Case, hidden_ns: float) -> tuple[Remark, ...]:
+    """The code of the slowest batches; where nobody looked, how much of a stall is hidden."""
+    inside = case.inside
+    if inside is None:
+        return (_hides(case, hidden_ns),)
+    line = inside.line
+    if line is None or line.share < stages.DOMINATES:
+        return ()
+    return (Remark(Advice.LOOK_AT, {"place": line.name}),)
 
 
 def _share_waited(case: Case) -> float | Remark | None:

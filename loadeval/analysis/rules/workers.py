@@ -177,15 +177,16 @@ def workers_to(code: Advice, loader: LoaderInfo, proposed: int | None = None) ->
     return Remark(code, {"setting": setting, "present": loader.workers, **to})
 
 
-def deeper_prefetch(loader: LoaderInfo) -> Remark:
-    """To let `loader` keep twice as many batches ready."""
+def deeper_prefetch(loader: LoaderInfo, factor: int | None = None) -> Remark:
+    """To let `loader` keep twice as many batches ready, or `factor` for each worker."""
     setting, depth = PREFETCH_SETTINGS.get(_package(loader)), loader.prefetch_depth
     if setting is None or not depth:
         return Remark(Advice.PREFETCH_MORE)
     code, present = Advice.RAISE_PREFETCH_DEPTH, depth
     if setting == "prefetch_factor":  # which is each worker's
         code, present = Advice.RAISE, depth // (loader.workers or 1)
-    return Remark(code, {"setting": setting, "present": present, "proposed": 2 * present})
+    proposed = 2 * present if factor is None else factor
+    return Remark(code, {"setting": setting, "present": present, "proposed": proposed})
 
 
 def _on_busy_cpus(case: Case, workers: int, wanted: int, none_left: Remark) -> WorkerAdvice:

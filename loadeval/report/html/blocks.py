@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from loadeval.report.tables import Rows
 
 Json = dict[str, Any]
+LIGHT_OPACITY = 0.4
+"""Of a bar that is lighter than others of its colour."""
 MOST_ROWS = 100
 """Of a table whose rows a run's file decides."""
 
@@ -129,13 +131,19 @@ def _entry(trace: Json) -> Entry:
     marker, line = trace.get("marker", {}), trace.get("line", {})
     mode, shapes = trace.get("mode", ""), []
     if trace["type"] == "bar":
-        shapes.append("bar")
+        shapes.append(_bar(marker))
     if "lines" in mode:
         shapes.append(f"line-{line.get('dash', 'solid')}")
     if "markers" in mode:
         shapes.append(marker.get("symbol", "circle"))
     color = marker.get("color") or line["color"]
     return Entry(tuple(shapes), color, literal(trace["name"]))
+
+
+def _bar(marker: Json) -> str:
+    if "pattern" in marker:
+        return "bar-hatched"
+    return "bar-light" if marker.get("opacity") == LIGHT_OPACITY else "bar"
 
 
 @dataclass(frozen=True, slots=True)

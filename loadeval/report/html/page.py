@@ -23,6 +23,7 @@ from loadeval.report.html.sections import (
     throughput,
     timeline,
 )
+from loadeval.report.html.stages import inside_the_loader
 from loadeval.report.html.text import backends, reproduce, settings, top
 from loadeval.report.palette import THEMES, css_classes, css_variables
 from loadeval.report.wording.runs import report_headline
@@ -51,6 +52,7 @@ def sections(report: Report, runs: Sequence[Path], output: Path) -> list[Section
     return [
         throughput(report),
         iteration_time(report),
+        *inside_the_loader(report),
         findings(report),
         timeline(report),
         epoch_starts(report),

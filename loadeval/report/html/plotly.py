@@ -6,12 +6,14 @@ import base64
 import hashlib
 import math
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from loadeval.errors import UsageError
 from loadeval.report.formatting import duration, shortened
+from loadeval.report.html.blocks import LIGHT_OPACITY
 from loadeval.report.html.escaping import drawn
 from loadeval.report.palette import NAMES
 from loadeval.report.point_charts import blocks_of
@@ -20,15 +22,25 @@ from loadeval.runlog.model import ARMS
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.report.bar_charts import Bar, BarChart, Row
+    from loadeval.report.bar_charts import Bar, BarChart, Row, Texture
     from loadeval.report.html.blocks import Json
     from loadeval.report.point_charts import Axis, PointChart, Points, RunTime
+    from loadeval.runlog.columns import Values
 
 FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 HOVER = "%{customdata}<extra></extra>"
 NOWHERE = "rgba(0,0,0,0)"
 ROW, AROUND = 34, 16
 """Pixels: a row of bars, and what is around all."""
+THIN = 0.75
+"""Of a row: one that is part of another."""
+STRIPES = {"shape": "/", "size": 7, "fillmode": "overlay", "fgcolor": "paper", "fgopacity": 1}
+TEXTURES: dict[str, dict[str, object]] = {
+    "solid": {},
+    "hatched": {"pattern": STRIPES},
+    "light": {"opacity": LIGHT_OPACITY},
+}
+"""How parts of one colour are told apart."""
 BETWEEN = 0.6
 """Rows, between the bars of two runs."""
 CAP = 0.16
@@ -61,7 +73,11 @@ def bars(chart: BarChart) -> tuple[list[Json], Json]:
     values = [f"{row.text} {unit}/s" if row.bars and unit else row.text for row in chart.rows]
     groups = list(dict.fromkeys(row.group for row in chart.rows))
     apart = BETWEEN if chart.unit else 0.0
-    places = [at + apart * groups.index(row.group) for at, row in enumerate(chart.rows)]
+    heights = [THIN if row.thin else 1.0 for row in chart.rows[1:]]
+    places = [
+        at + apart * groups.index(row.group)
+        for at, row in zip(accumulate(heights, initial=0.0), chart.rows, strict=True)
+    ]
     ends = [chart.end(row) for row in chart.rows]
     placed = [
         (bar, row, at) for row, at in zip(chart.rows, places, strict=True) for bar in row.bars
@@ -89,14 +105,18 @@ def bars(chart: BarChart) -> tuple[list[Json], Json]:
         ],
         "barmode": "overlay",
     }
-    by_color = {color: [one for one in placed if one[0].color == color] for color in NAMES}
-    traces = [_bars_of(color, some) for color, some in by_color.items() if some]
+    looks = dict.fromkeys((bar.color, bar.texture) for bar, *_ in placed)
+    traces = [
+        _bars_of(look, [one for one in placed if (one[0].color, one[0].texture) == look])
+        for look in sorted(looks, key=lambda look: list(NAMES).index(look[0]))
+    ]
     if not any(len(row.bars) > 1 for row in chart.rows):
         traces = [trace | {"showlegend": False} for trace in traces]  # the rows say it
     return traces, found
 
 
-def _bars_of(color: str, placed: Sequence[tuple[Bar, Row, float]]) -> Json:
+def _bars_of(look: tuple[str, Texture], placed: Sequence[tuple[Bar, Row, float]]) -> Json:
+    color, texture = look
     return {
         "type": "bar",
         "orientation": "h",
@@ -104,12 +124,13 @@ def _bars_of(color: str, placed: Sequence[tuple[Bar, Row, float]]) -> Json:
         "x": [bar.length for bar, _, _ in placed],
         "base": [bar.start for bar, _, _ in placed],
         "y": [at for *_, at in placed],
-        "width": 0.62,
+        "width": [0.62 * (THIN if row.thin else 1.0) for _, row, _ in placed],
         "marker": {
             "color": color,
             # What is gained, a loss under zero, is hollow.
             "opacity": [1.0 if bar.length >= 0 else 0.25 for bar, _, _ in placed],
             "line": {"color": color, "width": 1},
+            **TEXTURES[texture],
         },
         "customdata": [_bar_in_words(bar, row) for bar, row, _ in placed],
         "hovertemplate": HOVER,
@@ -127,6 +148,27 @@ def _whisker(low: float, high: float, at: float) -> Json:
         "type": "path",
         "path": f"M{low},{at} L{high},{at} {ends}",
         "line": {"color": "ink", "width": 1.5},
+    }
+
+
+def spans(
+    color: str,
+    start_s: Values,
+    end_s: Values,
+    places: Sequence[float],
+    words: Sequence[str],
+) -> Json:
+    """A bar for each span of time, at its place; its `words` are what it tells."""
+    return {
+        "type": "bar",
+        "orientation": "h",
+        "name": NAMES[color],
+        "x": np.round(end_s - start_s, S_DIGITS).tolist(),
+        "base": np.round(start_s, S_DIGITS).tolist(),
+        "y": list(places),
+        "marker": {"color": color, "line": {"width": 0}},
+        "customdata": list(words),
+        "hovertemplate": HOVER,
     }
 
 

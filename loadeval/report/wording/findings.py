@@ -154,7 +154,8 @@ PROBLEMS: dict[Enum, str] = {
     ),
     Problem.CODE_SLOW: "{share:share} of loading a batch is spent in {place:code}.",
     Problem.COLLATE_SLOW: (
-        "Collating takes {collate_ns:duration} a batch, {share:share} of what a worker does."
+        "{name:name} takes {collate_ns:duration} to collate a batch, {share:share} of what a "
+        "worker does."
     ),
     Problem.TRANSFER_BY_PIPE: (
         "Passing a batch from its worker to training takes {transfer_ns:duration}: "
@@ -165,8 +166,8 @@ PROBLEMS: dict[Enum, str] = {
         "{pickled_bytes:size} of it are pickled: it has many tensors or objects, each with a cost."
     ),
     Problem.SAMPLER_SLOW: (
-        "The training process spends {index_ns:duration} a batch on the sampler: on choosing what "
-        "is loaded next."
+        "The training process spends {index_ns:duration} a batch on {sampler:name}, which chooses "
+        "what is loaded next."
     ),
     Problem.PINNING_SLOW: "Copying a batch to pinned memory takes {pin_ns:duration}.",
     Problem.FINISHED_BATCHES_WAIT: (
@@ -179,7 +180,7 @@ PROBLEMS: dict[Enum, str] = {
     ),
     Problem.WORKERS_WAIT_FOR_LOCK: (
         "Workers are blocked {share:share} of their time by a lock that they share, at "
-        "{place:code}."
+        "{place:code} ({kernel:name})."
     ),
     Problem.READ_FROM_DISK: (
         "The data is read from the disk, not from the page cache: {disk_bytes:size} a batch. "
@@ -217,11 +218,12 @@ PROBLEMS: dict[Enum, str] = {
         "{method}, which loads modules and the dataset in it."
     ),
     Problem.WORKERS_INITIALISE_SLOWLY: (
-        "Each epoch starts with {init_ns:duration} of worker_init_fn in every worker."
+        "Each epoch starts with {init_ns:duration} of {function:name} (worker_init_fn) in every "
+        "worker."
     ),
     Problem.FIRST_SAMPLE_SLOW: (
-        "In each epoch the first sample of a worker takes {sample_ns:duration}: it fills a shuffle "
-        "buffer, or opens files."
+        "In each epoch the first sample of a worker takes {sample_ns:duration}: {dataset:name} "
+        "fills a shuffle buffer, or opens files."
     ),
     Problem.LOADER_MADE_ANEW: (
         "The loader is iterated anew for each batch ({epochs:,} times): each waits "
@@ -409,6 +411,7 @@ ADVICE: dict[Enum, str] = {
         "a shuffle buffer. Try {setting}={proposed} and compare this wait: it ends only the "
         "former. Or make epochs longer."
     ),
+    Advice.KEEP_WORKERS: "Pass {setting}={proposed}: workers then start once, not in each epoch.",
     Advice.FIND_EPOCH_START: (
         "The cause was not measured: see what the loader does for the first batch of each epoch "
         "(opening files, listing shards, filling a shuffle buffer), do it only once, or make "
@@ -419,6 +422,7 @@ ADVICE: dict[Enum, str] = {
         "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
     ),
     **{code: GROWTH[code] for code in GrowthAdvice},
+    Advice.LOOK_AT: "The slow batches are mostly in {place:code}.",
     Advice.CHEAPER_NAMED: (
         "Make {name:code} cheaper: smaller inputs, a faster library, once for the whole batch or "
         "on the GPU, or once and for all before training."
@@ -526,6 +530,7 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.CHEAPER_FIRST_BATCH: "longer epochs, or smaller batches",
     Advice.CHEAPER_EPOCH_START: "longer epochs, or a cheaper start",
     Advice.TRY_PERSISTENT_WORKERS: "try {setting}={proposed}",
+    Advice.KEEP_WORKERS: "set {setting}={proposed}",
     Advice.FIND_EPOCH_START: "longer epochs, or a cheaper start",
     Advice.FASTER_START: "save file lists and indexes to disk",
     GrowthAdvice.DROP_KEPT_TENSORS: "find what keeps losses or batches",

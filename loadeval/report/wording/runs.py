@@ -139,14 +139,14 @@ def _events(run: Run) -> list[str]:
     """What happened and when; errors that were read on, and what happened again, are one line."""
     groups: dict[str, list[Event]] = {}
     for event in run.events:
-        key = event.message if event.kind == "note" else event.kind
+        key = event.kind if event.kind == "error read on" else event.message
         groups.setdefault(key, []).append(event)
     lines = []
     for first, *again in groups.values():
         line = f"at {duration(first.time_ns)}: {first.message}"
         if again:
             last = duration(again[-1].time_ns)
-            what = "times" if first.kind == "note" else "errors"
+            what = "errors" if first.kind == "error read on" else "times"
             line += f" ({len(again) + 1:,} {what}, the last at {last})"
         lines.append(line)
     return lines

@@ -1,9 +1,9 @@
-"""Times that vary: stalls, outliers, epochs that start slowly, a run that slows down."""
+"""Times that vary: stalls, outliers, a run that slows down."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pytest
@@ -38,13 +38,6 @@ def noisy(level: Sequence[float] | np.ndarray[tuple[int], np.dtype[np.float64]])
     """Values about `level`, of which each is up to 2% off."""
     spread = np.random.default_rng(0).uniform(0.98, 1.02, len(level))
     return [int(value) for value in np.asarray(level) * spread]
-
-
-def epochs(make_run: MakeRun, *first: int, **loader: Any) -> Run:
-    """Epochs of 20 batches of 100 ns, with these first waits."""
-    waits = [wait for one in first for wait in [one, *[0] * 19]]
-    info = LoaderInfo(**{"backend": "torch.x", "workers": 2, **loader})
-    return make_run(waits, 100, warmup=1, epochs=[20] * len(first), loader=info)
 
 
 def test_most_of_the_waiting_is_for_few_batches(make_run: MakeRun) -> None:
@@ -184,84 +177,6 @@ def test_too_few_batches(make_run: MakeRun, rule: Rule, needed: int) -> None:
     """How many are needed."""
     assert outcome(rule, make_run([0] * (needed - 1), 90)) is Unknown.TOO_FEW_BATCHES
     assert outcome(rule, make_run([0] * needed, 90)) == NOTHING
-
-
-def test_epochs_that_start_with_a_wait(make_run: MakeRun) -> None:
-    """What it costs is told, of the later epochs alone."""
-    run = epochs(make_run, 0, 400, 600, persistent_workers=False)
-    found = finding(Rule.EPOCH_BOUNDARIES, run)
-    assert found.cost_share == pytest.approx(500 / 2500)
-    assert found.severity == "high"
-    assert [fact.value for fact in found.evidence] == [500, 2000, 2]
-    # It starts quickly: the first epoch's start does not count.
-    assert outcome(Rule.EPOCH_BOUNDARIES, epochs(make_run, 90_000, 100)) == NOTHING
-
-
-def test_an_epoch_start_costs_what_it_adds(make_run: MakeRun) -> None:
-    """An epoch takes 490 and 9 x 100: its start adds 390 to 10 batches in the steady pace."""
-    waits = [400, *[10] * 9] * 3
-    loader = LoaderInfo("torch.x", workers=2)
-    run = make_run(waits, 90, warmup=1, epochs=[10] * 3, loader=loader)
-    found = finding(Rule.EPOCH_BOUNDARIES, run, make_run([0] * 30, 90, mode="replay"))
-    assert found.cost_share == pytest.approx(390 / 1390)
-
-
-@pytest.mark.parametrize(
-    ("loader", "code", "confidence"),
-    [
-        # Starting workers looks like filling a buffer: nothing is promised.
-        ({"persistent_workers": False}, Advice.TRY_PERSISTENT_WORKERS, "possible"),
-        ({"persistent_workers": True}, Advice.CHEAPER_EPOCH_START, "likely"),
-        ({"workers": 0}, Advice.FIND_EPOCH_START, "possible"),
-        ({}, Advice.FIND_EPOCH_START, "possible"),
-    ],
-)
-def test_why_an_epoch_starts_slowly(
-    make_run: MakeRun, loader: dict[str, Any], code: Advice, confidence: str
-) -> None:
-    """As far as it is known; workers that stay are advised where they do not yet."""
-    found = finding(Rule.EPOCH_BOUNDARIES, epochs(make_run, 0, 500, **loader))
-    assert (advised(found), found.confidence) == ([code], confidence)
-
-
-@pytest.mark.parametrize(
-    ("first", "persistent", "codes"),
-    [
-        (300, False, [Advice.CHEAPER_FIRST_BATCH, Advice.WORKER_START_AT_MOST]),
-        (300, True, [Advice.CHEAPER_FIRST_BATCH]),
-        (401, False, [Advice.TRY_PERSISTENT_WORKERS]),  # more than two batches' time
-    ],
-)
-def test_a_first_wait_for_one_batch(
-    alternating: MakeRun, first: float, persistent: bool, codes: list[Advice]
-) -> None:
-    """Two workers that make a batch each 100 ms take 200 for one, which is most of 300 ms."""
-    run = alternating(wait=50, alone=100, first=first, length=8, persistent_workers=persistent)
-    found = finding(Rule.EPOCH_BOUNDARIES, run)
-    assert advised(found) == codes
-    assert found.evidence[-1].value == 200e6
-    told = numbers(found)
-    assert told.get(Advice.CHEAPER_FIRST_BATCH) in (None, {"batch_ns": 200e6})
-    assert told.get(Advice.WORKER_START_AT_MOST) in (None, {"start_ns": 100e6})
-
-
-def test_what_epochs_do_not_show(make_run: MakeRun) -> None:
-    """One epoch, unless its first batch was ready before; a loader that was ready; no length."""
-    assert outcome(Rule.EPOCH_BOUNDARIES, epochs(make_run, 500)) is Unknown.ONE_EPOCH
-    ready = epochs(make_run, 0, 500, ready_batches=1)
-    assert outcome(Rule.EPOCH_BOUNDARIES, ready) == "found"
-    assert outcome(Rule.SLOW_FIRST_BATCH, ready) is Unknown.NO_EPOCH_START
-    short = make_run([500, 500], 100, warmup=1, epochs=[1, 1])  # no steady-state batch
-    for rule in (Rule.EPOCH_BOUNDARIES, Rule.SLOW_FIRST_BATCH):
-        assert outcome(rule, short) is Unknown.EPOCH_LENGTH_UNKNOWN
-
-
-def test_a_slow_first_batch(make_run: MakeRun) -> None:
-    """It is paid once, and of low severity; under a fifth of the first epoch it is left alone."""
-    found = finding(Rule.SLOW_FIRST_BATCH, epochs(make_run, 500))
-    assert (found.severity, found.cost_share) == ("low", None)
-    assert found.problem.values == {"epoch_start_ns": 500, "epoch_share": 0.2}
-    assert outcome(Rule.SLOW_FIRST_BATCH, epochs(make_run, 499)) == NOTHING
 
 
 def test_throughput_that_falls(make_run: MakeRun) -> None:

@@ -89,7 +89,9 @@
       if (trace.x[point] === null) return false;
       if (!plot.dataset.axis) return true;
       const [low, high] = plot.layout.xaxis.range;
-      return trace.x[point] >= low && trace.x[point] <= high;
+      // A bar is as long as its x, from its base on.
+      const start = trace.base?.[point] ?? trace.x[point];
+      return start >= low && start <= high;
     };
     const next = (step, from = at.point) => {
       const trace = plot.data[at.trace];

@@ -1,0 +1,98 @@
+"""The tracks of a timeline on which workers load batches, and the training process takes them."""
+
+from __future__ import annotations
+
+from itertools import count
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from loadeval.export.events import event, length, moment, track_names
+from loadeval.runlog.columns import UNKNOWN
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import Run
+    from loadeval.runlog.stages import StageTimes
+
+
+class Slices(NamedTuple):
+    """What was done for some batches on one track, from when and for how long.
+
+    `facts` are columns that tell more of each batch, by the names under which they are told.
+    """
+
+    name: str
+    batch: Column
+    start_ns: Column
+    took_ns: Column
+    facts: dict[str, Column]
+
+
+def stage_events(run: Run, first_track: int) -> Iterator[str]:
+    """The events of each epoch that was looked into, on tracks from number `first_track` on."""
+    numbers = count(first_track)
+    for times in run.stages:
+        for name, slices in _tracks(times):
+            known = [_known(one) for one in slices]
+            if any(len(one.batch) for one in known):
+                track = next(numbers)
+                yield from track_names(track, f"epoch {times.epoch}: {name}")
+                yield from _on_one_track(track, known)
+
+
+def _tracks(times: StageTimes) -> Iterator[tuple[str, Sequence[Slices]]]:
+    """For each worker a track of fetching and one of pickling, which its other thread does."""
+    for worker in np.unique(times.worker).tolist():
+        own = times.part(times.worker == worker)
+        name = "loading" if worker == UNKNOWN else f"worker {worker}"
+        facts = {name: getattr(own, name) for name in ("samples", "slowest_index", "slowest_ns")}
+        collate = np.where(
+            own.collate_ns == UNKNOWN, UNKNOWN, own.fetch_start_ns + own.fetch_ns.clip(min=0)
+        )
+        yield (
+            name,
+            [
+                Slices("fetch", own.batch, own.fetch_start_ns, own.fetch_ns, facts),
+                Slices("collate", own.batch, collate, own.collate_ns, {}),
+            ],
+        )
+        sizes = {"pickled_bytes": own.pickled_bytes}
+        pickle = Slices("pickle", own.batch, own.pickle_start_ns, own.pickle_ns, sizes)
+        yield f"{name}, queue", [pickle]
+    started = np.where(times.received_ns == UNKNOWN, UNKNOWN, times.received_ns - times.receive_ns)
+    yield (
+        "receive and pin",
+        [
+            Slices("receive", times.batch, started, times.receive_ns, {}),
+            Slices("pin", times.batch, times.received_ns, times.pin_ns, {}),
+        ],
+    )
+    handed_out = np.where(times.worker == UNKNOWN, times.fetch_start_ns, times.delivered_ns)
+    started = np.where(handed_out == UNKNOWN, UNKNOWN, handed_out - times.index_ns)
+    yield "indices", [Slices("indices", times.batch, started, times.index_ns, {})]
+
+
+def _known(one: Slices) -> Slices:
+    """Those of which both times are known."""
+    known = (one.start_ns != UNKNOWN) & (one.took_ns != UNKNOWN)
+    facts = {name: column[known] for name, column in one.facts.items()}
+    return Slices(one.name, one.batch[known], one.start_ns[known], one.took_ns[known], facts)
+
+
+def _on_one_track(track: int, slices: Sequence[Slices]) -> Iterator[str]:
+    """In order; what was measured to begin before another ended begins when that does."""
+    rows: list[tuple[int, int, str, dict[str, Any]]] = []
+    for one in slices:
+        facts = [column.tolist() for column in one.facts.values()]
+        columns = (one.start_ns.tolist(), one.took_ns.tolist(), one.batch.tolist(), *facts)
+        for start, took, batch, *told in zip(*columns, strict=True):
+            args = dict(zip(one.facts, told, strict=True))
+            known = {name: value for name, value in args.items() if value != UNKNOWN}
+            rows.append((start, took, one.name, {"batch": batch, **known}))
+    over_ns = 0
+    for start, took, name, args in sorted(rows, key=lambda row: row[0]):
+        begin_ns, over_ns = max(start, over_ns), max(start + took, over_ns)
+        yield event("X", name, track, moment(begin_ns), length(over_ns - begin_ns), args=args)

@@ -1,0 +1,208 @@
+"""What happens inside a loader, in words: stages, why nothing is known, and captions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.analysis.lanes import Choice
+from loadeval.analysis.stages import SLOW_SAMPLE, Basis, Stage
+from loadeval.analysis.stages_missing import NoStages
+from loadeval.report.formatting import (
+    NOT_MEASURED,
+    counted,
+    duration,
+    filled,
+    number,
+    share,
+    short_name,
+    size,
+    whole_share,
+)
+
+if TYPE_CHECKING:
+    from loadeval.analysis.lanes import Lanes
+    from loadeval.analysis.remark import Remark
+    from loadeval.analysis.stages import CodeLine, StageReport, WorkerTime
+    from loadeval.runlog.model import LoaderInfo
+
+TITLE = "Inside the loader"
+IN_SHORT = "inside the loader"
+NOT_ATTRIBUTED = "not attributed"
+ON_CPU, WAITING_FOR_CPU, BLOCKED = "on CPU", "waiting for CPU", "blocked"
+STAGES = {
+    Stage.INDICES: "indices",
+    Stage.FETCH: "fetch",
+    Stage.COLLATE: "collate",
+    Stage.PICKLE: "pickle",
+    Stage.RECEIVE: "receive",
+    Stage.PIN: "pin",
+}
+BASIS = {
+    Basis.LOADER_ALONE: "{time} a batch with the loader alone",
+    Basis.WAITS: "training waits {time} a batch",
+}
+OF_WHAT = "Shares are of these {time}."
+ALL_STAGES = {Basis.LOADER_ALONE: "loader alone", Basis.WAITS: "wait"}
+SPLIT = "CPU times are measured over fetch and collate together."
+STAGES_HEAD = ("stage", "a batch", "share", ON_CPU, WAITING_FOR_CPU, BLOCKED)
+TRANSFORMS_HEAD = ("transform", "a batch", "share", "calls a batch")
+CODE_HEAD = ("line of code", "share", BLOCKED)
+SAMPLES_HEAD = ("slowest samples", "longest", "times the typical one", "times seen")
+WORKERS_HEAD = ("worker", "batches", "a batch", "samples")
+NO_SLOW_SAMPLE = f"none took over {SLOW_SAMPLE:g}x the typical one"
+ADVICE = 'to look inside, measure with stages=True or mode="alternate"'
+NO_STAGES = {
+    NoStages.NOT_ASKED_FOR: f"this run was not asked to look; {ADVICE}",
+    NoStages.NOT_RECORDED: f"the file has no stages; {ADVICE}",
+    NoStages.ENDED: "{message}",
+    NoStages.NO_BATCH: "no batch was served",
+    NoStages.LOADER: "loadeval cannot look into {loader:name}; the page on adapters says how to",
+}
+
+STAGES_CAPTION = (
+    "Where a batch's loading time goes: all stages above, each by itself below, and what "
+    "transforms take of fetch. {shares} {split}"
+)
+SPLIT_CAPTION = (
+    "Solid: on a CPU. Hatched: runnable, waiting for a CPU. Light: blocked, by disk, network, lock "
+    "or sleep."
+)
+SPLIT_UNKNOWN = "CPU times were not measured."
+WHAT_BARS_ARE = (
+    "A bar is the part of the time for which its stage was waited for; workers work in parallel, "
+    "so a stage can take longer than its bar."
+)
+LANES_CAPTION = (
+    "{stretch}, a lane for each worker and one for training. Workers fetch and collate; below "
+    "that they pickle. Training waits, and works. {held}"
+)
+STRETCH = {
+    Choice.WHOLE_EPOCH: "Epoch {epoch}, all {of} batches",
+    Choice.HEAD_OF_LINE: (
+        "Epoch {epoch}, batches {first} to {last} of {of}, around the longest head-of-line wait"
+    ),
+    Choice.TYPICAL: (
+        "Epoch {epoch}, batches {first} to {last} of {of}, which took the median time"
+    ),
+}
+HELD_UP = "Diamonds mark batches that held up others which were ready before them."
+NONE_HELD_UP = "No batch held up others for long."
+HELD_UP_NAME = "held up later batches"
+TRAINING = "training"
+SIDE_BY_SIDE = "Inside the loaders, shares of the loader's time"
+
+
+def worker_in_words(number: int) -> str:
+    """Worker `number`; UNKNOWN, which is under 0, loads in the training process."""
+    return f"worker {number}" if number >= 0 else "loading"
+
+
+def stages_headline(found: StageReport) -> str:
+    """What is attributed, and over how many batches."""
+    time = BASIS[found.basis].format(time=duration(found.total_ns))
+    return f"{TITLE}: {time}, over {counted(found.batches, 'batch', 'batches')}"
+
+
+def why_no_stages_in_words(found: Remark) -> str:
+    """Why nothing is known of the inside, and what to do, in one line."""
+    values = dict(found.values)
+    if "loader" in values:
+        values["loader"] = str(values["loader"]).rsplit(".", maxsplit=1)[-1]
+    told = filled(NO_STAGES[NoStages(found.code)], values)
+    return f"{TITLE}: {NOT_MEASURED}: {told}"
+
+
+def stages_in_short(found: StageReport, *, transform: bool = True) -> str:
+    """The shares of the main stages, and of the longest `transform`; "" where none is known."""
+    parts = [
+        ("fetch", (Stage.FETCH,)),
+        ("collate", (Stage.COLLATE,)),
+        ("transfer", (Stage.PICKLE, Stage.RECEIVE)),
+        ("pin", (Stage.PIN,)),
+    ]
+    told = []
+    for name, stages in parts:
+        part = found.charged_share(*stages)
+        if part is not None and part >= LEAST_IN_SHORT:
+            longest = _longest(found) if transform and name == "fetch" else ""
+            told.append(f"{name} {whole_share(part)}{longest}")
+    return ", ".join(told)
+
+
+def _longest(found: StageReport) -> str:
+    """The transform that takes the most of fetch."""
+    first = next(iter(found.transforms), None)
+    part = None if first is None else found.transform_share(first)
+    if first is None or part is None:
+        return ""
+    return f" ({short_name(first.name, LONGEST_TRANSFORM)} {whole_share(part)})"
+
+
+LEAST_IN_SHORT = 0.005
+"""What is less would be 0%."""
+LONGEST_TRANSFORM = 24
+"""Characters that are shown of a transform's name in a line with others."""
+
+
+def blocked_in_words(found: StageReport, line: CodeLine) -> str:
+    """For how much of the time a line of code was blocked, and in what; "" for never."""
+    if not line.blocked_share:
+        return ""
+    where = f" in {short_name(line.blocked_in)}" if line.blocked_in else ""
+    return f"{share(found.code_share(line.blocked_share))}{where}"
+
+
+def workers_in_words(found: StageReport) -> str:
+    """The fastest worker and the slowest one."""
+    fastest, *_, slowest = sorted(found.workers, key=lambda one: one.batch_ns)
+    return f"{_worker(slowest)}, {_worker(fastest)}"
+
+
+def _worker(one: WorkerTime) -> str:
+    batches = counted(one.batches, "batch", "batches")
+    return f"{worker_in_words(one.worker)} {duration(one.batch_ns)} a batch ({batches})"
+
+
+def stage_facts(found: StageReport, loader: LoaderInfo) -> list[tuple[str, str]]:
+    """What else is known of a batch: labels and values."""
+    facts = [("workers differ", workers_in_words(found))] if found.workers_differ else []
+    if (loader.workers or 0) > 1:
+        facts.append(("head-of-line wait", _a_batch(found.head_of_line_ns)))
+    if loader.workers:
+        facts.append(("ready in the queue", _a_batch(found.queue_ns)))
+        facts.append(("bytes pickled", _bytes(found.pickled_bytes)))
+    read = _bytes(found.read_bytes)
+    if found.read_bytes is not None:
+        read += f", {_of_disk(found.disk_bytes)}"
+    facts.append(("bytes read", read))
+    if found.major_faults:
+        facts.append(("major page faults", f"{number(found.major_faults)} a batch"))
+    return facts
+
+
+def _a_batch(ns: float | None) -> str:
+    return NOT_MEASURED if ns is None else f"{duration(ns)} a batch"
+
+
+def _bytes(nbytes: float | None) -> str:
+    return NOT_MEASURED if nbytes is None else f"{size(nbytes)} a batch"
+
+
+def _of_disk(nbytes: float | None) -> str:
+    return f"from the disk {NOT_MEASURED}" if nbytes is None else f"{size(nbytes)} from the disk"
+
+
+def shares_in_words(found: StageReport) -> str:
+    """Of what the shares are, and what CPU times are of, where there are any."""
+    of_what = OF_WHAT.format(time=duration(found.total_ns))
+    return of_what if found.cpu_ns is None else f"{of_what} {SPLIT}"
+
+
+def lanes_caption(found: Lanes) -> str:
+    """Which stretch is shown, and what is on it."""
+    batch = found.times.batch
+    stretch = STRETCH[found.choice].format(
+        epoch=found.times.epoch, first=batch[0], last=batch[-1], of=found.of
+    )
+    held = HELD_UP if found.head_of_line_ns.any() else NONE_HELD_UP
+    return LANES_CAPTION.format(stretch=stretch, held=held)

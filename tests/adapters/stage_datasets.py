@@ -1,0 +1,283 @@
+"""Data sets that tell whether looking inside their loader changes anything. All can be pickled."""
+
+from __future__ import annotations
+
+import copy
+import functools
+import os
+import pickle
+import random
+import signal
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset, IterableDataset, get_worker_info
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Doubled:
+    def __init__(self) -> None:
+        self.factor = 2
+
+    def __call__(self, x: Any) -> Any:
+        return x * self.factor
+
+
+class Slotted:
+    __slots__ = ("a", "transform")
+
+    def __init__(self) -> None:
+        self.transform = Doubled()
+
+    def __call__(self, x: Any) -> Any:
+        return self.transform(x)
+
+
+class Registering(type):
+    """As libraries of augmentations have it: each class is noted, and none may be changed."""
+
+    known: tuple[type, ...] = ()
+
+    def __init__(cls, name: str, bases: tuple[type, ...], names: dict[str, Any]) -> None:
+        super().__init__(name, bases, names)
+        Registering.known += (cls,)
+
+    def __setattr__(cls, name: str, value: Any) -> None:
+        raise AttributeError(f"{name} of a registered class")
+
+
+class Registered(metaclass=Registering):
+    def __call__(self, x: Any) -> Any:
+        assert len(Registering.known) == 1
+        return x + random.random()
+
+
+class Composed:
+    def __init__(self, transforms: Any) -> None:
+        self.transforms = transforms
+
+    def __call__(self, x: Any) -> Any:
+        for one in self.transforms:
+            x = one(x)
+        return x
+
+
+def shifted(x: Any, by: float = 1.0) -> Any:
+    return x + by
+
+
+class Picky(Dataset[float]):
+    """Checks what it holds and who it is, with a `__getattr__` that would recurse; draws numbers."""
+
+    def __init__(self, size: int = 40) -> None:
+        self.inner = {"a": 1}
+        self.size = size
+        self.transforms: list[Any] = [
+            Slotted(),
+            abs,
+            shifted,
+            functools.partial(shifted, by=2),
+            torch.nn.Identity(),
+            Doubled(),
+            Composed([Doubled(), Registered()]),
+        ]
+        self.target_transform = Doubled()
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "inner":
+            raise AttributeError(name)
+        try:
+            return self.__dict__["inner"][name]
+        except KeyError:
+            raise AttributeError(name) from None
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> float:
+        assert type(self.transforms[0]) is Slotted
+        assert type(self.transforms[5]) is Doubled
+        assert isinstance(self.transforms[4], torch.nn.Identity)
+        assert callable(self.transforms[1])
+        assert self.transforms[2].__name__ == "shifted"
+        assert self.transforms[3].keywords == {"by": 2}
+        x = index + np.random.rand() + random.random() + torch.rand(()).item()
+        for transform in self.transforms:
+            x = transform(x)
+        return float(self.target_transform(x))
+
+
+class WithItems(Dataset[int]):
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> int:
+        raise RuntimeError("never asked")
+
+    def __getitems__(self, indices: list[int]) -> list[int]:
+        return [index * 2 for index in indices]
+
+
+class Keys(Dataset[int]):
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, key: str) -> int:
+        return len(key)
+
+
+class Broken(Dataset[int]):
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> int:
+        if index == 13:
+            raise KeyError("thirteen")
+        return index
+
+
+class Stops(Dataset[int]):
+    """A map-style data set that raises what would end an iterable one."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        if index == 5:
+            raise StopIteration("five")
+        return index
+
+
+class Uneven(IterableDataset[int]):
+    """More samples from later workers."""
+
+    def __init__(self, transform: Any = None) -> None:
+        self.transform = transform
+
+    def __iter__(self) -> Iterator[int]:
+        worker = get_worker_info()
+        for number in range(5 + 3 * (worker.id if worker else 0)):
+            yield number if self.transform is None else self.transform(number)
+
+
+class BrokenStream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        yield from range(6)
+        raise OSError("the stream is broken")
+
+
+class UnbegunStream(IterableDataset[int]):
+    def __iter__(self) -> Iterator[int]:
+        raise ConnectionError("no such stream")
+
+
+class Repickling(Dataset[int]):
+    """Pickles and copies its transforms in the worker, and itself."""
+
+    def __init__(self) -> None:
+        self.transforms: list[Any] = [Doubled(), shifted, torch.nn.Identity()]
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        for one in self.transforms:
+            assert type(pickle.loads(pickle.dumps(one))) is type(copy.deepcopy(one))
+        twin = pickle.loads(pickle.dumps(copy.deepcopy(self)))
+        assert type(twin.transforms[0]) is Doubled
+        assert twin.transforms[1] is shifted
+        assert type(twin.transforms[2]) is torch.nn.Identity
+        return int(twin.transforms[0](index))
+
+
+class Pair(NamedTuple):
+    x: torch.Tensor
+    y: str
+
+
+class Structures(Dataset[Any]):
+    """All kinds of samples."""
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> Any:
+        return {
+            "pair": Pair(torch.full((2,), float(index)), str(index)),
+            "array": np.arange(index, index + 3),
+            "list": [index, float(index)],
+            "bytes": bytes([index]),
+        }
+
+
+class Dying(Dataset[int]):
+    """Its worker is killed over sample 9."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __getitem__(self, index: int) -> int:
+        if index == 9:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return index
+
+
+class Countdown(IterableDataset[int]):
+    """Can be resumed."""
+
+    def __init__(self, size: int = 24) -> None:
+        self.size = size
+        self.position = 0
+
+    def __iter__(self) -> Iterator[int]:
+        worker = get_worker_info()
+        first, step = (worker.id, worker.num_workers) if worker else (0, 1)
+        for number in range(first + self.position * step, self.size, step):
+            self.position += 1
+            yield number
+        self.position = 0
+
+    def state_dict(self) -> dict[str, int]:
+        return {"position": self.position}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.position = state["position"]
+
+
+class LazyIndices:
+    """A batch of indices that can be iterated once and has no length."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.first, self.first + 4))
+
+
+def seed_numpy(worker: int) -> None:
+    np.random.seed(worker)
+
+
+def raise_in_worker(worker: int) -> None:
+    raise RuntimeError(f"worker {worker} does not start")
+
+
+def as_list(samples: list[Any]) -> list[Any]:
+    return samples
+
+
+def with_random(samples: list[Any]) -> Any:
+    return torch.tensor(samples) + torch.rand(len(samples))
+
+
+class Numbers(Dataset[int]):
+    """An index by itself, however large."""
+
+    def __len__(self) -> int:
+        return 3
+
+    def __getitem__(self, index: int) -> int:
+        return index % 1000

@@ -1,0 +1,239 @@
+"""Looking inside a DataLoader changes nothing: batches, random numbers, errors, processes."""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import random
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Subset, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from loadeval import LoaderEvaluator
+from tests.adapters import stage_datasets as some
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval import Run, StageTimes
+
+TWO = {"num_workers": 2}
+Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
+
+
+def hugging_face(**how: Any) -> Any:
+    import datasets  # noqa: PLC0415 - the others need none
+
+    found = datasets.Dataset.from_dict({"x": list(range(40))})
+    return found.with_transform(**how) if how else found.with_format("torch")
+
+
+def doubled(batch: dict[str, Any]) -> dict[str, Any]:
+    return {"x": [value * 2 for value in batch["x"]]}
+
+
+CASES: dict[str, Callable[..., Any]] = {
+    "transforms of all kinds": lambda **how: DataLoader(
+        some.Picky(), batch_size=4, shuffle=True, worker_init_fn=some.seed_numpy, **how
+    ),
+    "a generator of its own": lambda **how: DataLoader(
+        some.Picky(), batch_size=4, shuffle=True, generator=torch.Generator().manual_seed(3), **how
+    ),
+    "random collate": lambda **how: DataLoader(
+        some.Picky(), batch_size=4, collate_fn=some.with_random, **how
+    ),
+    "tensors": lambda **how: DataLoader(Tensors, batch_size=8, **how),
+    "structures": lambda **how: DataLoader(some.Structures(), batch_size=5, **how),
+    "lists": lambda **how: DataLoader(
+        some.Structures(), batch_size=5, collate_fn=some.as_list, **how
+    ),
+    "__getitems__": lambda **how: DataLoader(some.WithItems(), batch_size=4, **how),
+    "Subset of ConcatDataset": lambda **how: DataLoader(
+        Subset(ConcatDataset([some.Picky(), some.Picky()]), range(10, 70)), batch_size=4, **how
+    ),
+    "Subset of Subset of Tensors": lambda **how: DataLoader(
+        Subset(Subset(Tensors, list(range(40))), torch.arange(3, 30)), batch_size=4, **how
+    ),
+    "Subset of __getitems__": lambda **how: DataLoader(
+        Subset(some.WithItems(), range(5, 25)), batch_size=4, **how
+    ),
+    "random_split": lambda **how: DataLoader(
+        torch.utils.data.random_split(some.Picky(), [30, 10])[0], batch_size=4, **how
+    ),
+    "string keys": lambda **how: DataLoader(
+        some.Keys(), batch_sampler=[["a", "bb"], ["ccc"]], **how
+    ),
+    "indices without length": lambda **how: DataLoader(
+        Tensors, batch_sampler=[some.LazyIndices(0), some.LazyIndices(4)], **how
+    ),
+    "NumPy indices": lambda **how: DataLoader(
+        Tensors, batch_sampler=[list(np.arange(4)), list(np.arange(4, 8))], **how
+    ),
+    "huge indices": lambda **how: DataLoader(some.Numbers(), batch_sampler=[[1 << 70, 3]], **how),
+    "no batching": lambda **how: DataLoader(some.Picky(), batch_size=None, **how),
+    "batches by sampler": lambda **how: DataLoader(
+        Tensors, batch_size=None, sampler=BatchSampler(range(40), 8, drop_last=False), **how
+    ),
+    "uneven stream": lambda **how: DataLoader(some.Uneven(), batch_size=2, **how),
+    "uneven stream, drop_last": lambda **how: DataLoader(
+        some.Uneven(some.Doubled()), batch_size=2, drop_last=True, **how
+    ),
+    "stream without batching": lambda **how: DataLoader(some.Uneven(), batch_size=None, **how),
+    "a Dataset that pickles itself": lambda **how: DataLoader(
+        some.Repickling(), batch_size=2, **how
+    ),
+    "drop_last": lambda **how: DataLoader(Tensors, batch_size=7, drop_last=True, **how),
+    "Hugging Face": lambda **how: DataLoader(hugging_face(), batch_size=4, **how),
+    "Hugging Face with a transform": lambda **how: DataLoader(
+        hugging_face(transform=doubled), batch_size=4, **how
+    ),
+    "stateful": lambda **how: StatefulDataLoader(some.Picky(), batch_size=4, shuffle=True, **how),
+    "stateful stream": lambda **how: StatefulDataLoader(some.Countdown(), batch_size=4, **how),
+    "empty": lambda **how: DataLoader(Subset(Tensors, []), batch_size=4, **how),
+}
+FAILING: dict[str, Callable[..., Any]] = {
+    "a sample": lambda **how: DataLoader(some.Broken(), batch_size=4, **how),
+    "StopIteration of a sample": lambda **how: DataLoader(some.Stops(), batch_size=4, **how),
+    "a stream": lambda **how: DataLoader(some.BrokenStream(), batch_size=4, **how),
+    "a stream that does not begin": lambda **how: DataLoader(some.UnbegunStream(), **how),
+    "collate": lambda **how: DataLoader(some.Structures(), collate_fn=some.with_random, **how),
+    "a stateful sample": lambda **how: StatefulDataLoader(some.Broken(), batch_size=4, **how),
+}
+LAMBDAS: dict[str, Callable[..., Any]] = {
+    "collate and init": lambda **how: DataLoader(
+        some.Picky(), batch_size=4, collate_fn=lambda x: x, worker_init_fn=lambda _: None, **how
+    ),
+    "transforms": lambda **how: DataLoader(some.Uneven(lambda x: x + 1), batch_size=4, **how),
+}
+
+
+class Outcome:
+    """What a training sees of one epoch of a loader."""
+
+    def __init__(self, make: Callable[[], Any], wrap: Callable[[Any], Any]) -> None:
+        random.seed(0)
+        np.random.seed(0)
+        torch.manual_seed(0)
+        self.batches: list[Any] = []
+        self.error: tuple[type, str] | None = None
+        with warnings.catch_warnings(record=True) as self.warnings:
+            warnings.simplefilter("always")
+            self.wrapped = wrap(make())
+            try:
+                for batch in self.wrapped:
+                    self.batches.append(batch)
+            except Exception as error:  # noqa: BLE001 - whatever the loader raises
+                self.error = type(error), str(error).splitlines()[-1]
+        self.random = random.random(), float(np.random.rand()), float(torch.rand(()))
+
+
+def same(a: Any, b: Any) -> bool:
+    if type(a) is not type(b):
+        return False
+    if isinstance(a, torch.Tensor):
+        return torch.equal(a, b) and a.is_shared() == b.is_shared()
+    if isinstance(a, np.ndarray):
+        return bool(np.array_equal(a, b))
+    if isinstance(a, (list, tuple)):
+        return len(a) == len(b) and all(map(same, a, b))
+    if isinstance(a, dict):
+        return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
+    return bool(a == b)
+
+
+def looked_into(loader: Any) -> LoaderEvaluator:
+    return LoaderEvaluator(loader, stages=True)
+
+
+def check(make: Callable[[], Any]) -> Run:
+    """The run of a loader that is looked into, after it was compared with one that is not."""
+    plain, measured = Outcome(make, lambda loader: loader), Outcome(make, looked_into)
+    assert same(plain.batches, measured.batches)
+    assert plain.error == measured.error
+    assert plain.random == measured.random
+    assert [str(one.message) for one in plain.warnings] == [
+        str(one.message) for one in measured.warnings if "batch" not in str(one.message)
+    ]
+    run: Run = measured.wrapped.recorded()
+    measured.wrapped.close()
+    assert not [event for event in run.events if event.kind == "stages missing"]
+    if plain.batches:
+        (stages,) = run.stages
+        assert stages.batch.tolist() == list(range(len(plain.batches)))
+        check_figures(stages)
+    has_failed = plain.error is not None or len(plain.batches) < 2
+    del plain, measured
+    if has_failed:  # torch's own traceback holds the iterator
+        gc.collect()
+    for worker in multiprocessing.active_children():
+        worker.join(2)  # a StatefulDataLoader does not wait for those it ends
+    assert not multiprocessing.active_children()
+    return run
+
+
+def check_figures(stages: StageTimes) -> None:
+    assert (stages.fetch_ns >= 0).all()
+    assert (stages.collate_ns >= 0).all()
+    assert (stages.slowest_ns <= stages.fetch_ns).all()
+    assert (sum(stages.transform_ns.values()) <= stages.fetch_ns).all()
+    assert (stages.requested_ns <= stages.delivered_ns).all()
+    assert (stages.index_ns >= 0).all()
+    assert (stages.fetch_start_ns <= stages.delivered_ns).all()
+    if (stages.worker >= 0).all():
+        assert (stages.fetch_start_ns + stages.fetch_ns <= stages.pickle_start_ns).all()
+        assert (stages.pickle_start_ns + stages.pickle_ns <= stages.received_ns).all()
+        assert (stages.received_ns <= stages.delivered_ns).all()
+        assert (stages.pickled_bytes > 0).all()
+        assert (stages.receive_ns >= 0).all()
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("case", CASES)
+def test_nothing_is_changed(case: str, workers: int) -> None:
+    check(lambda: CASES[case](num_workers=workers))
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("case", LAMBDAS)
+def test_what_cannot_be_pickled_is_left_alone(case: str, workers: int) -> None:
+    check(lambda: LAMBDAS[case](num_workers=workers))
+
+
+@pytest.mark.parametrize("case", FAILING)
+def test_errors_are_the_same(case: str) -> None:
+    check(lambda: FAILING[case](num_workers=0))
+
+
+@pytest.mark.slow  # after an error torch waits five seconds for its worker
+@pytest.mark.parametrize("case", FAILING)
+def test_errors_of_workers_are_the_same(case: str) -> None:
+    check(lambda: FAILING[case](num_workers=1))
+
+
+@pytest.mark.parametrize("case", ["uneven stream", "stateful", "transforms of all kinds"])
+def test_with_persistent_workers(case: str) -> None:
+    check(lambda: CASES[case](num_workers=2, persistent_workers=True))
+
+
+def test_out_of_order() -> None:
+    run = check(lambda: DataLoader(Tensors, batch_size=4, num_workers=1, in_order=False))
+    assert len(run.stages[0]) == 10
+
+
+@pytest.mark.slow
+def test_an_error_of_the_users_worker_init_fn() -> None:
+    check(lambda: DataLoader(Tensors, worker_init_fn=some.raise_in_worker, num_workers=1))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("method", ["spawn", "forkserver"])
+@pytest.mark.parametrize(
+    "case", ["transforms of all kinds", "uneven stream", "a Dataset that pickles itself"]
+)
+def test_other_start_methods(case: str, method: str) -> None:
+    check(lambda: CASES[case](num_workers=1, multiprocessing_context=method))

@@ -1,0 +1,281 @@
+"""Simulated loaders: next to ones that are modelled in another way, and by hand."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadeval.analysis.simulation import (
+    MOST_BATCHES,
+    SETTLING,
+    Costs,
+    Setting,
+    costs_of,
+    iteration_ns,
+)
+from tests.analysis.loader_model import (
+    MS,
+    LoaderModel,
+    constant,
+    iterations_ns,
+    of_each,
+    run_of,
+    stage_times,
+)
+
+SCALES = st.sampled_from([0, 10_000, MS, 20 * MS])
+
+
+@st.composite
+def models(draw: st.DrawFn) -> LoaderModel:
+    """Loaders of any setting with workers, and some hundred batches."""
+    workers, prefetch_factor = draw(st.integers(1, 5)), draw(st.integers(1, 3))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+    count = 300
+
+    def column(scale: int) -> list[int]:
+        spread = draw(st.sampled_from([0.1, 1.0, 4.0]))
+        return of_each(scale * rng.gamma(1 / spread, spread, count))
+
+    return LoaderModel(
+        workers=workers,
+        prefetch_factor=prefetch_factor,
+        index_ns=column(draw(SCALES)),
+        fetch_ns=column(draw(SCALES) + 1000),
+        collate_ns=column(draw(SCALES)),
+        pickle_ns=column(draw(SCALES)),
+        receive_ns=column(draw(SCALES)),
+        pin_ns=column(draw(SCALES)),
+        step_ns=draw(SCALES),
+        in_order=draw(st.booleans()),
+        pins=draw(st.booleans()),
+        pickles_apart=False,
+    )
+
+
+def setting_of(model: LoaderModel, **changed: Any) -> Setting:
+    setting = Setting(model.workers, model.prefetch_factor, model.in_order, None, model.pins)
+    return replace(setting, **changed)
+
+
+def costs(count: int = 40, *, step_ns: float = 0.0, **taken: float) -> Costs:
+    """Of batches that take the same, in milliseconds; 0 by default."""
+    names = ("cpu", "run_queue", "blocked", "pickle", "receive", "pin", "index", "slow")
+    columns = {f"{name}_ns": np.full(count, taken.pop(name, 0.0) * MS) for name in names}
+    assert not taken
+    return Costs(**columns, worker=np.zeros(count, dtype=np.int64), step_ns=step_ns * MS)
+
+
+def simulated_ms(found: Costs, workers: int = 2, prefetch_factor: int = 2, **more: Any) -> float:
+    return iteration_ns(found, Setting(workers, prefetch_factor, **more)) / MS
+
+
+@given(models())
+def test_a_replay_takes_as_long_as_the_loader(model: LoaderModel) -> None:
+    """Of any costs and setting, where there are CPUs enough, once the queue has settled."""
+    repeated = {
+        name: getattr(model, name) * 2
+        for name in ("index_ns", "fetch_ns", "collate_ns", "pickle_ns", "receive_ns", "pin_ns")
+    }
+    taken_ns = iterations_ns(replace(model, **repeated).times())
+    counted = len(model) - len(model) // SETTLING
+    counted -= counted % model.workers
+    expected_ns = taken_ns[len(model) - 1 - counted : len(model) - 1].mean()
+    assert iteration_ns(model.costs(), setting_of(model)) == pytest.approx(expected_ns, rel=1e-3)
+
+
+@given(models())
+def test_more_cpus_than_are_wanted_change_nothing(model: LoaderModel) -> None:
+    """The same as if there were no limit."""
+    unlimited = iteration_ns(model.costs(), setting_of(model))
+    limited = iteration_ns(model.costs(), setting_of(model, cpus=model.workers + 1.0))
+    assert limited == pytest.approx(unlimited)
+
+
+@given(models(), st.floats(0.5, 4))
+def test_fewer_cpus_are_never_overused(model: LoaderModel, cpus: float) -> None:
+    """No iteration is shorter than its CPU time on as many."""
+    found = model.costs()
+    needed_ns = float((found.cpu_ns + found.index_ns).mean()) + found.step_ns
+    means: dict[str, Any] = {name: np.full(300, getattr(found, name).mean()) for name in COSTS}
+    assert (
+        iteration_ns(replace(found, **means), setting_of(model, cpus=cpus))
+        >= 0.95 * needed_ns / cpus
+    )
+
+
+COSTS = ("cpu_ns", "blocked_ns", "pickle_ns", "receive_ns", "pin_ns", "index_ns")
+
+
+@given(models())
+def test_a_recorded_loader_is_replayed(model: LoaderModel) -> None:
+    """From what its stages take, in a run of a loader as it is."""
+    run = run_of(model.times(), workers=model.workers, depth=model.depth)
+    found = costs_of(run, model.step_ns)
+    assert found is not None
+    assert len(found) == len(model) - 1
+    taken_ns = iterations_ns(run.stages[0])[len(model) // SETTLING :].mean()
+    replayed_ns = iteration_ns(found, setting_of(model))
+    # In another order than that in which they were asked for, and beginning with the second.
+    assert replayed_ns == pytest.approx(taken_ns, rel=0.25, abs=1)
+
+
+@pytest.mark.parametrize(
+    ("taken", "setting", "expected_ms"),
+    [
+        ({"cpu": 6, "blocked": 4}, {"workers": 0}, 10 + 3),
+        ({"cpu": 6, "index": 2, "pin": 1, "receive": 9}, {"workers": 0}, 6 + 2 + 1 + 3),
+        ({"cpu": 10}, {"workers": 1}, 10),
+        ({"cpu": 10}, {"workers": 2}, 5),
+        ({"cpu": 10}, {"workers": 8}, 3),  # the step
+        ({"cpu": 6, "run_queue": 1, "blocked": 1, "pickle": 2}, {"workers": 2}, 5),
+        ({"cpu": 10, "receive": 4, "index": 2}, {"workers": 8}, 3 + 4 + 2),
+        # A thread receives and pins meanwhile.
+        ({"cpu": 10, "receive": 4, "pin": 5, "index": 2}, {"workers": 8, "pins": True}, 9),
+        # Nothing is outstanding while a batch is received.
+        ({"cpu": 10, "receive": 4}, {"workers": 1, "prefetch_factor": 1}, 10 + 4),
+    ],
+)
+def test_what_limits_a_loader(
+    taken: dict[str, Any], setting: dict[str, Any], expected_ms: float
+) -> None:
+    """Its workers, what the training process does, or the step of 3 ms."""
+    assert simulated_ms(costs(step_ns=3, **taken), **setting) == pytest.approx(expected_ms)
+
+
+@pytest.mark.parametrize(
+    ("taken", "step_ms", "cpus", "expected_ms"),
+    [
+        ({"cpu": 8}, 0, 2.0, 4),  # four workers share two CPUs
+        ({"cpu": 8}, 0, 4.0, 2),
+        ({"cpu": 8}, 4, 3.0, 4),  # and a step: 12 ms of a batch on three
+        ({"cpu": 2, "blocked": 6}, 0, 4.0, 2),
+        ({"cpu": 2, "blocked": 6}, 0, 1.0, (8 + 6) / 4),  # what is blocked needs none
+    ],
+)
+def test_cpus_are_shared(
+    taken: dict[str, Any], step_ms: float, cpus: float, expected_ms: float
+) -> None:
+    """Among those that compute, equally."""
+    found = simulated_ms(costs(400, step_ns=step_ms, **taken), workers=4, cpus=cpus)
+    assert found == pytest.approx(expected_ms, rel=0.05)
+
+
+def test_out_of_order_a_slow_batch_is_waited_for_by_its_worker_alone() -> None:
+    """In order the others have filled the queue long before it is done."""
+    found = costs(400, cpu=2)
+    found.blocked_ns[::20] = 40 * MS
+    in_order = simulated_ms(found, workers=4, in_order=True)
+    out_of_order = simulated_ms(found, workers=4, in_order=False)
+    assert out_of_order == pytest.approx((2 + 40 / 20) / 4, rel=0.1)
+    assert in_order > 1.8 * out_of_order
+
+
+def test_more_is_outstanding_with_more_prefetching() -> None:
+    """So that a slow batch now and then is not waited for."""
+    found = costs(400, cpu=2, step_ns=2)
+    found.blocked_ns[::40] = 20 * MS
+    shallow, deep = (simulated_ms(found, prefetch_factor=factor) for factor in (1, 16))
+    assert deep == pytest.approx(2, rel=0.01)
+    assert shallow > 1.1 * deep
+
+
+def test_batches_that_cost_nothing() -> None:
+    """Take no time."""
+    assert simulated_ms(costs(3)) == 0
+    assert simulated_ms(costs(3), workers=0) == 0
+
+
+def test_workers_that_end_at_a_time() -> None:
+    """Whole rounds count, so that it does not matter when the last one began."""
+    assert simulated_ms(costs(1, cpu=2), pins=True, in_order=False) == pytest.approx(1)
+    assert simulated_ms(costs(400, cpu=9), workers=90) == pytest.approx(0.1)
+
+
+def test_fetched_in_a_share_of_the_time() -> None:
+    """All that fetching is, and nothing else; of all batches alike, or of each."""
+    found = costs(2, cpu=4, run_queue=2, blocked=2, pickle=1)
+    assert found.fetched_in(0.5).fetch_ns.tolist() == [4 * MS, 4 * MS]
+    assert found.fetched_in(0.5).pickle_ns.tolist() == [MS, MS]
+    assert found.fetched_in(np.array([1.0, 0.25])).cpu_ns.tolist() == [4 * MS, MS]
+
+
+def rows(count: int, **columns: Any) -> Any:
+    given: dict[str, Any] = {
+        "worker": np.arange(count) % 2,
+        "samples": np.full(count, 4),
+        "requested_ns": np.arange(count) * 10,
+        "delivered_ns": np.arange(count) * 10 + 5,
+        "fetch_start_ns": np.arange(count) * 10,
+        "fetch_ns": np.full(count, 80),
+        "collate_ns": np.full(count, 20),
+    }
+    return stage_times(**{**given, **columns})
+
+
+def recorded(*parts: Any) -> Costs:
+    found = costs_of(run_of(*parts), 7.0)
+    assert found is not None
+    return found
+
+
+def test_costs_of_a_run() -> None:
+    """Of all batches but the first of each epoch: on a CPU, waiting for one, and blocked."""
+    one = rows(3, cpu_ns=[90, 50, 120], run_queue_ns=[5, 10, 30], pickle_ns=[1, 2, 3])
+    other = replace(rows(2, cpu_ns=[90, 40], run_queue_ns=[5, 80], pickle_ns=[1, 4]), epoch=1)
+    found = recorded(one, other)
+    assert found.cpu_ns.tolist() == [50, 100, 40]  # no more than fetching and collating took
+    assert found.run_queue_ns.tolist() == [10, 0, 60]
+    assert found.blocked_ns.tolist() == [40, 0, 0]
+    assert found.pickle_ns.tolist() == [2, 3, 4]
+    assert found.receive_ns.tolist() == [0, 0, 0]
+    assert found.worker.tolist() == [1, 0, 1]
+    assert (len(found), found.step_ns) == (3, 7.0)
+
+
+def test_costs_that_are_not_known() -> None:
+    """Of some batches: the others' mean. Of none: fetching is on the CPU."""
+    some = recorded(rows(4, cpu_ns=[-1, 40, -1, 60], run_queue_ns=[-1, 10, -1, 10]))
+    assert some.cpu_ns.tolist() == [40, 50, 60]
+    none = recorded(rows(4))
+    assert none.cpu_ns.tolist() == [100, 100, 100]
+    assert none.blocked_ns.tolist() == [0, 0, 0]
+
+
+def test_what_a_slow_sample_adds() -> None:
+    """To one of 20: over three times as long, and where it is known."""
+    found = recorded(
+        rows(6, fetch_ns=[80, 80, 80, 80, 180, 80], slowest_ns=[20, 20, -1, 20, 120, 60])
+    )
+    assert found.slow_ns.tolist() == [0, 0, 0, 100, 0]
+
+
+def test_one_slow_sample_and_others_that_are_not_known() -> None:
+    """What is not known is not slow."""
+    found = recorded(rows(4, fetch_ns=[80, 80, 80, 380], slowest_ns=[-1, -1, -1, 320]))
+    assert found.slow_ns.tolist() == [0, 0, 300]
+
+
+def test_some_hundred_batches_are_replayed() -> None:
+    """Of a long run the first."""
+    assert len(recorded(rows(2 * MOST_BATCHES))) == MOST_BATCHES
+
+
+@pytest.mark.parametrize("parts", [(), (rows(1),), (rows(4, fetch_ns=[-1] * 4),)])
+def test_runs_without_costs(parts: tuple[Any, ...]) -> None:
+    """That were not looked into, or of an epoch's first batch alone."""
+    assert costs_of(run_of(*parts), 7.0) is None
+
+
+def test_a_model_without_workers() -> None:
+    """Everything follows one another in the training process."""
+    model = LoaderModel(
+        workers=0, prefetch_factor=0, step_ns=3, **constant(9, index_ns=1, fetch_ns=5)
+    )
+    assert set(iterations_ns(model.times()).tolist()) == {9}
+    assert iteration_ns(model.costs(), Setting(0)) == 9

@@ -1,0 +1,474 @@
+"""Where a loader's time goes: of loaders that are modelled, and of rows whose values are given."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from loadeval.analysis.stages import (
+    MOST_SAMPLES,
+    Basis,
+    LoaderTimeline,
+    Stage,
+    StageReport,
+    stages_of,
+)
+from loadeval.runlog.model import Prefetch, Run
+from loadeval.runlog.stages import CodeSamples, StageTimes
+from tests.analysis.loader_model import MS, LoaderModel, constant, of_each, run_of, stage_times
+
+SCALES = st.sampled_from([0, 10_000, MS, 20 * MS])
+
+
+@st.composite
+def models(draw: st.DrawFn, least_workers: int = 1) -> LoaderModel:
+    """Loaders of any setting; in each what takes long differs."""
+    count = draw(st.integers(2, 60))
+    rng = np.random.default_rng(draw(st.integers(0, 2**32 - 1)))
+
+    def column(scale: int) -> list[int]:
+        spread = draw(st.sampled_from([0.1, 1.0, 4.0]))
+        return of_each(scale * rng.gamma(1 / spread, spread, count))
+
+    return LoaderModel(
+        workers=draw(st.integers(least_workers, 5)),
+        prefetch_factor=draw(st.integers(1, 3)),
+        index_ns=column(draw(SCALES)),
+        fetch_ns=column(draw(SCALES) + 1000),
+        collate_ns=column(draw(SCALES)),
+        pickle_ns=column(draw(SCALES)),
+        receive_ns=column(draw(SCALES)),
+        pin_ns=column(draw(SCALES)),
+        step_ns=draw(SCALES),
+        in_order=draw(st.booleans()),
+        pins=draw(st.booleans()),
+    )
+
+
+def report_of(run: Run) -> StageReport:
+    found = stages_of(run)
+    assert found is not None
+    return found
+
+
+def looked_into(model: LoaderModel, **more: Any) -> StageReport:
+    return report_of(run_of(model.times(), workers=model.workers, depth=model.depth, **more))
+
+
+def charged(report: StageReport) -> dict[Stage, float]:
+    return {one.stage: one.charged_ns for one in report.stages if one.charged_ns}
+
+
+def back_to_back(times: StageTimes, first: int, batches: int, timed: int, **more: Any) -> Prefetch:
+    """That some of the batches were taken back to back."""
+    began_ns = int(times.requested_ns[times.batch >= first][0])
+    return Prefetch(0, times.epoch, batches, timed, 0, None, **{"began_ns": began_ns, **more})
+
+
+@given(models(least_workers=0))
+def test_all_that_is_waited_for_is_charged_once(model: LoaderModel) -> None:
+    """To the stage that the batch that is waited for is in, or its worker for one before it."""
+    times, report = model.times(), looked_into(model)
+    waits_ns = (times.delivered_ns - times.requested_ns)[1:]
+    assert report.basis is Basis.WAITS
+    assert report.batches == len(waits_ns)
+    assert report.total_ns == pytest.approx(waits_ns.mean())
+    assert min(one.charged_ns for one in report.stages) >= 0
+    total_ns = sum(one.charged_ns for one in report.stages) + report.not_attributed_ns
+    assert total_ns == pytest.approx(report.total_ns)
+    assert report.not_attributed_ns == pytest.approx(0, abs=0.001 * report.total_ns + 2)
+
+
+@given(models(least_workers=0), st.integers(0, 5000))
+def test_of_a_loader_alone_all_time_is_charged_once(model: LoaderModel, between_ns: int) -> None:
+    """What lies between two batches that are taken back to back too, where workers go on in it."""
+    model = replace(model, step_ns=between_ns)
+    times = model.times()
+    prefetch = back_to_back(times, 0, len(times), len(times) - 1)
+    report = looked_into(model, prefetches=(prefetch,))
+    taken_ns = np.diff(times.delivered_ns)
+    if not model.workers:
+        taken_ns -= between_ns
+    assert report.basis is Basis.LOADER_ALONE
+    assert report.total_ns == pytest.approx(taken_ns.mean())
+    assert min(one.charged_ns for one in report.stages) >= 0
+    left_ns = report.not_attributed_ns
+    # What training does between two batches is the loader's only where it goes on meanwhile.
+    assert -1e-6 * report.total_ns - 1 <= left_ns <= 0.001 * report.total_ns + between_ns + 2
+
+
+@given(models())
+def test_how_long_finished_batches_wait(model: LoaderModel) -> None:
+    """As the model tells, for each batch."""
+    found = LoaderTimeline(model.times(), model.depth).head_of_line_ns()
+    assert found.tolist() == model.head_of_line_ns
+    report = looked_into(model)
+    if model.workers == 1:
+        assert report.head_of_line_ns is None
+    else:
+        assert report.head_of_line_ns == pytest.approx(np.mean(model.head_of_line_ns))
+
+
+@pytest.mark.parametrize(
+    ("workers", "taken", "stages"),
+    [
+        # Of two workers with 10 ms a batch, training waits 5: for what is fetched, or collated.
+        (2, {"fetch_ns": 10 * MS}, {Stage.FETCH: 5}),
+        (2, {"fetch_ns": 4 * MS, "collate_ns": 6 * MS}, {Stage.FETCH: 2, Stage.COLLATE: 3}),
+        (1, {"fetch_ns": 10 * MS, "pickle_ns": 2 * MS}, {Stage.FETCH: 8, Stage.PICKLE: 2}),
+        (1, {"fetch_ns": 2 * MS, "pickle_ns": 10 * MS}, {Stage.PICKLE: 10}),
+        (4, {"fetch_ns": 10 * MS, "receive_ns": 9 * MS}, {Stage.RECEIVE: 9}),
+        (4, {"fetch_ns": 10 * MS, "index_ns": 9 * MS}, {Stage.INDICES: 9}),
+        (0, {"fetch_ns": 4 * MS, "index_ns": MS}, {Stage.INDICES: 1, Stage.FETCH: 4}),
+    ],
+)
+def test_what_is_charged(workers: int, taken: dict[str, int], stages: dict[Stage, int]) -> None:
+    """The stage that makes training wait, where each batch takes the same, and steps nothing."""
+    model = LoaderModel(workers=workers, prefetch_factor=2, step_ns=0, **constant(80, **taken))
+    times = model.times()
+    report = looked_into(model, prefetches=(back_to_back(times, 0, 80, 40),))
+    assert report.batches == 40
+    expected = {stage: pytest.approx(ms * MS) for stage, ms in stages.items()}
+    assert charged(report) == expected
+
+
+def test_a_thread_that_pins() -> None:
+    """It receives and pins one batch after the other."""
+    taken = constant(80, fetch_ns=10 * MS, receive_ns=2 * MS, pin_ns=6 * MS)
+    model = LoaderModel(workers=4, prefetch_factor=2, step_ns=0, pins=True, **taken)
+    report = looked_into(model, prefetches=(back_to_back(model.times(), 0, 80, 40),))
+    expected = {Stage.RECEIVE: pytest.approx(2 * MS), Stage.PIN: pytest.approx(6 * MS)}
+    assert charged(report) == expected
+
+
+def test_what_stages_take() -> None:
+    """The work of a batch, whoever waits for it, without the first of an epoch."""
+    taken = {"index_ns": 1, "fetch_ns": 2, "collate_ns": 3, "pickle_ns": 4, "receive_ns": 5}
+    model = LoaderModel(workers=2, prefetch_factor=2, step_ns=MS, **constant(9, **taken))
+    model.fetch_ns = [900, *[2] * 8]
+    report = looked_into(model)
+    assert {one.stage.value: one.work_ns for one in report.stages} == {
+        "indices": 1,
+        "fetch": 2,
+        "collate": 3,
+        "pickle": 4,
+        "receive": 5,
+    }
+    assert report.work_ns == 15
+    assert (report.fetch_ns, report.collate_ns, report.pickled_bytes) == (2, 3, 1000)
+    fetch, pin = report.share_of(Stage.FETCH), report.share_of(Stage.PIN)
+    assert (fetch and fetch.work_ns, pin) == (2, None)
+
+
+def test_how_long_batches_lie_in_the_queue() -> None:
+    """From when they are pickled until reading them begins."""
+    times = stage_times(
+        worker=[0, 0],
+        requested_ns=[0, 100],
+        delivered_ns=[40, 120],
+        fetch_start_ns=[0, 10],
+        fetch_ns=[10, 10],
+        pickle_start_ns=[11, 20],
+        pickle_ns=[9, 10],
+        received_ns=[35, 110],
+        receive_ns=[15, 10],
+    )
+    assert report_of(run_of(times)).queue_ns == (0 + 70) / 2
+    untold = replace(times, received_ns=np.array([-1, -1]))
+    assert report_of(run_of(untold)).queue_ns is None
+
+
+def plain(count: int, **columns: Any) -> StageTimes:
+    """Batches of a worker that takes 10 ms for each, and is waited for."""
+    start = np.arange(count) * 10 * MS
+    given: dict[str, Any] = {
+        "worker": np.zeros(count),
+        "samples": np.full(count, 10),
+        "requested_ns": start,
+        "delivered_ns": start + 10 * MS,
+        "fetch_start_ns": start,
+        "fetch_ns": np.full(count, 8 * MS),
+        "collate_ns": np.full(count, 2 * MS),
+    }
+    return stage_times(**{**given, **columns})
+
+
+def test_shares_of_cpu_and_blocked() -> None:
+    """Of those batches of which they are known; fetch and collate are split alike."""
+    columns = {
+        "cpu_ns": [5 * MS, 5 * MS, -1, 7 * MS],
+        "run_queue_ns": [MS, MS, -1, MS],
+        "other_cpu_ns": [MS, MS, -1, 3 * MS],
+    }
+    report = report_of(run_of(plain(4, **columns), workers=1))
+    assert (report.cpu_ns, report.run_queue_ns, report.other_cpu_ns) == (6 * MS, MS, 2 * MS)
+    assert report.blocked_ns == pytest.approx(3 * MS)
+    fetch, collate = (report.share_of(stage) for stage in (Stage.FETCH, Stage.COLLATE))
+    assert fetch is not None
+    assert collate is not None
+    parts = [fetch.cpu_ns, fetch.run_queue_ns, fetch.blocked_ns]
+    assert parts == pytest.approx([4.8 * MS, 0.8 * MS, 2.4 * MS])
+    assert collate.cpu_ns == pytest.approx(1.2 * MS)
+
+
+def test_more_cpu_time_than_time() -> None:
+    """The kernel counts in ticks: no share is under 0, nor over 1."""
+    columns = {"cpu_ns": [12 * MS] * 4, "run_queue_ns": [MS] * 4}
+    report = report_of(run_of(plain(4, **columns), workers=1))
+    assert (report.cpu_ns, report.run_queue_ns, report.blocked_ns) == (10 * MS, 0, 0)
+
+
+def test_figures_of_the_kernel_that_are_not_known() -> None:
+    """They are None, and not 0."""
+    report = report_of(run_of(plain(4), workers=1))
+    figures = (report.cpu_ns, report.blocked_ns, report.read_bytes, report.major_faults)
+    assert figures == (None, None, None, None)
+    fetch = report.share_of(Stage.FETCH)
+    assert fetch is not None
+    assert fetch.cpu_ns is None
+
+
+def test_transforms() -> None:
+    """Calls and time in a batch of those batches of which they are known, the longest first."""
+    nan = np.nan
+    one = plain(
+        4,
+        transform_ns={"Crop": [9e9, MS, 3 * MS, nan], "Blur": [9e9, 6 * MS, 6 * MS, 6 * MS]},
+        transform_calls={"Crop": [10, 10, 20, nan], "Blur": [10, 10, 10, 10]},
+    )
+    other = replace(
+        plain(2, transform_ns={"Not": [0, 0]}, transform_calls={"Not": [0, 0]}), epoch=1
+    )
+    report = report_of(run_of(one, other, workers=1))
+    found = [(one.name, one.calls, one.ns, one.share) for one in report.transforms]
+    assert found == [("Blur", 10, 6 * MS, 0.6), ("Crop", 15, 2 * MS, 0.2)]
+
+
+def test_a_transform_of_which_nothing_is_known() -> None:
+    """It is left out."""
+    unknown = {"Crop": [np.nan] * 4}
+    run = run_of(plain(4, transform_ns=unknown, transform_calls=unknown), workers=1)
+    assert report_of(run).transforms == ()
+
+
+def test_batches_that_take_no_time() -> None:
+    """Nothing is divided by it."""
+    nothing = np.zeros(4)
+    times = stage_times(
+        worker=nothing,
+        requested_ns=nothing,
+        delivered_ns=nothing,
+        fetch_start_ns=nothing,
+        fetch_ns=nothing,
+        samples=nothing,
+        cpu_ns=nothing,
+        run_queue_ns=nothing,
+        transform_ns={"Crop": nothing},
+        transform_calls={"Crop": nothing + 1},
+    )
+    report = report_of(run_of(times, workers=1))
+    assert (report.total_ns, report.work_ns, report.cpu_ns, report.sample_ns) == (0, 0, None, None)
+    assert [one.share for one in report.transforms] == [0.0]
+    assert report.slow_samples == ()
+
+
+def test_where_the_code_was() -> None:
+    """By function: its commonest line, what it called, and what it was blocked in."""
+    code = (
+        CodeSamples(0, {"a.py:3 load > Image.open": 30, "a.py:9 __getitem__": 10}, {}),
+        CodeSamples(
+            1, {"a.py:4 load": 10}, {"a.py:3 load > io_schedule": 40, "a.py:5 load > futex": 10}
+        ),
+    )
+    load, item = report_of(run_of(plain(4), workers=1, code=code)).code
+    assert (load.place, load.leaf, load.name) == (
+        "a.py:3 load",
+        "Image.open",
+        "a.py:3 load > Image.open",
+    )
+    assert (load.share, load.blocked_share, load.blocked_in) == (0.9, 0.5, "io_schedule")
+    assert (item.name, item.share, item.blocked_share, item.blocked_in) == (
+        "a.py:9 __getitem__",
+        0.1,
+        0,
+        "",
+    )
+
+
+def test_code_that_was_never_seen() -> None:
+    """Counts of 0 are not divided by."""
+    code = (CodeSamples(0, {"a.py:3 load": 0}, {}),)
+    (found,) = report_of(run_of(plain(4), workers=1, code=code)).code
+    assert found.share == 0
+
+
+def test_slow_samples() -> None:
+    """Over three times the typical one, which is told without them; the slowest first."""
+    slowest_ns = np.full(40, int(0.9 * MS))
+    fetch_ns, index = np.full(40, 8 * MS), np.arange(40)
+    for row, ns, at in ((5, 30 * MS, 77), (9, 50 * MS, 78), (20, 40 * MS, 77), (30, 60 * MS, -1)):
+        slowest_ns[row], index[row], fetch_ns[row] = ns, at, ns + 7 * MS
+    columns = {"slowest_ns": slowest_ns, "slowest_index": index, "fetch_ns": fetch_ns}
+    report = report_of(run_of(plain(40, **columns), workers=1))
+    typical_ns = (8 - 0.9) / 9 * MS
+    assert report.sample_ns == pytest.approx(typical_ns)
+    assert [(one.index, one.times, one.longest_ns) for one in report.slow_samples] == [
+        (78, 1, 50 * MS),
+        (77, 2, 40 * MS),
+    ]
+    assert report.slow_samples[0].times_typical == pytest.approx(50 * MS / typical_ns)
+
+
+def test_so_many_slow_samples_are_told() -> None:
+    """The slowest."""
+    columns = {
+        "slowest_ns": np.arange(40) * MS,
+        "slowest_index": np.arange(40),
+        "fetch_ns": np.arange(40) * MS + MS,
+    }
+    report = report_of(run_of(plain(40, **columns), workers=1))
+    assert [one.index for one in report.slow_samples] == list(range(39, 39 - MOST_SAMPLES, -1))
+
+
+@pytest.mark.parametrize(
+    ("samples", "slowest_ms", "expected_ms"), [(10, -1, 0.8), (10, 3.5, 0.5), (1, 8, 8)]
+)
+def test_the_typical_sample(samples: int, slowest_ms: float, expected_ms: float) -> None:
+    """Of 8 ms: without the slowest where it is known, and there are others."""
+    slowest_ns = -1 if slowest_ms < 0 else int(slowest_ms * MS)
+    columns = {"samples": [samples] * 4, "slowest_ns": [slowest_ns] * 4}
+    report = report_of(run_of(plain(4, **columns), workers=1))
+    assert report.sample_ns == pytest.approx(expected_ms * MS)
+
+
+def test_workers() -> None:
+    """What each did, without the first batch of the epoch; no sample where that is not known."""
+    columns = {
+        "worker": [0, 1, 0, 1, 0],
+        "samples": [4, 4, 4, -1, 4],
+        "fetch_ns": [90 * MS, 8 * MS, 1 * MS, 6 * MS, 3 * MS],
+    }
+    one, other = report_of(run_of(plain(5, **columns))).workers
+    assert (one.worker, one.batches, one.batch_ns, one.samples) == (0, 2, 4 * MS, 8)
+    assert (other.worker, other.batches, other.batch_ns, other.typical_ns, other.samples) == (
+        *(1, 2, 9 * MS, 9 * MS, 4),
+    )
+
+
+def test_without_workers_there_are_none() -> None:
+    """The training process made the batches."""
+    report = report_of(run_of(plain(4, worker=[-1] * 4), workers=0))
+    assert (report.workers, report.head_of_line_ns, report.queue_ns) == ((), None, None)
+
+
+@pytest.mark.parametrize(
+    "columns", [{"requested_ns": [-1]}, {"delivered_ns": [-1]}, {"fetch_start_ns": [-1]}]
+)
+def test_batches_of_which_too_little_is_known(columns: dict[str, Any]) -> None:
+    """Without a moment in the training process and one in the worker nothing is told."""
+    assert stages_of(run_of(plain(1, **columns))) is None
+    assert stages_of(run_of()) is None
+
+
+def test_one_batch() -> None:
+    """Its request is an epoch's start, so there is nothing to charge; its work is told."""
+    report = report_of(run_of(plain(1)))
+    assert (report.batches, report.total_ns, report.not_attributed_ns) == (0, 0, 0)
+    assert report.fetch_ns == 8 * MS
+    assert charged(report) == {}
+
+
+def test_epochs_count_together() -> None:
+    """Each without its first batches."""
+    one = plain(11, fetch_ns=[8 * MS] * 11)
+    other = replace(plain(6), epoch=1, delivered_ns=plain(6).requested_ns + 13 * MS)
+    report = report_of(run_of(one, other, workers=1, warmup=3))
+    assert report.batches == 8 + 3
+    assert report.total_ns == pytest.approx((8 * 10 + 3 * 13) / 11 * MS)
+
+
+def test_a_row_that_is_missing() -> None:
+    """What was waited for it is in no other batch's time, and those after it are still found."""
+    model = LoaderModel(workers=2, prefetch_factor=2, step_ns=0, **constant(60, fetch_ns=10 * MS))
+    times = model.times()
+    prefetch = back_to_back(times, 0, 60, 40)
+    part = times.part(~np.isin(times.batch, [30, 31]))
+    report = report_of(run_of(part, depth=4, prefetches=(prefetch,)))
+    assert report.batches == 38
+    assert report.total_ns <= 5 * MS
+    timeline = LoaderTimeline(part, 4)
+    run = run_of(part, prefetches=(back_to_back(times, 11, 30, 5),))
+    assert part.batch[timeline.prefetched(run)].tolist() == [36, 37, 38, 39, 40]
+
+
+@pytest.mark.parametrize(
+    "told", [{"epoch": 1}, {"began_ns": None}, {"timed": 0}, {"began_ns": 10**15}]
+)
+def test_batches_that_were_not_taken_back_to_back(told: dict[str, Any]) -> None:
+    """Of another epoch, in a log that does not tell when, or none timed: waits are told."""
+    times = plain(40)
+    prefetch = replace(back_to_back(times, 10, 20, 10), **told)
+    report = report_of(run_of(times, workers=1, prefetches=(prefetch,)))
+    assert (report.basis, report.batches) == (Basis.WAITS, 39)
+
+
+def test_an_alternating_run_tells_of_the_loader_alone() -> None:
+    """In the epochs where it was; in others nothing is charged."""
+    one, other = plain(40), replace(plain(40), epoch=1)
+    run = run_of(one, other, workers=1, prefetches=(back_to_back(one, 10, 20, 15),))
+    report = report_of(run)
+    assert (report.basis, report.batches) == (Basis.LOADER_ALONE, 15)
+    assert charged(report) == {Stage.FETCH: 8 * MS, Stage.COLLATE: 2 * MS}
+
+
+def test_moments_in_disorder_are_charged_once() -> None:
+    """A batch that was received before it is said to be pickled, say, by clocks that differ."""
+    times = stage_times(
+        worker=[0, 0],
+        requested_ns=[0, 100],
+        delivered_ns=[50, 200],
+        fetch_start_ns=[0, 100],
+        fetch_ns=[10, 60],
+        collate_ns=[0, 10],
+        pickle_start_ns=[5, 150],
+        pickle_ns=[1, 30],
+        received_ns=[40, 120],
+        index_ns=[0, 500],
+    )
+    report = report_of(run_of(times, workers=1))
+    assert charged(report) == {
+        Stage.FETCH: 60,
+        Stage.COLLATE: 10,
+        Stage.PICKLE: 10,
+        Stage.INDICES: 20,
+    }
+    assert report.not_attributed_ns == 0
+
+
+def test_many_batches() -> None:
+    """100,000 of them, of 64 workers: no step is done for each by itself."""
+    count = 100_000
+    rng = np.random.default_rng(0)
+    start = np.arange(count) * MS
+    times = stage_times(
+        worker=np.arange(count) % 64,
+        samples=np.full(count, 32),
+        requested_ns=start,
+        delivered_ns=start + MS // 2,
+        fetch_start_ns=start - 60 * MS,
+        fetch_ns=rng.integers(20 * MS, 60 * MS, count),
+        collate_ns=np.full(count, MS),
+        cpu_ns=np.full(count, MS),
+        run_queue_ns=np.full(count, MS),
+        slowest_ns=rng.integers(1, MS, count),
+        slowest_index=np.arange(count),
+        transform_ns={f"T{n}": np.ones(count) for n in range(8)},
+        transform_calls={f"T{n}": np.ones(count) for n in range(8)},
+    )
+    report = report_of(run_of(times, workers=64, depth=128))
+    assert (report.batches, len(report.workers), len(report.slow_samples)) == (99_999, 64, 0)

@@ -1,0 +1,247 @@
+"""CPU time added by looking inside a DataLoader, workers and training process together.
+
+Each subject is iterated with its stages timed and without, in turns; the table shows medians of the
+differences of neighbours. The last row is one epoch of the demo's photographs.
+"""
+
+from __future__ import annotations
+
+import random
+import resource
+import statistics
+import sys
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+from torch.utils.data import DataLoader, Dataset, IterableDataset
+
+from loadeval import LoaderEvaluator
+from loadeval.demo.photographs import make_photographs
+from loadeval.demo.run import Training
+from loadeval_adapters import pytorch_worker
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PAIRS = 15
+BATCHES = 1500
+LARGE = 256
+WORTH_NS = pytorch_worker.WORTH_NS
+NS = 1e9
+
+
+class Samples(Dataset[Any]):
+    """The same sample each time, after some transforms."""
+
+    def __init__(self, sample: Any, size: int, transforms: tuple[Any, ...] = ()) -> None:
+        self.sample, self.size = sample, size
+        self.transforms = list(transforms)
+
+    def __len__(self) -> int:
+        return self.size
+
+    def __getitem__(self, index: int) -> Any:
+        x = self.sample
+        for transform in self.transforms:
+            x = transform(x)
+        return x
+
+
+class Stream(IterableDataset[int]):
+    """The numbers up to a size."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.size))
+
+
+class Same:
+    """A transform that does nothing."""
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+class Slotted:
+    """One whose class cannot be told from others of its kind by a dict."""
+
+    __slots__ = ()
+
+    def __call__(self, x: Any) -> Any:
+        return x
+
+
+def same(x: Any) -> Any:
+    """A function that does nothing."""
+    return x
+
+
+def first(samples: list[Any]) -> Any:
+    """A collate function as quick as any."""
+    return samples[0]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """Epochs of `make()`; the limit is of nanoseconds for each of `units` of an epoch."""
+
+    name: str
+    make: Callable[[], DataLoader[Any]]
+    units: int
+    limit_ns: float
+    asks_kernel: bool = False
+    epochs: int = 1
+
+
+def of_samples(sample: Any, per_batch: int = 1, *transforms: Any, **how: Any) -> DataLoader[Any]:
+    """A loader of as many batches as are timed of one kind."""
+    batches = BATCHES if per_batch == 1 else BATCHES // 10
+    dataset = Samples(sample, per_batch * batches, transforms)
+    how = {"num_workers": 1, "collate_fn": first, **how}
+    return DataLoader(dataset, batch_size=per_batch, **how)
+
+
+def subjects() -> list[Subject]:
+    """What is timed, and what we promise."""
+    large = LARGE * (BATCHES // 10)
+    tensor = torch.zeros(3, 8)
+    record = {"x": tensor, "y": 1, "name": "a name"}
+    default = {"collate_fn": None}
+    found = [
+        Subject("sample: int", lambda: of_samples(1, LARGE), large, 150),
+        Subject("sample: tensor", lambda: of_samples(tensor, LARGE), large, 150),
+        Subject("sample: dict", lambda: of_samples(record, LARGE), large, 150),
+        Subject(
+            "sample: int of a stream",
+            lambda: DataLoader(Stream(large), LARGE, num_workers=1, collate_fn=first),
+            large,
+            150,
+        ),
+        Subject("sample: no workers", lambda: of_samples(1, LARGE, num_workers=0), large, 150),
+        Subject("batch: int", lambda: of_samples(1), BATCHES, 6000),
+        Subject("batch: int, kernel asked", lambda: of_samples(1), BATCHES, 20_000, True),
+        Subject("batch: tensor", lambda: of_samples(tensor, **default), BATCHES, 6000),
+        Subject("batch: dict", lambda: of_samples(record, **default), BATCHES, 6000),
+        Subject(
+            "batch: persistent workers",
+            lambda: of_samples(1, persistent_workers=True),
+            3 * BATCHES,
+            6000,
+            epochs=3,
+        ),
+        Subject("batch: no workers", lambda: of_samples(1, num_workers=0), BATCHES, 6000),
+        Subject(
+            "batch: no workers, kernel asked",
+            lambda: of_samples(1, num_workers=0),
+            BATCHES,
+            20_000,
+            True,
+        ),
+    ]
+    for name, transforms in {
+        "a class": (Same(),),
+        "8 of a class": tuple(Same() for _ in range(8)),
+        "a class with slots": (Slotted(),),
+        "a function": (same,),
+        "torch.nn": (torch.nn.Identity(),),
+    }.items():
+        calls = large * len(transforms)
+        found.append(
+            Subject(f"transform: {name}", lambda t=transforms: of_samples(1, LARGE, *t), calls, 500)
+        )
+    return found
+
+
+def cpu_s() -> float:
+    """CPU time of this process and of its children that have ended."""
+    return sum(
+        used.ru_utime + used.ru_stime
+        for used in map(resource.getrusage, (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    )
+
+
+def epoch_cpu_s(subject: Subject, *, stages: bool) -> float:
+    """CPU time of a subject's epochs, its workers' included."""
+    loader = subject.make()
+    evaluator = LoaderEvaluator(loader, stages=stages)
+    before = cpu_s()
+    for _ in range(subject.epochs):
+        for _batch in evaluator:
+            pass
+    del _batch
+    evaluator.close()
+    if loader._iterator is not None:
+        loader._iterator._shutdown_workers()
+        loader._iterator = None
+    return cpu_s() - before
+
+
+def added_ns(subject: Subject) -> list[float]:
+    """What looking inside adds for each unit, pair by pair."""
+    pytorch_worker.WORTH_NS = 0 if subject.asks_kernel else WORTH_NS
+    found = []
+    for _ in range(PAIRS):
+        arms = [False, True]
+        random.shuffle(arms)
+        took = {stages: epoch_cpu_s(subject, stages=stages) for stages in arms}
+        found.append((took[True] - took[False]) * NS / subject.units)
+    pytorch_worker.WORTH_NS = WORTH_NS
+    return found
+
+
+def interval(values: list[float]) -> tuple[float, float]:
+    """Of the median: the order statistics between which it lies in 95 of 100 such samples."""
+    ordered = sorted(values)
+    rank = max(0, int(len(values) / 2 - 0.98 * len(values) ** 0.5))
+    return ordered[rank], ordered[-rank - 1]
+
+
+def demo_ratios(folder: Path) -> list[float]:
+    """CPU time of the demo's epochs with stages over that without, pair by pair."""
+    loader = Training(make_photographs(folder, 512)).dataloader
+    subject = Subject("demo", lambda: loader, 1, 0)
+    found = []
+    for _ in range(PAIRS):
+        arms = [False, True]
+        random.shuffle(arms)
+        took = {stages: epoch_cpu_s(subject, stages=stages) for stages in arms}
+        found.append(took[True] / took[False])
+    return found
+
+
+def main() -> None:
+    """Print the table, or the rows whose names begin with an argument."""
+    torch.set_num_threads(1)
+    wanted = tuple(sys.argv[1:]) or ("",)
+    table = Table("CPU time added by looking inside", "ns", "95% of medians", "limit", "")
+    chosen = [subject for subject in subjects() if subject.name.startswith(wanted)]
+    for subject in track(chosen, description="subjects"):
+        added = added_ns(subject)
+        low, high = interval(added)
+        median = statistics.median(added)
+        table.add_row(
+            subject.name,
+            f"{median:,.0f}",
+            f"{low:,.0f} to {high:,.0f}",
+            f"{subject.limit_ns:,.0f}",
+            "MISSED" if median > subject.limit_ns else "",
+        )
+    if "demo".startswith(wanted):
+        with tempfile.TemporaryDirectory() as folder:
+            ratios = demo_ratios(Path(folder))
+        low, high = interval(ratios)
+        table.add_row("demo, ratio", f"{np.median(ratios):.4f}", f"{low:.4f} to {high:.4f}", "", "")
+    Console().print(table)
+
+
+if __name__ == "__main__":
+    main()
