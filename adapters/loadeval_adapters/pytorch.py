@@ -9,7 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from torch import distributed
-from torch.utils.data import BatchSampler, DistributedSampler, IterableDataset
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset
 
 from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning
 from loadeval_adapters.pytorch_stages import DataLoaderStages

@@ -7,11 +7,13 @@ stands in where the system told no better.
 The slope is Theil's and Sen's. Memory also grows when a run starts up, and steps up now and then.
 So the readings are halved: the slope is that of the second half, and
 growth is only reported when the first half grows too, which one step, at whatever time, cannot do
-to both.
+to both. In a minute there are too few readings for that, for they are costly where much memory is
+in use: growth is then reported when they all grow about as fast.
 
 Workers that are started anew, at the beginning of an epoch say, begin a new stretch, for they
 begin with fresh memory. Nothing is concluded from one stretch to the next, and they cannot grow by
-more than they do in their longest. The training process has one stretch: its readings pause
+more than they do in their longest. Workers that are only found one after the other have not been
+started anew. The training process has one stretch: its readings pause
 between epochs, and its memory does not.
 """
 
@@ -35,6 +37,10 @@ LEAST_SHARE = 0.01
 """Of the total memory: growth by less in an hour does not matter."""
 MOST_POINTS = 200
 """Of a stretch; a longer one is told by the medians of neighbouring readings."""
+FEWEST_EVEN = 6
+"""Readings that may tell of growth without two halves: in as many the slope has an interval."""
+EVEN = 0.5
+"""Of the fastest growth between two of these: all others are at least as fast."""
 HOUR_NS = 3.6e12
 
 
@@ -91,15 +97,18 @@ def growth_of(run: Run, subject: str) -> Growth:
         return _not_measured(subject, Remark(GrowthReason.NO_LIMIT))
     quantity, used = _memory(readings)
     parts = _between_starts(readings, used)
-    first, second = (slope(list(map(_thinned, half))) for half in _halves(parts))
-    if first is None or second is None or first.low is None or second.low is None:
+    slopes = _slopes(parts)
+    if not slopes:
         count = sum(len(times) for times, _ in parts)
         return _not_measured(subject, Remark(GrowthReason.FEW_READINGS, {"count": count}))
-    share = second.value / limit_bytes
+    latest = slopes[-1]
+    share = latest.value / limit_bytes
     # How long it may go on growing, an hour at most: workers that are started anew begin again.
-    hours = 1.0 if len(parts) == 1 else min(1.0, max(float(np.ptp(times)) for times, _ in parts))
+    hours = 1.0
+    if len(parts) > 1 and _restart(readings):
+        hours = min(1.0, max(float(np.ptp(times)) for times, _ in parts))
     advice = None
-    if first.low <= 0 or second.low <= 0:
+    if not all(one.low and one.low > 0 for one in slopes):
         code = GrowthReason.BY_CHANCE
     elif share * hours >= LEAST_SHARE:
         code = GrowthReason.GROWS
@@ -111,8 +120,8 @@ def growth_of(run: Run, subject: str) -> Growth:
             )
     else:
         code = GrowthReason.STARTED_ANEW if share >= LEAST_SHARE else GrowthReason.LITTLE
-    values = {"bytes_per_hour": second.value, "share": share, "limit_bytes": limit_bytes}
-    return Growth(subject, second, quantity, limit_bytes, Remark(code, values), advice)
+    values = {"bytes_per_hour": latest.value, "share": share, "limit_bytes": limit_bytes}
+    return Growth(subject, latest, quantity, limit_bytes, Remark(code, values), advice)
 
 
 def _not_measured(subject: str, reason: Remark) -> Growth:
@@ -160,6 +169,28 @@ def _between_starts(readings: Readings, used: Series) -> list[TimeSeries]:
             cuts |= set((np.flatnonzero(changed) + 1).tolist())
     at = sorted(cuts)
     return list(zip(np.split(hours, at), np.split(used, at), strict=True))
+
+
+def _restart(readings: Readings) -> bool:
+    """Whether workers have ended and others begun, as far as that is told."""
+    values = readings.values
+    if not {"started_workers", "alive_workers"} <= values.keys():
+        return True
+    return bool((values["started_workers"] > values["alive_workers"]).any())
+
+
+def _slopes(parts: list[TimeSeries]) -> list[Estimate]:
+    """Those of both halves; of few readings that of all, if they grow evenly; none of fewer."""
+    found = [slope(list(map(_thinned, half))) for half in _halves(parts)]
+    known = [one for one in found if one is not None and one.low is not None]
+    if len(known) == len(found):
+        return known
+    times, values = max(parts, key=lambda one: len(one[0]))
+    if len(times) < FEWEST_EVEN:
+        return []
+    rates = np.diff(values) / np.diff(times)
+    whole = slope([(times, values)]) if rates.min() >= EVEN * rates.max() > 0 else None
+    return [] if whole is None else [whole]
 
 
 def _halves(parts: list[TimeSeries]) -> tuple[list[TimeSeries], list[TimeSeries]]:

@@ -193,7 +193,7 @@ class StageReport:
     def transform_share(self, one: TransformTime) -> float | None:
         """The part of `total_ns` that fetching is charged for this transform."""
         fetching = self.charged_share(Stage.FETCH)
-        return fetching and min(one.ns / self.fetch_ns, 1.0) * fetching
+        return fetching and min(one.ns / max(self.fetch_ns, 1.0), 1.0) * fetching
 
     def code_share(self, part: float) -> float | None:
         """The part of `total_ns` for a `part` of fetching and collating."""

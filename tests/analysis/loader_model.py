@@ -80,17 +80,17 @@ class LoaderModel:
 
     workers: int
     prefetch_factor: int
-    index_ns: Sequence[int]
-    fetch_ns: Sequence[int]
-    collate_ns: Sequence[int]
-    pickle_ns: Sequence[int]
-    receive_ns: Sequence[int]
-    pin_ns: Sequence[int]
+    index_ns: Sequence[int] = field(repr=False)
+    fetch_ns: Sequence[int] = field(repr=False)
+    collate_ns: Sequence[int] = field(repr=False)
+    pickle_ns: Sequence[int] = field(repr=False)
+    receive_ns: Sequence[int] = field(repr=False)
+    pin_ns: Sequence[int] = field(repr=False)
     step_ns: int
     in_order: bool = True
     pins: bool = False
     pickles_apart: bool = True
-    head_of_line_ns: list[int] = field(default_factory=list)
+    head_of_line_ns: list[int] = field(default_factory=list, repr=False)
 
     def __len__(self) -> int:
         return len(self.fetch_ns)

@@ -179,10 +179,10 @@ def test_a_long_run_is_thinned() -> None:
 
 def test_too_few_readings() -> None:
     """Nothing is concluded from them, and why is told."""
-    found = workers(line(8, 6 * GB))
+    found = workers(line(5, 6 * GB))
     assert found.bytes_per_hour is None
     assert not found.grows
-    assert found.reason == Remark(GrowthReason.FEW_READINGS, {"count": 8})
+    assert found.reason == Remark(GrowthReason.FEW_READINGS, {"count": 5})
 
 
 @pytest.mark.parametrize("values", [{"cpu_cores": [1.0, 2.0]}, {"rss_bytes": [np.nan] * 9}])
@@ -238,3 +238,85 @@ def test_workers_that_were_not_forked() -> None:
     """They share nothing that could be copied."""
     run = run_of(readings("workers", pss_bytes=line(120, 6 * GB)), start_method="spawn")
     assert growth_of(run, "workers").advice is GrowthAdvice.BOUND_WORKER_CACHES
+
+
+LEAK = 20e6
+"""Bytes in a second."""
+
+
+def leaking(
+    every_s: float, seconds: float = 60, epoch_s: float | None = None, **values: Any
+) -> Growth:
+    """Two workers that leak, together, as probes read it: each 0.1 s, and memory now and then.
+
+    They are started anew after `epoch_s`, if that is given.
+    """
+    time_s = np.arange(0.1, seconds, 0.1)
+    age_s = time_s if epoch_s is None else time_s % epoch_s
+    pss = 1e9 + LEAK * age_s + noise(len(time_s), 5e6)
+    pss[np.arange(len(time_s)) % round(every_s * 10) != 0] = np.nan
+    started = 2.0 if epoch_s is None else 2 + 2 * (time_s // epoch_s)
+    columns = {
+        "pss_bytes": pss,
+        "started_workers": np.zeros(len(time_s)) + started,
+        "alive_workers": np.full(len(time_s), 2.0),
+        **values,
+    }
+    found = Readings("host", "workers", (time_s * 1e9).astype(np.int64), columns)
+    return growth_of(run_of(found), "workers")
+
+
+@pytest.mark.parametrize("every_s", [0.1, 1, 5, 8, 10])
+def test_a_leak_is_found_within_a_minute(every_s: float) -> None:
+    """However seldom memory could be read: the more there is, the longer that takes."""
+    found = leaking(every_s)
+    assert found.grows
+    assert value(found.bytes_per_hour) == pytest.approx(3600 * LEAK, rel=0.05)
+    low, high = bounds(found.bytes_per_hour)
+    assert 0 < low <= 3600 * LEAK <= high
+
+
+def test_a_leak_of_workers_that_are_found_one_by_one() -> None:
+    """They come, and none has gone: it goes on for longer than the run."""
+    count = np.where(np.arange(0.1, 60, 0.1) < 2, 1.0, 2.0)
+    for every_s in (0.1, 5, 8):
+        found = leaking(every_s, started_workers=count, alive_workers=count)
+        assert found.reason.code is GrowthReason.GROWS
+
+
+def test_a_leak_of_workers_that_live_for_an_epoch() -> None:
+    """Of 10 s: they end before it matters."""
+    found = leaking(0.1, epoch_s=10)
+    assert found.reason.code is GrowthReason.STARTED_ANEW
+    assert not found.grows
+    assert value(found.bytes_per_hour) == pytest.approx(3600 * LEAK, rel=0.05)
+    # Memory that is read twice in the life of a worker tells nothing.
+    assert leaking(5, epoch_s=10).reason.code is GrowthReason.FEW_READINGS
+
+
+def test_too_short_a_run_for_a_leak() -> None:
+    """Of four readings, and of five."""
+    for seconds in (20, 25):
+        assert leaking(5, seconds=seconds).reason.code is GrowthReason.FEW_READINGS
+
+
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("count", [6, 7, 8, 9])
+def test_few_readings_of_noise_are_no_growth(count: int, seed: int) -> None:
+    """They do not grow evenly."""
+    assert not workers(8 * GB + noise(count, GB, seed)).grows
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1, 1.1, 1.2, 9, 9.1, 9.2],  # one step
+        [1, 2, 3, 9, 10, 11],  # and growth
+        [0, 8, 12, 14, 15, 15.5],  # starting up
+        [9, 8, 7, 6, 5, 4],
+    ],
+)
+def test_few_readings_that_grow_unevenly(values: list[float]) -> None:
+    """What that is will be seen in a longer run."""
+    found = workers(np.array(values) * GB)
+    assert found.reason.code is GrowthReason.FEW_READINGS

@@ -118,10 +118,10 @@ def test_a_recorded_loader_is_replayed(model: LoaderModel) -> None:
     run = run_of(model.times(), workers=model.workers, depth=model.depth)
     found = costs_of(run, model.step_ns)
     assert found is not None
-    assert len(found) == len(model) - 1
+    assert len(found) == len(model) - model.workers
     taken_ns = iterations_ns(run.stages[0])[len(model) // SETTLING :].mean()
     replayed_ns = iteration_ns(found, setting_of(model))
-    # In another order than that in which they were asked for, and beginning with the second.
+    # In another order than that in which they were asked for, and beginning later.
     assert replayed_ns == pytest.approx(taken_ns, rel=0.25, abs=1)
 
 
@@ -218,14 +218,14 @@ def rows(count: int, **columns: Any) -> Any:
     return stage_times(**{**given, **columns})
 
 
-def recorded(*parts: Any) -> Costs:
-    found = costs_of(run_of(*parts), 7.0)
+def recorded(*parts: Any, workers: int = 1) -> Costs:
+    found = costs_of(run_of(*parts, workers=workers), 7.0)
     assert found is not None
     return found
 
 
 def test_costs_of_a_run() -> None:
-    """Of all batches but the first of each epoch: on a CPU, waiting for one, and blocked."""
+    """Without each worker's first of an epoch: on a CPU, waiting for one, and blocked."""
     one = rows(3, cpu_ns=[90, 50, 120], run_queue_ns=[5, 10, 30], pickle_ns=[1, 2, 3])
     other = replace(rows(2, cpu_ns=[90, 40], run_queue_ns=[5, 80], pickle_ns=[1, 4]), epoch=1)
     found = recorded(one, other)
@@ -236,29 +236,34 @@ def test_costs_of_a_run() -> None:
     assert found.receive_ns.tolist() == [0, 0, 0]
     assert found.worker.tolist() == [1, 0, 1]
     assert (len(found), found.step_ns) == (3, 7.0)
+    assert recorded(one, other, workers=2).cpu_ns.tolist() == [100]
+    assert recorded(one, other, workers=0).cpu_ns.tolist() == [50, 100, 40]
 
 
 def test_costs_that_are_not_known() -> None:
-    """Of some batches: the others' mean. Of none: fetching is on the CPU."""
-    some = recorded(rows(4, cpu_ns=[-1, 40, -1, 60], run_queue_ns=[-1, 10, -1, 10]))
+    """Of some batches: the share of the others. Of none: fetching is on the CPU."""
+    kernel = {"cpu_ns": [-1, 40, -1, 60], "run_queue_ns": [-1, 10, -1, 10]}
+    some = recorded(rows(4, **kernel))
     assert some.cpu_ns.tolist() == [40, 50, 60]
-    none = recorded(rows(4))
-    assert none.cpu_ns.tolist() == [100, 100, 100]
-    assert none.blocked_ns.tolist() == [0, 0, 0]
+    assert some.blocked_ns.tolist() == [50, 40, 30]
+    for none in (recorded(rows(4)), recorded(rows(4, cpu_ns=[-1, -1, -1, 60], pin_ns=[4] * 4))):
+        assert none.cpu_ns.tolist() == [100, 100, 100]
+        assert none.blocked_ns.tolist() == [0, 0, 0]
 
 
 def test_what_a_slow_sample_adds() -> None:
-    """To one of 20: over three times as long, and where it is known."""
-    found = recorded(
-        rows(6, fetch_ns=[80, 80, 80, 80, 180, 80], slowest_ns=[20, 20, -1, 20, 120, 60])
-    )
-    assert found.slow_ns.tolist() == [0, 0, 0, 100, 0]
+    """To one of 20 us: over three times as long, 100 us at least, and where it is known."""
+    slowest = np.array([20, 20, -1000, 99, 120, 60, 20]) * 1000
+    fetch = np.array([80, 80, 80, 159, 180, 120, 80]) * 1000
+    found = recorded(rows(7, fetch_ns=fetch, slowest_ns=np.maximum(slowest, -1)))
+    assert found.slow_ns.tolist() == [0, 0, 0, 100_000, 0, 0]
 
 
 def test_one_slow_sample_and_others_that_are_not_known() -> None:
     """What is not known is not slow."""
-    found = recorded(rows(4, fetch_ns=[80, 80, 80, 380], slowest_ns=[-1, -1, -1, 320]))
-    assert found.slow_ns.tolist() == [0, 0, 300]
+    fetch = np.array([80, 80, 80, 380]) * 1000
+    found = recorded(rows(4, fetch_ns=fetch, slowest_ns=[-1, -1, -1, 320_000]))
+    assert found.slow_ns.tolist() == [0, 0, 300_000]
 
 
 def test_some_hundred_batches_are_replayed() -> None:

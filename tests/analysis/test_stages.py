@@ -16,6 +16,7 @@ from loadeval.analysis.stages import (
     LoaderTimeline,
     Stage,
     StageReport,
+    TransformTime,
     stages_of,
 )
 from loadeval.runlog.model import Prefetch, Run
@@ -216,6 +217,12 @@ def test_shares_of_cpu_and_blocked() -> None:
     assert collate.cpu_ns == pytest.approx(1.2 * MS)
 
 
+def test_shares_that_are_known_of_little() -> None:
+    """Under half of the time: they are known of none."""
+    columns = {"cpu_ns": [5 * MS, *[-1] * 3, 5 * MS], "run_queue_ns": [0] * 5}
+    assert report_of(run_of(plain(5, **columns), workers=1)).cpu_ns is None
+
+
 def test_more_cpu_time_than_time() -> None:
     """The kernel counts in ticks: no share is under 0, nor over 1."""
     columns = {"cpu_ns": [12 * MS] * 4, "run_queue_ns": [MS] * 4}
@@ -291,6 +298,7 @@ def test_where_the_code_was() -> None:
         "Image.open",
         "a.py:3 load > Image.open",
     )
+    assert load.function == "load"
     assert (load.share, load.blocked_share, load.blocked_in) == (0.9, 0.5, "io_schedule")
     assert (item.name, item.share, item.blocked_share, item.blocked_in) == (
         "a.py:9 __getitem__",
@@ -448,6 +456,66 @@ def test_moments_in_disorder_are_charged_once() -> None:
         Stage.INDICES: 20,
     }
     assert report.not_attributed_ns == 0
+
+
+def test_a_thread_that_waits_before_it_pickles() -> None:
+    """For Python's lock, with which its worker fetches the next batch."""
+    times = stage_times(
+        worker=[0, 0],
+        requested_ns=[0, 100],
+        delivered_ns=[50, 200],
+        fetch_start_ns=[0, 100],
+        fetch_ns=[10, 40],
+        collate_ns=[0, 20],
+        pickle_start_ns=[15, 170],
+        pickle_ns=[1, 30],
+    )
+    report = report_of(run_of(times, workers=1))
+    assert charged(report) == {Stage.FETCH: 40 + 10, Stage.COLLATE: 20, Stage.PICKLE: 30}
+
+
+def test_shares_of_what_is_charged() -> None:
+    """Of the loader's time: a stage, a transform, a line of code."""
+    nan = np.nan
+    transforms = {"Blur": [nan, 4 * MS, 4 * MS, 4 * MS], "Crop": [nan, 9e9, 9e9, 9e9]}
+    calls = {"Blur": [1] * 4, "Crop": [1] * 4}
+    times = plain(
+        4,
+        delivered_ns=plain(4).requested_ns + 16 * MS,
+        transform_ns=transforms,
+        transform_calls=calls,
+    )
+    report = report_of(run_of(times, workers=1))
+    assert report.charged_share(Stage.FETCH, Stage.COLLATE) == pytest.approx(10 / 16)
+    assert report.charged_share(Stage.PIN) == 0
+    assert report.code_share(0.5) == pytest.approx(5 / 16)
+    crop, blur = report.transforms
+    assert report.transform_share(blur) == pytest.approx(4 / 16)
+    assert report.transform_share(crop) == pytest.approx(8 / 16)  # no more than fetching
+    assert report.share(None) is None
+
+
+def test_shares_of_nothing() -> None:
+    """They are not known."""
+    report = report_of(run_of(plain(1)))
+    assert report.charged_share(Stage.FETCH) is None
+    assert report.code_share(0.5) is None
+    assert report.transform_share(TransformTime("Crop", 1, 1, 1)) is None
+
+
+def test_fetching_that_takes_no_time() -> None:
+    """Nothing is divided by it, though its thread waits before it pickles."""
+    times = plain(3, fetch_ns=[0] * 3, pickle_start_ns=plain(3).requested_ns + 5 * MS)
+    report = report_of(run_of(times, workers=1))
+    assert report.transform_share(TransformTime("Crop", 1, 0, 0)) == 0
+
+
+@pytest.mark.parametrize(("fetch_ms", "differ"), [([9, 9, 9, 9], False), ([9, 9, 9, 12], True)])
+def test_workers_that_differ(fetch_ms: list[int], differ: bool) -> None:
+    """By over a fifth."""
+    columns = {"worker": [0, 0, 0, 1], "fetch_ns": np.array(fetch_ms) * MS}
+    assert report_of(run_of(plain(4, **columns))).workers_differ == differ
+    assert not report_of(run_of(plain(4), workers=1)).workers_differ
 
 
 def test_many_batches() -> None:

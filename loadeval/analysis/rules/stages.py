@@ -481,12 +481,20 @@ def best_workers(case: Case, inside: Inside) -> int | None:
             _grown(inside.costs, workers - now),
             with_cpus(case, replace(inside.setting, workers=workers)),
         )
-        for workers in range(now + 1, most + 1)
+        for workers in _counts(now + 1, most)
     }
     best_ns = min(times.values())
     if best_ns > (1 - LEAST_GAIN) * inside.base_ns:
         return None
     return next(workers for workers, ns in times.items() if ns * ENOUGH <= best_ns)
+
+
+def _counts(first: int, last: int) -> list[int]:
+    """Numbers from `first` to `last`, the larger ones some 20% apart."""
+    counts = [first]
+    while counts[-1] < last:
+        counts.append(min(counts[-1] + max(counts[-1] // 5, 1), last))
+    return counts
 
 
 def fewer_workers_do(inside: Inside) -> bool:

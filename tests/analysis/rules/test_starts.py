@@ -164,10 +164,10 @@ def found_of(run: Run) -> Finding:
 @pytest.mark.parametrize(
     ("method", "advice"),
     [
-        ("spawn", [Advice.TRY_PERSISTENT_WORKERS, Advice.SMALLER_DATASET]),
-        ("forkserver", [Advice.TRY_PERSISTENT_WORKERS, Advice.SMALLER_DATASET]),
-        ("fork", [Advice.TRY_PERSISTENT_WORKERS]),
-        (None, [Advice.TRY_PERSISTENT_WORKERS]),
+        ("spawn", [Advice.KEEP_WORKERS, Advice.SMALLER_DATASET]),
+        ("forkserver", [Advice.KEEP_WORKERS, Advice.SMALLER_DATASET]),
+        ("fork", [Advice.KEEP_WORKERS]),
+        (None, [Advice.KEEP_WORKERS]),
     ],
 )
 def test_workers_that_start_slowly(
@@ -190,14 +190,24 @@ def slow_workers() -> tuple[WorkerStart, ...]:
 
 
 @pytest.mark.parametrize("workers", [[(9, 400), (9, 1)], [(9, 1), (9, 400)]])
-def test_workers_that_initialise_slowly(make_run: MakeRun, workers: list[tuple[int, int]]) -> None:
+@pytest.mark.parametrize(("name", "told"), [("seed", "seed"), (None, "worker_init_fn")])
+def test_workers_that_initialise_slowly(
+    make_run: MakeRun, workers: list[tuple[int, int]], name: str | None, told: str
+) -> None:
     """Whichever of them is the slowest."""
-    run = epochs(make_run, 600, 500, 500)
+    run = epochs(make_run, 600, 500, 500, worker_init=name)
     starts = worker_starts([0, 1, 2], *workers)
     found = found_of(looked_into(run, first_batches(600, 500, 500), starts))
     assert found.rule is Rule.WORKER_START
-    assert found.problem.values == {"init_ns": 400}
-    assert advised(found) == [Advice.TRY_PERSISTENT_WORKERS, Advice.CHEAPER_INIT]
+    assert found.problem.values == {"init_ns": 400, "function": told}
+    assert advised(found) == [Advice.KEEP_WORKERS, Advice.CHEAPER_INIT]
+
+
+def test_persistent_workers_that_start_in_each_epoch(make_run: MakeRun) -> None:
+    """In a loader that is made anew, say: that they persist is no advice."""
+    run = epochs(make_run, 600, 500, 500, persistent_workers=True, start_method="spawn")
+    found = found_of(looked_into(run, first_batches(600, 500, 500), slow_workers()))
+    assert (found.rule, advised(found)) == (Rule.WORKER_START, [Advice.SMALLER_DATASET])
 
 
 def test_workers_that_start_and_initialise(make_run: MakeRun) -> None:
@@ -227,11 +237,11 @@ def test_persistent_workers_start_once(make_run: MakeRun) -> None:
 
 def test_a_shuffle_buffer(make_run: MakeRun) -> None:
     """The first sample of a worker takes most of the wait."""
-    run = epochs(make_run, 600, 500, 500)
+    run = epochs(make_run, 600, 500, 500, dataset="Shuffled")
     stages = first_batches(600, 500, 500, slowest=(0, 300))
     found = found_of(looked_into(run, stages, worker_starts([0, 1, 2], (20, 0), (20, 0))))
     assert found.rule is Rule.SHUFFLE_BUFFER
-    assert found.problem.values == {"sample_ns": 300}
+    assert found.problem.values == {"sample_ns": 300, "dataset": "Shuffled"}
     assert advised(found) == [Advice.SMALLER_BUFFER]
     assert found.cost_share == pytest.approx(500 / 2500)
 
