@@ -13,10 +13,9 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from loadeval import OperatorTimes, StageNote
@@ -67,8 +66,7 @@ class Task:
             self.runs += 1
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """What a stage has done so far; `threaded` tasks ran in the pipeline's threads."""
 
     tasks: int = 0
@@ -115,7 +113,7 @@ class StageClock:
         """What it did in the `elapsed_ns` since the last call."""
         told, found = self._told, self._counts
         queue = self._of_queue(now_ns)
-        self._told = found = replace(found, **queue)
+        self._told = found = found._replace(**queue)
         tasks, items = found.tasks - told.tasks, found.queue_items - told.queue_items
         in_threads = self._timed and found.threaded - told.threaded == tasks
         occupied_ns = elapsed_ns - (found.queue_empty_ns - told.queue_empty_ns)

@@ -197,7 +197,9 @@ def test_an_epoch_that_is_broken_off_is_told(dataset: Any) -> None:
         break
     assert len(list(evaluator)) == 5
     evaluator.close()
-    assert tasks(evaluator.recorded(), 1)["make batches"] == 5
+    run = evaluator.recorded()
+    assert tasks(run, 0)["make batches"] >= 1
+    assert tasks(run, 1)["make batches"] == 5
 
 
 def test_statistics_of_a_running_epoch_are_read_now_and_then(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from loadeval import LoaderEvaluator
 from loadeval.errors import ProbeError
 from loadeval.probes import probes_named
 from loadeval.probes.threads import (
@@ -217,3 +218,21 @@ def test_it_joins_other_probes_where_a_loader_is_looked_into() -> None:
     assert names(()) == []
     assert names((ThreadsProbe(),)) == ["threads"]
     assert [one.name for one in probes_named(("host",))] == ["host"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"mode": "alternate"}, True),
+        ({"mode": "alternate", "probes": ()}, False),
+        ({"mode": "alternate", "stages": False}, False),
+        ({"mode": "log"}, False),
+        ({"mode": "log", "stages": True}, True),
+    ],
+)
+def test_an_evaluator_reads_threads_where_it_looks_inside(
+    options: dict[str, Any], expected: bool
+) -> None:
+    evaluator = LoaderEvaluator([1, 2], **options)
+    names = [one.name for one in evaluator._measurement.recorder._metrics._waiting]
+    assert ("threads" in names) is expected

@@ -183,8 +183,9 @@ def _lock_waits(
 ) -> tuple[LockWait, LockWait] | Remark | None:
     """The wait for the lock in the real and the ideal arm, where threads make training wait."""
     loader = case.loader
-    if loader.start_method is not None or loader.workers == 0:
-        return None  # it loads in processes, or in the training thread itself
+    in_processes = loader.start_method is not None or loader.backend.startswith(SPDL_PROCESSES)
+    if in_processes or loader.workers == 0:
+        return None  # or it loads in the training thread itself
     if found is None:
         return None if loader.workers is None else Remark(OperatorUnknown.LOCK_NOT_READ)
     if case.loss_unknown or case.lost is None or case.loads_synchronously:

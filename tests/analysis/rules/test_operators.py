@@ -202,7 +202,12 @@ def test_a_lock_that_is_soon_free_or_held_by_training_is_not_found(
     assert python_lock(Case.of(with_lock(alternating(**SLOW), real_ms, ideal_ms))) is None
 
 
-@pytest.mark.parametrize("loader", [{"start_method": "fork"}, {"workers": 0}])
+PROCESSES = "spdl.dataloader._pytorch_dataloader.PyTorchDataLoader"
+
+
+@pytest.mark.parametrize(
+    "loader", [{"start_method": "fork"}, {"backend": PROCESSES}, {"workers": 0}]
+)
 def test_a_loader_of_processes_or_of_none_has_no_threads(
     alternating: MakeRun, loader: dict[str, Any]
 ) -> None:
