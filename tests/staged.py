@@ -46,7 +46,7 @@ CODE = {
     "data.py:24 load_image": 40,
     "collate.py:9 collate": 90,
 }
-BLOCKED = {"data.py:24 load_image [in folio_wait_bit_common": 130, "data.py:35 lock": 20}
+BLOCKED = {"data.py:24 load_image > folio_wait_bit_common": 130, "data.py:35 lock": 20}
 HEADER = Header(
     "id",
     "staged",
@@ -212,7 +212,7 @@ class _Made:
         for worker in range(self.workers):
             ready_ns = begin_ns + STARTING_NS - 20 * MS
             self.starts.append(WorkerStart(number, worker, begin_ns, 60 * MS, ready_ns, 2 * MS))
-        self.serve(load, number, "real", 9)
+        self.serve(load, number, "real", min(9, batches))
         while self.alternates and batches - len(load.rows) >= 60:
             self.serve(load, number, "real", 9)
             self.serve(load, number, "real", 24, self.pair)

@@ -14,7 +14,9 @@ from typer.testing import CliRunner
 
 from loadeval import LoaderEvaluator
 from loadeval.cli.main import app
+from loadeval.export import Format, export_run
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.staged import staged
 
 PAGE = Path(__file__).parents[1] / "docs" / "export.md"
 
@@ -69,6 +71,15 @@ def test_the_columns_are_those_of_the_tables(exported: Path) -> None:
     begin = rows().index(["column", "value", "may be missing"])
     named = [row[0].strip("`") for row in rows()[begin:] if re.fullmatch(r"`\w+`", row[0])]
     assert named[: len(columns)] == columns
+
+
+def test_the_columns_of_the_third_table_are_the_pages(tmp_path: Path) -> None:
+    """Those of the batches of a loader that was looked into."""
+    export_run(staged("log", batches=9), Format.CSV, tmp_path / "run.csv")
+    columns = list(pd.read_csv(tmp_path / "run-stages.csv"))
+    named = [row[0].strip("`") for row in rows() if re.fullmatch(r"`\w+`", row[0])]
+    begin = len(named) - named[::-1].index("epoch") - 1
+    assert named[begin : begin + len(columns)] == columns
 
 
 @pytest.mark.usefixtures("exported")

@@ -31,6 +31,7 @@ from loadeval.report.json import finding_as_dict, growth_as_dict
 from loadeval.runlog.model import Event
 from loadeval.runlog.writer import write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.staged import staged, write_run
 
 PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text(encoding="utf-8")
 MS = 1_000_000
@@ -42,6 +43,7 @@ PLAIN: dict[str, Any] = {
     "text, number or boolean": (str, int, float, bool),
 }
 COMMANDS = ("`show`", "`compare`", "`compare` of several backends", "`watch`", "`doctor`")
+NAMES = ("log", "replay", "alternate", "empty", "without", "staged", "in process")
 IN_A_CONTAINER = "in "
 """How a null is described that stands in a list or an object of plain values."""
 
@@ -128,6 +130,8 @@ def _runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     found["empty"] = record(folder / "empty.jsonl", "log", batches=1, epochs=1)
     found["without"] = folder / "without.json"
     write_metrics(read_run(found["empty"]), found["without"])
+    for name, workers in (("staged", 2), ("in process", 0)):
+        found[name] = write_run(staged(name=name, workers=workers), folder / f"{name}.jsonl")
     return found
 
 
@@ -144,23 +148,29 @@ def test_every_table_is_of_an_object_that_is_named() -> None:
     assert set(SCHEMA) == {*COMMANDS, *named}
 
 
-@pytest.mark.parametrize("name", ["log", "replay", "alternate", "empty", "without"])
+@pytest.mark.parametrize("name", NAMES)
 def test_show(runs: dict[str, Path], name: str) -> None:
     """The figures of a run of each mode, and of one that has none."""
     found = printed("show", runs[name])
     check(found, "`show`")
-    assert ("summaries" in found["runs"][0]) is (name == "alternate")
+    alternated = name in {"alternate", "staged", "in process"}
+    assert ("summaries" in found["runs"][0]) is alternated
+    assert (found["runs"][0]["stages"] is not None) is (name in {"staged", "in process"})
     check_value(found["runs"][0].get("summaries", {}), "object of [summary](#summary)", "", name)
 
 
-@pytest.mark.parametrize("names", [("alternate",), ("log", "replay"), ("empty", "replay")])
+@pytest.mark.parametrize(
+    "names", [("alternate",), ("staged",), ("log", "replay"), ("empty", "replay")]
+)
 def test_compare(runs: dict[str, Path], names: tuple[str, ...]) -> None:
     """One run, two runs, and two of which one has nothing steady."""
     found = printed("compare", *(runs[name] for name in names))
     check(found, "`compare`")
 
 
-@pytest.mark.parametrize("names", [("log", "alternate"), ("empty", "alternate")])
+@pytest.mark.parametrize(
+    "names", [("log", "alternate"), ("empty", "alternate"), ("staged", "in process")]
+)
 def test_compare_of_several_backends(runs: dict[str, Path], names: tuple[str, ...]) -> None:
     """One that logged, one that alternated, and one without a pace."""
     check(printed("compare", *(runs[name] for name in names)), "`compare` of several backends")

@@ -27,7 +27,10 @@ PAGES = [
     *(page for name in RUN for page in sorted(DOCS.glob(f"{name}.md"))),
     ROOT / "CONTRIBUTING.md",
 ]
-RUN_ELSEWHERE = {"adapters", "examples", "export", "frameworks", "how-it-measures", "run-log"}
+RUN_ELSEWHERE = {
+    *("adapters", "examples", "export", "frameworks", "how-it-measures", "inside-the-loader"),
+    "run-log",
+}
 """Pages whose code has tests of its own."""
 WITHOUT_CODE = {"commands", "contributing", "index", "reference"}
 BLOCK = re.compile(

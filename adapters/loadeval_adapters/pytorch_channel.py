@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import signal
 import struct
+import traceback
 from multiprocessing.sharedctypes import RawArray
 from typing import Any
 
@@ -26,9 +28,9 @@ WORD = 8
 OPEN = 0
 """The word that is 1 while somebody looks into the loader."""
 CHANNEL_WORDS = 8
-PID, READY_NS, INIT_NS, SAMPLE, TEXT_VERSION, TEXT_BYTES = range(6)
+PID, READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES = range(7)
 """A worker's own words: its process, when it was ready, how long the user's `worker_init_fn` took,
-the sample it reads, and of its text how often it was changed and how long it is."""
+the batch and the sample it reads, and of its text how often it was changed and how long it is."""
 WORKER_WORDS = 8  # a cache line: no two workers write to one
 NO_SAMPLE, COLLATING = -1, -2
 """What stands for a sample where none is read."""
@@ -38,7 +40,7 @@ TEXT = 32768
 
 
 class Channel:
-    """Memory for `workers` and the records of `slots` batches. It pickles while a process is spawned.
+    """Memory for `workers` and the records of `slots` batches; a process that starts can get it.
 
     The record of batch `idx` is in slot `idx % slots`, whichever worker loaded it.
     """
@@ -88,7 +90,7 @@ class Channel:
         return True
 
     def read_text(self, worker: int, known: int = 0) -> tuple[int, dict[str, Any]] | None:
-        """A version and what it tells; None where it is the one `known`, or is always being written."""
+        """A version and what it tells; None if that is the one `known`, or half written."""
         own, start = self.own(worker), self._texts * WORD + worker * TEXT
         for _ in range(TRIES):
             version = self.words[own + TEXT_VERSION]
@@ -99,6 +101,17 @@ class Channel:
                 told: dict[str, Any] = json.loads(text)
                 return version, told
         return None
+
+
+def is_of_a_signal(error: BaseException) -> bool:
+    """Whether a signal's handler raised it: torch's for a dead worker, or a user's.
+
+    It may do so while we look, but it is meant for whoever called us.
+    """
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = [getattr(getattr(one, "__func__", one), "__code__", None) for one in handlers]
+    frames = (frame for frame, _ in traceback.walk_tb(error.__traceback__))
+    return any(frame.f_code in codes for frame in frames)
 
 
 def packer(transforms: int) -> struct.Struct:

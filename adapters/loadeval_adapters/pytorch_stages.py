@@ -16,15 +16,18 @@ import numpy as np
 from torch.utils.data import dataloader
 from torch.utils.data._utils import pin_memory
 
-from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart
+from loadeval import CodeSamples, Readings, StageNote, StageTimes, WorkerStart
 from loadeval_adapters import pytorch_channel as told
 from loadeval_adapters.pytorch_channel import FIXED, RECORD, STRIDE, UNKNOWN, WORD, Channel
 from loadeval_adapters.pytorch_worker import FETCHERS, Tracer, WorkerInit, fetches
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
+    from typing import Literal
 
-    Found = StageTimes | WorkerStart | CodeSamples | StageNote
+    EventKind = Literal["stages missing", "worker died"]
+
+    Found = StageTimes | WorkerStart | CodeSamples | Readings | StageNote
     Row = tuple[int, int, int, int, int, int, int, bytes]
     Receipt = tuple[int, int, int, bytes]
 
@@ -127,18 +130,20 @@ class DataLoaderStages:
         self._iterators.append(found)
         return found
 
-    def note(self, message: str, kind: str = "stages missing") -> None:
+    def note(self, message: str, kind: EventKind = "stages missing") -> None:
         """Tell something, once."""
         if message not in self._told:
             self._told.add(message)
-            self._notes.append(StageNote(message, kind))  # type: ignore[arg-type]
+            self._notes.append(StageNote(message, kind))
 
     @contextmanager
     def _noting(self) -> Generator[None]:
         """A DataLoader's iterator is made all the same if we cannot look into it."""
         try:
             yield
-        except Exception as error:  # noqa: BLE001 - as it says
+        except Exception as error:
+            if told.is_of_a_signal(error):
+                raise
             self.note(f"the loader is not looked into ({type(error).__name__}: {error})")
 
     def take(self) -> list[Found]:
@@ -239,7 +244,9 @@ class Inside:
             vars(iterator).pop(name, None)
 
     def fail(self, error: Exception) -> None:
-        """Stop looking, and say why."""
+        """Stop looking, and say why. Raises what a signal's handler raised."""
+        if told.is_of_a_signal(error):
+            raise error
         self._stages.note(
             f"the loader is not looked into any more ({type(error).__name__}: {error})"
         )
@@ -311,7 +318,8 @@ class InTraining(Inside):
         kind, pack, parts = type(iterator), self._pack, tracer.parts
         give, next_index = kind._next_data, kind._next_index  # noqa: SLF001 - as above
         by_kind = dict(zip(FETCHERS, fetches(tracer), strict=True))
-        ours = by_kind.get(type(fetcher()))
+        own: Any = fetcher()
+        ours = by_kind.get(type(own))
         if ours is None:
             self._stages.note(NOT_TORCHS)
             return
@@ -347,7 +355,7 @@ class InTraining(Inside):
                     self.fail(error)
             return batch
 
-        fetcher().fetch = lambda index: ours(fetcher(), index)
+        own.fetch = lambda index: ours(fetcher(), index)
         self._hook(iterator, _next_data=timed_next_data, _next_index=timed_next_index)
 
     def _tell(self, text: dict[str, Any]) -> None:
@@ -390,7 +398,7 @@ class WithWorkers(Inside):
             self._first = epoch
         super().begin(epoch)
 
-    def _hook_into(self, iterator: Any) -> None:
+    def _hook_into(self, iterator: Any) -> None:  # noqa: C901 - closures over a weak reference
         alive, kind, channel, pins = self.alive, type(iterator), self._channel, self._pins
         give, get, put = kind._next_data, kind._try_get_data, kind._try_put_index  # noqa: SLF001 - as above
         in_order = getattr(iterator, "_in_order", True)  # since torch 2.6
@@ -515,24 +523,23 @@ class WithWorkers(Inside):
                 self._dead.add(worker)
                 self._stages.note(
                     f"worker {worker} (pid {process.pid}) died ({_cause(code)})"
-                    f"{self._over_what(worker, iterator)}",
+                    f"{self._over_what(worker)}",
                     "worker died",
                 )
 
-    def _over_what(self, worker: int, iterator: Any) -> str:
-        batch = ""
-        tasks = dict(getattr(iterator, "_task_info", {}))
-        open_tasks = [idx for idx, task in tasks.items() if task == (worker,)]
-        if open_tasks:
-            batch = f"batch {min(open_tasks)}"
+    def _over_what(self, worker: int) -> str:
         if self._channel is None:
-            return f" while {batch} was outstanding" if batch else ""
-        sample = self._channel.words[self._channel.own(worker) + told.SAMPLE]
+            return ""
+        own = self._channel.own(worker)
+        sample, batch = (
+            self._channel.words[own + told.SAMPLE],
+            self._channel.words[own + told.BATCH],
+        )
         if sample == told.NO_SAMPLE:
             return " between two batches"
         if sample == told.COLLATING:
-            return f" while collating {batch or 'a batch'}"
-        return f" while loading sample {sample}{f' of {batch}' if batch else ''}"
+            return f" while collating batch {batch}"
+        return f" while loading sample {sample} of batch {batch}"
 
 
 class Pins:
@@ -656,7 +663,7 @@ def _swapped(loader: Any, channel: Channel | None, pins: Pins) -> Generator[bool
     with _lock:
         user, loop = held.get("worker_init_fn"), pin_memory._pin_memory_loop  # noqa: SLF001 - looked up there
         is_settable = "worker_init_fn" in held and channel is not None
-        if is_settable:
+        if is_settable and channel is not None:
             held["worker_init_fn"] = WorkerInit(
                 user, channel
             )  # past a __setattr__ that notes what is set
@@ -679,7 +686,8 @@ def _forget() -> None:
         stages.abandon()
 
 
-os.register_at_fork(after_in_child=_forget)
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_forget)
 
 
 def _exit_code(process: Any) -> int | None:

@@ -33,6 +33,7 @@ FORWARDED = (
     *("__len__", "__iter__", "__getitem__", "__contains__", "__bool__", "__repr__", "__str__"),
     *("__eq__", "__ne__", "__hash__", "__enter__", "__exit__"),
 )
+TIMED = "_loadeval_timed_by"
 HEAP_TYPE = 1 << 9  # Py_TPFLAGS_HEAPTYPE: its methods can be replaced
 
 
@@ -113,9 +114,10 @@ class Transforms:
 
     def _time(self, item: Any) -> Any:
         """`item` itself, its class timed, or a stand-in; itself untimed once there are too many."""
-        if len(self.names) == MOST_TRANSFORMS:
-            return item
         kind = type(item)
+        is_others = getattr(kind.__call__, TIMED, self) is not self  # of another epoch that lives
+        if is_others or len(self.names) == MOST_TRANSFORMS:
+            return item
         slot = 2 * len(self.names)
         if self._can_time_class(kind) and self._time_class(kind, id(item), slot):
             stand_in = item
@@ -141,7 +143,7 @@ class Transforms:
                 return True
         call: Any = vars(kind).get("__call__")
         # A copy that a dataset makes of a transform counts as the first one of its class.
-        timed = self._timed_method(kind.__call__, slots := {item: slot}, slot)  # type: ignore[operator]
+        timed = self._timed_method(kind.__call__, slots := {item: slot}, slot)
         try:
             # Past a metaclass that refuses assignments.
             type.__setattr__(kind, "__call__", timed)
@@ -169,6 +171,7 @@ class Transforms:
                 spent[slot + 1] += 1
                 inside[0] = outside + took
 
+        setattr(__call__, TIMED, self)
         return __call__
 
     def _timed_function(self, call: Any, slot: int) -> Any:
@@ -187,10 +190,11 @@ class Transforms:
                 spent[slot + 1] += 1
                 inside[0] = outside + took
 
+        setattr(timed, TIMED, self)
         return timed
 
     def _stand_in(self, item: Any, slot: int) -> Any:
-        """Something that behaves as `item` in all but `type()`; a copy or pickle of it is `item`'s."""
+        """Something that is as `item` in all but `type()`; its copies and pickles are `item`'s."""
 
         def get(_: Any, name: str) -> Any:
             return (

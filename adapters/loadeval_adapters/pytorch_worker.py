@@ -18,7 +18,14 @@ from torch.utils.data import dataset as torch_dataset
 from torch.utils.data._utils import fetch
 
 from loadeval_adapters import pytorch_channel as told
-from loadeval_adapters.pytorch_channel import COLLATING, NO_SAMPLE, SAMPLE, UNKNOWN, Channel
+from loadeval_adapters.pytorch_channel import (
+    COLLATING,
+    NO_SAMPLE,
+    SAMPLE,
+    UNKNOWN,
+    Channel,
+    is_of_a_signal,
+)
 from loadeval_adapters.pytorch_code import CodeSampler
 from loadeval_adapters.pytorch_transforms import Transforms
 
@@ -42,7 +49,7 @@ NAMES = (
     {"ended", "StopIteration", "auto_collation", "append", "next", "dataset_iter", "len"}
     | {"drop_last", "collate_fn"},
 )
-"""What the code of torch's fetchers uses, from torch 2.1 to 2.13: ours does the same in its place."""
+"""What the code of torch's fetchers uses since torch 2.1: ours does the same in its place."""
 FAILURES = {"ExceptionWrapper", "_IterableDatasetStopIteration"}
 UNEXPECTED = (
     "this version of torch reads samples in a way of its own: reading and collating are not told "
@@ -59,6 +66,7 @@ class WorkerInit:
         self._training = os.getpid()
 
     def __call__(self, worker: int) -> None:
+        """Called in the worker, as the user's is."""
         began = perf_counter_ns()
         if self.user is not None:
             self.user(worker)
@@ -148,7 +156,9 @@ class Tracer:
             )
 
     def fail(self, error: Exception) -> None:
-        """Stop looking, and say why."""
+        """Stop looking, and say why. Raises what a signal's handler raised."""
+        if is_of_a_signal(error):
+            raise error
         self.notes.append(f"a worker is not looked into any more ({type(error).__name__}: {error})")
         self.end()
 
@@ -230,8 +240,10 @@ def map_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
                     if tells:
                         try:
                             words[sample] = one
-                        except Exception:  # noqa: BLE001 - no integer
-                            tells = tracer.can_tell_samples = False
+                        except Exception as error:
+                            if is_of_a_signal(error):
+                                raise
+                            tells = tracer.can_tell_samples = False  # they are no integers
                     append(dataset[one])
                     now = perf_counter_ns()
                     if now - then > slowest_ns:
@@ -265,7 +277,7 @@ def iterable_fetch(tracer: Tracer, fetcher: Any, index: Any) -> Any:
     start = then = perf_counter_ns()
     try:
         if fetcher.auto_collation:
-            data = []
+            data: Any = []
             append = data.append
             for _ in index:
                 words[sample] = place
@@ -335,7 +347,7 @@ def _bound(ours: Any, tracer: Tracer) -> Fetch:
 
 
 class Sending:
-    """Installs a tracer in a worker, whose queue thread adds what pickling took and tells it all."""
+    """Installs a tracer in a worker, whose queue thread adds what pickling took, and tells all."""
 
     def __init__(self, tracer: Tracer, channel: Channel, worker: int) -> None:
         self._tracer, self._channel, self._worker = tracer, channel, worker
@@ -349,8 +361,8 @@ class Sending:
         tracer = self._tracer
         tracer.ended = self._uninstall
         for kind, torchs, ours in zip(FETCHERS, self._torchs, fetches(tracer), strict=True):
-            kind.fetch = self._while_open(torchs, ours)  # type: ignore[method-assign]
-        self._ours = TimedPickler(self._pickler, self.dumps)
+            kind.fetch = self._while_open(torchs, ours)  # type: ignore[method-assign,assignment]
+        self._ours = TimedPickler(self._pickler, self.dumps, self.loads)
         queues._ForkingPickler = self._ours  # type: ignore[attr-defined]  # noqa: SLF001 - as above
         tracer.flush()
         # At the end of the process, for what was found since the last time.
@@ -373,6 +385,14 @@ class Sending:
         if queues._ForkingPickler is self._ours:  # type: ignore[attr-defined]  # noqa: SLF001 - as above
             queues._ForkingPickler = self._pickler  # type: ignore[attr-defined]  # noqa: SLF001 - as above
         self._tracer.transforms.restore()
+
+    def loads(self, pickled: Any, *rest: Any) -> Any:
+        """Read a message of any queue; if it asks for a batch, tell for which."""
+        message = self._pickler.loads(pickled, *rest)
+        if type(message) is tuple and message and type(message[0]) is int:
+            with suppress(Exception):
+                self._channel.words[self._tracer.own + told.BATCH] = message[0]
+        return message
 
     def dumps(self, message: Any, *rest: Any) -> Any:
         """Pickle a message of any queue; if it brings a batch, tell of that."""
@@ -405,6 +425,8 @@ class Sending:
         None for what a queue of the user's sends, and for what was never fetched.
         """
         parts = self._tracer.parts
+        if parts and parts[0][0] == id(batch):
+            return parts.popleft()
         is_stateful = type(batch) is tuple and len(batch) == 3  # noqa: PLR2004 - batch, worker, state
         keys = {id(batch), id(batch[0])} if is_stateful else {id(batch)}
         if type(batch[0] if is_stateful else batch).__name__ in FAILURES:
@@ -420,9 +442,9 @@ class Sending:
 class TimedPickler:
     """Stands in for the class that the queues of multiprocessing pickle with."""
 
-    def __init__(self, pickler: Any, dumps: Callable[..., Any]) -> None:
+    def __init__(self, pickler: Any, dumps: Callable[..., Any], loads: Callable[..., Any]) -> None:
         self._pickler = pickler
-        self.dumps, self.loads = dumps, pickler.loads
+        self.dumps, self.loads = dumps, loads
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pickler, name)
@@ -450,7 +472,7 @@ class Consumption:
         self._sched = self._io = UNKNOWN
 
     def so_far(self) -> Figures:
-        """CPU time, that of all threads, time without a CPU, bytes read, those from disk, faults."""
+        """CPU time, that of all threads, time without a CPU, bytes read, from disk, faults."""
         if get_ident() != self._thread:
             self._open()
         run_queue = read = disk = faults = UNKNOWN

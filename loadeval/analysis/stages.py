@@ -202,8 +202,8 @@ class StageReport:
 
     @property
     def workers_differ(self) -> bool:
-        """Whether the slowest worker takes over UNEVEN times as long as the fastest one."""
-        batch_ns = [one.batch_ns for one in self.workers]
+        """Whether the slowest worker typically takes over UNEVEN times as long as the fastest."""
+        batch_ns = [one.typical_ns for one in self.workers]
         return len(batch_ns) > 1 and max(batch_ns) > UNEVEN * min(batch_ns)
 
 

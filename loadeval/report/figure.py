@@ -158,9 +158,7 @@ def comparison_figure(comparison: Comparison) -> Figure:
     stages = None if comparison.stages is None else stages_chart(comparison.stages)
     inside = 0.0 if stages is None else high_of(stages) + INSIDE
     figure, bottom = page(headline(found), details, footer, PANELS + inside)
-    if stages is not None:
-        _draw_inside(figure, stages, bottom)
-    bottom += inside
+    foot, bottom = bottom, bottom + inside
     chart = comparison_chart(comparison)
     box = (MARGIN, bottom + 4.3, 5.1, 3.3)
     axes = panel(figure, box, _throughput_title(chart.unit, 5.1), labels=1.5)
@@ -178,6 +176,8 @@ def comparison_figure(comparison: Comparison) -> Figure:
         draw_iterations(axes, iterations_chart(comparison.counted))
     else:
         draw_waits(axes, *waits_of_two(comparison.real, comparison.ideal))
+    if stages is not None:
+        _draw_inside(figure, stages, foot)
     take_text_literally(figure)
     return figure
 
@@ -253,9 +253,7 @@ def backends_figure(found: BackendReport) -> Figure:
     inside = LOADER * len(loaders) + INSIDE if loaders else 0.0
     tall_all = tall + HEADING + inside
     figure, bottom = page(backends_headline(found), details, _footer(found), tall_all)
-    if loaders:
-        _draw_loaders(figure, loaders, bottom)
-    bottom += inside
+    foot, bottom = bottom, bottom + inside
     chart = backends_chart(found)
     width = BARS_LEFT + BARS_WIDTH - MARGIN
     title = _throughput_title(chart.unit, width - LEGEND_WIDTH)
@@ -270,6 +268,8 @@ def backends_figure(found: BackendReport) -> Figure:
     write(figure, ["Time lost"], (LOST_LEFT, bottom + tall + 0.36), PANEL, bold=True)
     for one in order:
         _write_backend(figure, one, bottom + tall - tops[one.name])
+    if loaders:
+        _draw_loaders(figure, loaders, foot)
     take_text_literally(figure)
     return figure
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
 MOST_TRANSFORMS, MOST_CODE = 5, 4
 """Rows of a table in the terminal."""
-LONGEST_PLACE = 44
+LONGEST_PLACE = 38
 IN_WORKER = (Stage.FETCH, Stage.COLLATE)
 """The stages whose CPU time is known, if any is."""
 
@@ -111,16 +111,24 @@ def transform_rows(found: StageReport) -> Table:
     ]
 
 
-def code_rows(found: StageReport) -> Table:
+def code_rows(found: StageReport, longest: int = LONGEST_PLACE) -> Table:
     """The lines of code that workers were seen in, the most frequent first."""
     return [
         (
-            short_name(one.place, LONGEST_PLACE),
+            _place(printable(one.name), longest),
             share(found.code_share(one.share)),
             blocked_in_words(found, one),
         )
         for one in found.code
     ]
+
+
+def _place(place: str, longest: int) -> str:
+    """`place` in at most `longest` characters: without its folders, or else its end."""
+    if len(place) > longest:
+        file, colon, rest = place.partition(":")
+        place = file.rsplit("/", maxsplit=1)[-1] + colon + rest
+    return place if len(place) <= longest else f"...{place[3 - longest :]}"
 
 
 def sample_rows(found: StageReport) -> Table:

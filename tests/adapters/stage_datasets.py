@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import copy
 import functools
+import multiprocessing
 import os
 import pickle
 import random
+import select
 import signal
+import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -52,7 +55,7 @@ class Registering(type):
 class Registered(metaclass=Registering):
     def __call__(self, x: Any) -> Any:
         assert len(Registering.known) == 1
-        return x + random.random()
+        return x + random.random()  # noqa: S311 - it is compared
 
 
 class Composed:
@@ -70,7 +73,7 @@ def shifted(x: Any, by: float = 1.0) -> Any:
 
 
 class Picky(Dataset[float]):
-    """Checks what it holds and who it is, with a `__getattr__` that would recurse; draws numbers."""
+    """Checks what it holds, with a `__getattr__` that would recurse, and draws numbers."""
 
     def __init__(self, size: int = 40) -> None:
         self.inner = {"a": 1}
@@ -104,7 +107,7 @@ class Picky(Dataset[float]):
         assert callable(self.transforms[1])
         assert self.transforms[2].__name__ == "shifted"
         assert self.transforms[3].keywords == {"by": 2}
-        x = index + np.random.rand() + random.random() + torch.rand(()).item()
+        x = index + np.random.rand() + random.random() + torch.rand(()).item()  # noqa: NPY002, S311
         for transform in self.transforms:
             x = transform(x)
         return float(self.target_transform(x))
@@ -214,13 +217,17 @@ class Structures(Dataset[Any]):
 
 
 class Dying(Dataset[int]):
-    """Its worker is killed over sample 9."""
+    """Its worker is killed over sample 9, once the batches before it were had."""
+
+    def __init__(self) -> None:
+        self.had = multiprocessing.get_context("fork").Semaphore(0)
 
     def __len__(self) -> int:
         return 20
 
     def __getitem__(self, index: int) -> int:
         if index == 9:
+            self.had.acquire()
             os.kill(os.getpid(), signal.SIGKILL)
         return index
 
@@ -258,7 +265,7 @@ class LazyIndices:
 
 
 def seed_numpy(worker: int) -> None:
-    np.random.seed(worker)
+    np.random.seed(worker)  # noqa: NPY002 - what users draw from
 
 
 def raise_in_worker(worker: int) -> None:
@@ -281,3 +288,48 @@ class Numbers(Dataset[int]):
 
     def __getitem__(self, index: int) -> int:
         return index % 1000
+
+
+class Slow(Dataset[int]):
+    """Its first sample waits until others were read."""
+
+    def __init__(self) -> None:
+        self.others = multiprocessing.get_context("fork").Semaphore(0)
+
+    def __len__(self) -> int:
+        return 12
+
+    def __getitem__(self, index: int) -> int:
+        if index == 0:
+            for _ in range(3):
+                self.others.acquire()
+        else:
+            self.others.release()
+        return index
+
+
+class Busy(Dataset[int]):
+    """Pure Python for a while."""
+
+    def __len__(self) -> int:
+        return 32
+
+    def __getitem__(self, index: int) -> int:
+        end = time.thread_time() + 0.02
+        while time.thread_time() < end:
+            pass
+        return index
+
+
+class Blocked(Dataset[int]):
+    """Waits for what never comes."""
+
+    def __len__(self) -> int:
+        return 8
+
+    def __getitem__(self, index: int) -> int:
+        reading, writing = os.pipe()
+        select.select([reading], [], [], 0.1)
+        os.close(reading)
+        os.close(writing)
+        return index

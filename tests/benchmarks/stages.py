@@ -12,6 +12,7 @@ import statistics
 import sys
 import tempfile
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ import torch
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from torch.nn import Identity
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator
@@ -115,7 +117,7 @@ def subjects() -> list[Subject]:
     large = LARGE * (BATCHES // 10)
     tensor = torch.zeros(3, 8)
     record = {"x": tensor, "y": 1, "name": "a name"}
-    default = {"collate_fn": None}
+    default: dict[str, Any] = {"collate_fn": None}
     found = [
         Subject("sample: int", lambda: of_samples(1, LARGE), large, 150),
         Subject("sample: tensor", lambda: of_samples(tensor, LARGE), large, 150),
@@ -147,17 +149,14 @@ def subjects() -> list[Subject]:
             True,
         ),
     ]
-    for name, transforms in {
-        "a class": (Same(),),
-        "8 of a class": tuple(Same() for _ in range(8)),
-        "a class with slots": (Slotted(),),
-        "a function": (same,),
-        "torch.nn": (torch.nn.Identity(),),
-    }.items():
-        calls = large * len(transforms)
-        found.append(
-            Subject(f"transform: {name}", lambda t=transforms: of_samples(1, LARGE, *t), calls, 500)
-        )
+    # Eight of each, so that the sample's own part is small beside them.
+    transforms = {"class": Same(), "slots": Slotted(), "function": same, "torch.nn": Identity()}
+    for name, one in transforms.items():
+        make = partial(of_samples, 1, LARGE, *[one] * 8, num_workers=0)
+        found.append(Subject(f"transform: {name}", make, 8 * large, 500))
+    wrapped = tuple(Same() for _ in range(8))
+    make = partial(of_samples, 1, LARGE, *wrapped)
+    found.append(Subject("transform: class, in a worker", make, 8 * large, 500))
     return found
 
 
@@ -179,8 +178,9 @@ def epoch_cpu_s(subject: Subject, *, stages: bool) -> float:
             pass
     del _batch
     evaluator.close()
-    if loader._iterator is not None:
-        loader._iterator._shutdown_workers()
+    kept: Any = loader._iterator
+    if kept is not None:
+        kept._shutdown_workers()
         loader._iterator = None
     return cpu_s() - before
 

@@ -12,6 +12,7 @@ from loadeval.analysis.report import Report
 from loadeval.report.json import report_as_dict
 from loadeval.runlog.reader import read_run
 from tests.cli.commands import COMMAND, record, runner
+from tests.staged import staged, write_run
 
 Logs = tuple[Path, Path]
 run = runner("compare")
@@ -148,3 +149,13 @@ def test_an_error_of_the_installed_command_is_no_traceback(tmp_path: Path) -> No
     assert (done.returncode, done.stdout) == (1, "")
     assert done.stderr.startswith("Error: ")
     assert done.stderr.count("\n") == 1
+
+
+def test_everything_includes_the_inside_of_the_loader(alternated: Path, tmp_path: Path) -> None:
+    """Its tables, or why there are none; the screen has one line of it."""
+    log = write_run(staged(), tmp_path / "staged.jsonl")
+    assert "Inside the loader: 11.7 ms a batch" in run(log, "--full")[1]
+    assert "Inside the loader: not measured" in run(alternated, "--full")[1]
+    screen = run(log)[1].splitlines()
+    assert sum(line.startswith("inside the loader  fetch") for line in screen) == 1
+    assert len(screen) <= 25

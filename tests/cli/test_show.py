@@ -12,9 +12,11 @@ from typer.testing import CliRunner
 
 from loadeval.analysis.summary import summarise
 from loadeval.cli.main import app
+from loadeval.runlog.model import Event
 from loadeval.runlog.reader import read_run
 from loadeval.runlog.writer import write_metrics
 from tests.cli.commands import COMMAND, record, runner
+from tests.staged import staged, without_stages, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -87,6 +89,56 @@ def test_a_run_that_replayed_has_no_findings(tmp_path: Path) -> None:
     assert "Findings" not in run(log)[1]
     (shown,) = json.loads(run(log, "--json")[1])["runs"]
     assert shown["diagnosis"] is None
+
+
+@pytest.fixture(name="looked_into")
+def _looked_into(tmp_path: Path) -> Path:
+    """The run log of a run whose loader was looked into."""
+    return write_run(staged(), tmp_path / "staged.jsonl")
+
+
+def test_the_inside_of_the_loader_instead(looked_into: Path) -> None:
+    """One screen, without the figures of the run."""
+    code, out, err = run(looked_into, "--stages")
+    assert (code, err) == (0, "")
+    assert out.startswith("Inside the loader: 11.7 ms a batch")
+    assert "throughput" not in out
+    assert len(out.splitlines()) <= 40
+
+
+def test_the_inside_of_the_loader_too(looked_into: Path, log: Path) -> None:
+    """With the figures and findings; without them by default."""
+    code, out, _ = run(looked_into, log, "--full")
+    assert code == 0
+    assert "throughput" in out
+    assert "Inside the loader: 11.7 ms a batch" in out
+    assert "Inside the loader: not measured" in out
+    assert "Inside the loader" not in run(looked_into)[1]
+
+
+def test_stages_that_are_missing_and_workers_that_died_are_notes(tmp_path: Path) -> None:
+    """Each in its own words; what happened again, once."""
+    found = without_stages(staged(), kind="stages missing", message="no fetcher known")
+    died = [Event(at, f"worker {at} died", "worker died") for at in (1, 2, 2)]
+    path = write_run(
+        dataclasses.replace(found, events=(*found.events, *died)), tmp_path / "a.jsonl"
+    )
+    _, out, _ = run(path)
+    notes = out.partition("\nNotes")[2]
+    assert "no fetcher known" in notes
+    assert "worker 1 died" in notes
+    assert "worker 2 died (2 times" in " ".join(notes.split())
+    _, out, _ = run(path, "--stages")
+    assert out.strip() == "Inside the loader: not measured: no fetcher known"
+
+
+def test_json_has_the_stages_of_each_run(looked_into: Path, log: Path) -> None:
+    """None of a loader that was not looked into."""
+    one, other = json.loads(run(looked_into, log, "--json")[1])["runs"]
+    assert one["stages"]["words"].startswith("fetch 72%")
+    shares = [stage["share"] for stage in one["stages"]["stages"]]
+    assert sum(shares) + one["stages"]["not_attributed_share"] == pytest.approx(1)
+    assert other["stages"] is None
 
 
 def test_a_name_cannot_steer_the_terminal(tmp_path: Path) -> None:

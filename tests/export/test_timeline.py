@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 
 from loadeval import UsageError, read_run
 from loadeval.export import Format, export_run, trace
 from loadeval.runlog.columns import UNKNOWN
+from tests.staged import staged
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -200,3 +203,84 @@ def test_a_file_of_dali_has_no_timeline(dali_file: Path, tmp_path: Path) -> None
     """The error says why, and what to export instead."""
     with pytest.raises(UsageError, match=r"no times .* no timeline; export its waits as csv"):
         exported(read_run(dali_file), tmp_path)
+
+
+# Inside the loader
+
+
+def on_track(events: Events, name: str) -> Events:
+    number = thread(events, name)
+    return [one for one in events if one["tid"] == number and one["ph"] == "X"]
+
+
+def test_workers_have_tracks(tmp_path: Path) -> None:
+    """Fetch and collate on one, pickling, which another thread does, on the next."""
+    run = staged("log", batches=40, epochs=2)
+    events = events_of(run, tmp_path)
+    for times in run.stages:
+        for worker in (0, 1):
+            own = times.part(times.worker == worker)
+            name = f"epoch {times.epoch}: worker {worker}"
+            fetch, collate = (
+                [one for one in on_track(events, name) if one["name"] == stage]
+                for stage in ("fetch", "collate")
+            )
+            assert [one["ts"] for one in fetch] == own.fetch_start_ns.tolist()
+            assert [one["dur"] for one in fetch] == own.fetch_ns.tolist()
+            assert [one["dur"] for one in collate] == own.collate_ns.tolist()
+            assert fetch[3]["args"] == {
+                "batch": own.batch[3],
+                "samples": 32,
+                "slowest_index": own.slowest_index[3],
+                "slowest_ns": own.slowest_ns[3],
+            }
+            pickled = on_track(events, f"{name}, queue")
+            assert [one["ts"] for one in pickled] == own.pickle_start_ns.tolist()
+            assert pickled[0]["args"] == {"batch": worker, "pickled_bytes": 420}
+
+
+def test_the_training_process_receives_pins_and_hands_out(tmp_path: Path) -> None:
+    """Receiving ends when it has the batch; pinning begins then."""
+    run = staged("log", batches=30, epochs=1)
+    (times,) = run.stages
+    pinned = dataclasses.replace(times, pin_ns=np.full(len(times), 10_000))
+    events = events_of(dataclasses.replace(run, stages=(pinned,)), tmp_path)
+    slices = on_track(events, "epoch 0: receive and pin")
+    ends = [one["ts"] + one["dur"] for one in slices if one["name"] == "receive"]
+    assert ends == times.received_ns.tolist()
+    assert [one["ts"] for one in slices if one["name"] == "pin"] == ends
+    indices = on_track(events, "epoch 0: indices")
+    assert [one["ts"] + one["dur"] for one in indices] == times.delivered_ns.tolist()
+
+
+def test_a_loader_without_workers_has_one_track(tmp_path: Path) -> None:
+    """On which it loads; nothing is pickled or received."""
+    events = events_of(staged("log", workers=0, batches=20, epochs=1), tmp_path)
+    names = [one["args"]["name"] for one in named(events, "thread_name")]
+    assert [name for name in names if "arms" not in name and "batches" not in name] == [
+        "epoch 0: loading",
+        "epoch 0: indices",
+    ]
+
+
+def test_what_overlaps_on_a_track_begins_later(tmp_path: Path) -> None:
+    """Readings of two clocks may cross by a little."""
+    run = staged("log", batches=30, epochs=1)
+    (times,) = run.stages
+    late = dataclasses.replace(times, fetch_ns=times.fetch_ns + 500_000)
+    events = events_of(dataclasses.replace(run, stages=(late,)), tmp_path)
+    assert len(on_track(events, "epoch 0: worker 0")) == 30
+
+
+def test_times_that_are_not_known_are_not_drawn(tmp_path: Path) -> None:
+    """Nor what is not known of a batch."""
+    run = staged("log", batches=12, epochs=1)
+    (times,) = run.stages
+    none = np.full(len(times), UNKNOWN)
+    times = dataclasses.replace(times, collate_ns=none, slowest_index=none, received_ns=none)
+    events = events_of(dataclasses.replace(run, stages=(times,)), tmp_path)
+    assert {one["name"] for one in on_track(events, "epoch 0: worker 0")} == {"fetch"}
+    assert "slowest_index" not in on_track(events, "epoch 0: worker 0")[0]["args"]
+    assert not any(
+        "receive" in str(one["args"].get("name")) for one in named(events, "thread_name")
+    )

@@ -21,6 +21,7 @@ from matplotlib.patches import Rectangle
 from matplotlib.text import Text
 
 from loadeval import BackendComparison
+from loadeval.analysis.backends import BackendReport
 from loadeval.analysis.headroom import headroom, headroom_of_two
 from loadeval.analysis.report import Comparison
 from loadeval.errors import RunLogError, UsageError
@@ -28,11 +29,13 @@ from loadeval.report.bar_charts import backends_chart, comparison_chart, lost_ti
 from loadeval.report.figure import backends_figure, comparison_figure, plot_comparison
 from loadeval.report.formatting import duration, estimated
 from loadeval.report.palette import LIGHT
+from loadeval.report.stage_charts import stages_chart
 from loadeval.report.wording.verdict import cautions, headline, not_measured
 from loadeval.runlog.model import Event
 from loadeval.runlog.writer import write_metrics
 from loadeval.runtime.backends import Measured
 from tests.report.conftest import MS
+from tests.staged import staged, without_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,7 +45,7 @@ if TYPE_CHECKING:
     from matplotlib.transforms import Bbox
 
     from loadeval.report.bar_charts import BarChart
-    from loadeval.runlog.model import Run
+    from loadeval.runlog.model import Mode, Run
 
     Record = Callable[..., Run]
 
@@ -84,6 +87,10 @@ def check_bars(axes: Axes, chart: BarChart) -> None:
     for patch, bar in zip(drawn, bars, strict=True):
         assert patch.get_x() + patch.get_width() == pytest.approx(bar.start + bar.length)
         color = to_rgba(LIGHT[bar.color])
+        if bar.texture != "solid":
+            assert patch.get_facecolor()[:3] == color[:3]
+            assert bool(patch.get_hatch()) == (bar.texture == "hatched")
+            continue
         # What is gained is hollow.
         assert patch.get_facecolor() == (color if bar.length >= 0 else (0, 0, 0, 0))
         assert patch.get_edgecolor() == color
@@ -111,6 +118,47 @@ def test_bars_are_those_of_the_charts(record: Record, alternating: Record, kind:
     check_bars(throughput, comparison_chart(comparison))
     check_bars(time, lost_time_chart(comparison))
     assert throughput.get_title(loc="left") == "Throughput in images/s"
+
+
+@pytest.mark.parametrize("mode", ["alternate", "log"])
+def test_the_inside_of_the_loader(mode: Mode) -> None:
+    """All stages and each by itself, below the other panels; a legend tells the parts apart."""
+    run = staged(mode)
+    ideal = staged("log")
+    steps = dataclasses.replace(ideal.steps, arm=np.ones_like(ideal.steps.arm))
+    header = dataclasses.replace(ideal.header, mode="replay")
+    ideal = dataclasses.replace(ideal, header=header, steps=steps, stages=())
+    comparison = Comparison.of(run, ideal if mode == "log" else None)
+    assert comparison.stages is not None
+    figure = comparison_figure(comparison)
+    *_, inside = figure.axes
+    check_bars(inside, stages_chart(comparison.stages))
+    assert inside.get_title(loc="left") == "Inside the loader"
+    assert legend(inside) == ["on CPU", "waiting for CPU", "blocked"]
+    assert "A bar is the part of the time" in words(figure)
+
+
+def test_without_stages_there_is_no_such_panel() -> None:
+    """Nor a word of it; without CPU times the panel has no legend."""
+    figure = figure_of(without_stages(staged()))
+    assert len(figure.axes) == 3
+    assert "Inside the loader" not in words(figure)
+    run = staged()
+    unknown = [dataclasses.replace(one, cpu_ns=np.full(len(one), -1)) for one in run.stages]
+    *_, inside = figure_of(dataclasses.replace(run, stages=tuple(unknown))).axes
+    assert legend(inside) == []
+
+
+def test_loaders_of_backends_are_side_by_side(alternating: Record) -> None:
+    """A bar for each that was looked into, and its main stages in words."""
+    runs = [staged(name="fast"), staged(name="slow", slow=2.0), alternating(name="other")]
+    found = BackendReport.of_runs(runs)
+    figure = backends_figure(found)
+    _, inside = figure.axes
+    assert inside.get_title(loc="left") == "Inside the loader"
+    assert legend(inside) == ["indices", "fetch", "collate", "pickle", "receive"]
+    assert words(figure).count("(GaussianBlur ") == 2
+    assert len(backends_figure(BackendReport.of_runs([runs[2], alternating(name="a")])).axes) == 1
 
 
 def test_iterations_of_an_alternating_run(alternating: Record) -> None:
@@ -452,6 +500,25 @@ def test_everything_about_backends_can_be_read(
     }[kind]()
     # Lines of text may touch: an extent has room for accents.
     check_readable(backends_figure(BackendComparison.of_measured(measured)), wide=1, high=3)
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("name", ["Blur", "A" * 90])
+def test_everything_about_the_loader_can_be_read(workers: int, name: str) -> None:
+    """With transforms of any name, alone and of several backends."""
+    run = staged(workers=workers)
+    renamed = [
+        dataclasses.replace(
+            one,
+            transform_ns={f"{key}{name}": ns for key, ns in one.transform_ns.items()},
+            transform_calls={f"{key}{name}": calls for key, calls in one.transform_calls.items()},
+        )
+        for one in run.stages
+    ]
+    run = dataclasses.replace(run, stages=tuple(renamed))
+    check_readable(figure_of(run))
+    other = dataclasses.replace(run, header=dataclasses.replace(run.header, name=LONG_NAME))
+    check_readable(backends_figure(BackendReport.of_runs([run, other])))
 
 
 def boxes(figure: Figure) -> dict[str, Bbox]:

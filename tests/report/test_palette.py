@@ -9,6 +9,7 @@ from loadeval.report.palette import SERIES, THEMES, Theme, dash, series
 TEXT = ("ink", "faint", "link")
 DECORATION = {"paper", "raised", "rule"}  # carries no meaning
 BARS = ("real", "ideal", "loader", "step", "waiting", "contention", "epoch_starts")
+STAGES = ("indices", "fetch", "collate", "pickle", "receive", "pin", "not_attributed")
 LINEAR_UNDER = 0.04045
 FOR_TEXT, FOR_GRAPHICS = 4.5, 3.0
 
@@ -57,6 +58,13 @@ def test_whiskers_can_be_seen_on_bars(theme: Theme) -> None:
     colors = THEMES[theme]
     found = {name: contrast(colors["ink"], colors[name]) for name in BARS}
     assert {name: value for name, value in found.items() if value < FOR_GRAPHICS} == {}
+
+
+def test_what_is_written_on_stages_can_be_read() -> None:
+    """In figures, which have the light theme."""
+    colors = THEMES["light"]
+    found = {name: contrast(colors["ink"], colors[name]) for name in STAGES}
+    assert {name: value for name, value in found.items() if value < FOR_TEXT} == {}
 
 
 def test_things_without_a_colour_of_their_own() -> None:

@@ -22,6 +22,7 @@ from loadeval.report.screen import (
 )
 from loadeval.report.wording.findings import change_in_short
 from loadeval.runlog.model import LoaderInfo
+from tests.staged import staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -229,3 +230,30 @@ def test_a_backend_that_failed_is_said(alternating: Record) -> None:
     lines = backends_screen(found, MORE, WIDTH)
     assert "dali failed: OSError: gone" in lines
     assert any(line.split()[:2] == ["dali", "failed"] for line in lines)
+
+
+def test_one_line_says_where_the_loaders_time_goes(alternating: Record) -> None:
+    """Below the time lost; the screen is no longer than without."""
+    told = Diagnosis(tuple(finding(rule) for rule in RULES), ())
+    lines = screen(staged(), diagnosis=told)
+    (line,) = (line for line in lines if line.startswith("inside the loader"))
+    assert line == "inside the loader  fetch 72% (GaussianBlur 43%), collate 18%, transfer 9%"
+    assert lines[lines.index(line) - 1].startswith("  epoch starts")
+    assert len(lines) <= MOST_LINES
+    assert not any(line.startswith("inside") for line in screen(alternating()))
+
+
+def test_on_a_narrow_screen_that_line_leaves_the_transform_out() -> None:
+    """It stays one line."""
+    found = comparison_of(staged())
+    lines = comparison_screen(found, MORE, 60)
+    (line,) = (line for line in lines if line.startswith("inside the loader"))
+    assert line == "inside the loader  fetch 72%, collate 18%, transfer 9%"
+
+
+def test_a_loader_that_was_not_waited_for_has_no_such_line() -> None:
+    """There is nothing to share out."""
+    found = comparison_of(staged())
+    assert found.stages is not None
+    idle = dataclasses.replace(found, stages=dataclasses.replace(found.stages, total_ns=0.0))
+    assert not any("inside" in line for line in comparison_screen(idle, MORE, WIDTH))

@@ -10,7 +10,7 @@ from loadeval.analysis.intervals import FEWEST_PAIRS
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules import resources, stages, starts, throughput, variability
 from loadeval.analysis.rules.case import Case, severity_of
-from loadeval.analysis.rules.finding import Caveat, Check, Diagnosis, Finding, Rule, Unknown
+from loadeval.analysis.rules.finding import Advice, Caveat, Check, Diagnosis, Finding, Rule, Unknown
 from loadeval.analysis.rules.inside import LEAST_GAIN
 from loadeval.analysis.rules.workers import no_cpu_left
 
@@ -206,6 +206,8 @@ def _with_contention(case: Case, findings: list[Finding], waiting: float) -> lis
     contention = next((one for one in findings if one.rule == Rule.CONTENTION), None)
     crowded = next((one for one in findings if one.rule == Rule.OVERSUBSCRIPTION), None)
     heaviest = max((one for one in findings if one.rule in GENERAL), key=_cost_of, default=crowded)
+    if crowded is not None and not _is_general(case, crowded):
+        heaviest = crowded
     is_why = heaviest is not None and _cost_of(heaviest) >= MOST_OF_THE_WAITING * waiting
     taker = heaviest if is_why and (crowded or no_cpu_left(case)) else crowded
     if contention is not None and taker is not None:
@@ -220,8 +222,11 @@ def _cost_of(finding: Finding) -> float:
 
 def _is_general(case: Case, finding: Finding) -> bool:
     """Whether others tell why as much is lost: a few samples rather than the code for all."""
-    least = {Rule.OVERSUBSCRIPTION: NEARLY}.get(finding.rule, MOST_OF_THE_WAITING)
-    return finding.rule in GENERAL or _cost_of(finding) < least * case.waiting_share
+    if finding.rule == Rule.OVERSUBSCRIPTION:
+        by_others = finding.changes[0].code == Advice.FREE_CPUS
+        return by_others and _cost_of(finding) < NEARLY * case.waiting_share
+    is_small = _cost_of(finding) < MOST_OF_THE_WAITING * case.waiting_share
+    return finding.rule in GENERAL or is_small
 
 
 def _costing(finding: Finding, cost: float | None, scale: float) -> Finding:

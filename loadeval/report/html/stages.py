@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.lanes import lanes_of
-from loadeval.report.formatting import LONGEST_NAME, duration, printable, share, shortened
+from loadeval.report.formatting import LONGEST_NAME, duration, share, shortened
 from loadeval.report.html import plotly
-from loadeval.report.html.blocks import Figure, Heading, Section, Table, Text, listed
+from loadeval.report.html.blocks import MOST_ROWS, Figure, Heading, Section, Table, Text, listed
 from loadeval.report.point_charts import SECOND_NS, RunTime
 from loadeval.report.stage_charts import TEXTURES, stages_chart
 from loadeval.report.stages import code_rows, sample_rows, stage_rows, transform_rows, worker_rows
@@ -49,10 +49,11 @@ if TYPE_CHECKING:
 
     Places = Column | Values
 
-LANE, AROUND_LANES = 44, 64
-"""Pixels: a lane, and what is around all."""
-MOST_CODE = 20
-"""Lines of code in the table."""
+LANE, LOW_LANE, AROUND_LANES = 44, 24, 64
+"""Pixels: a lane, one of more than FEW_LANES, and what is around all."""
+FEW_LANES = 12
+MOST_CODE, LONGEST_PLACE = 20, 120
+"""Lines of code in the table, and characters of one."""
 BAR, PICKLE_BAR, PICKLE_AT = 0.5, 0.12, 0.34
 """Of a lane: fetch and collate, pickling, and how far below the middle that is."""
 
@@ -103,19 +104,19 @@ def _inside(one: RunReport, found: StageReport) -> list[Block]:
         _stages(one, found),
         Table("Stages", STAGES_HEAD, tuple(stage_rows(found)), figures=True),
     ]
+    code = code_rows(found, LONGEST_PLACE)[:MOST_CODE]
     for caption, head, rows in (
-        ("Transforms", TRANSFORMS_HEAD, transform_rows(found)),
-        ("Lines of code that workers were in", CODE_HEAD, code_rows(found)[:MOST_CODE]),
+        ("Transforms", TRANSFORMS_HEAD, transform_rows(found)[:MOST_ROWS]),
+        ("Lines of code that workers were in", CODE_HEAD, code),
         ("Slowest samples", SAMPLES_HEAD, sample_rows(found)),
     ):
         if rows:
-            named = tuple((printable(row[0]), *row[1:]) for row in rows)
-            blocks.append(Table(caption, head, named, figures=head is not CODE_HEAD))
+            blocks.append(Table(caption, head, tuple(rows), figures=head is not CODE_HEAD))
     if not found.slow_samples and found.sample_ns is not None:
         blocks.append(Text((f"Slowest samples: {NO_SLOW_SAMPLE}.",)))
     blocks.append(listed("For each batch", "", stage_facts(found, one.run.header.loader)))
     if len(found.workers) > 1:
-        rows = worker_rows(found)
+        rows = worker_rows(found)[:MOST_ROWS]
         blocks.append(Table("Workers", WORKERS_HEAD, tuple(rows), folded=True, figures=True))
     lanes = lanes_of(one.run)
     return blocks if lanes is None else [*blocks, _lanes(one, lanes)]
@@ -166,7 +167,8 @@ def _lanes(one: RunReport, found: Lanes) -> Figure:
     if (held := found.head_of_line_ns > 0).any():
         data.append(_held_up(found, held, lane))
     names = [*map(worker_in_words, found.workers), TRAINING]
-    form = plotly.layout(AROUND_LANES + LANE * len(names))
+    lane_height = LANE if len(names) <= FEW_LANES else LOW_LANE
+    form = plotly.layout(AROUND_LANES + lane_height * len(names))
     ends = np.array(found.span, dtype=np.float64) / SECOND_NS
     form |= {
         "barmode": "overlay",

@@ -175,8 +175,8 @@ PROBLEMS: dict[Enum, str] = {
         "{share:share} of the time training waits while a later batch lies ready."
     ),
     Problem.SAMPLES_SLOW: (
-        "A few samples take up to {longest_ns:duration}, {times:speedup} the typical one: indices "
-        "{indices:name}."
+        "A few samples take up to {longest_ns:duration}, where a typical one takes "
+        "{typical_ns:duration}: indices {indices:name}."
     ),
     Problem.WORKERS_WAIT_FOR_LOCK: (
         "Workers are blocked {share:share} of their time by a lock that they share, at "
@@ -447,8 +447,8 @@ ADVICE: dict[Enum, str] = {
         "Pass in_order=False (torch 2.6 or later) if training may see batches in another order."
     ),
     Advice.FIX_SAMPLES: (
-        "Look at the samples {indices:name}, which take up to {longest_ns:duration}, "
-        "{times:speedup} the typical one: make them smaller, or leave them out."
+        "Look at the samples {indices:name}, which take up to {longest_ns:duration}: make them "
+        "smaller, or leave them out."
     ),
     Advice.SHORTER_LOCK: (
         "Do not share the lock: open the file or database once in each worker, or hold it for "

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.lanes import Choice
-from loadeval.analysis.stages import SLOW_SAMPLE, Basis, Stage
+from loadeval.analysis.stages import LEAST_SLOW_NS, SLOW_SAMPLE, Basis, Stage
 from loadeval.analysis.stages_missing import NoStages
 from loadeval.report.formatting import (
     NOT_MEASURED,
@@ -49,7 +49,7 @@ TRANSFORMS_HEAD = ("transform", "a batch", "share", "calls a batch")
 CODE_HEAD = ("line of code", "share", BLOCKED)
 SAMPLES_HEAD = ("slowest samples", "longest", "times the typical one", "times seen")
 WORKERS_HEAD = ("worker", "batches", "a batch", "samples")
-NO_SLOW_SAMPLE = f"none took over {SLOW_SAMPLE:g}x the typical one"
+NO_SLOW_SAMPLE = f"none over {SLOW_SAMPLE:g}x the typical one and {duration(LEAST_SLOW_NS)}"
 ADVICE = 'to look inside, measure with stages=True or mode="alternate"'
 NO_STAGES = {
     NoStages.NOT_ASKED_FOR: f"this run was not asked to look; {ADVICE}",
@@ -133,7 +133,7 @@ def _longest(found: StageReport) -> str:
     """The transform that takes the most of fetch."""
     first = next(iter(found.transforms), None)
     part = None if first is None else found.transform_share(first)
-    if first is None or part is None:
+    if first is None or part is None or part < LEAST_IN_SHORT:
         return ""
     return f" ({short_name(first.name, LONGEST_TRANSFORM)} {whole_share(part)})"
 
@@ -142,13 +142,15 @@ LEAST_IN_SHORT = 0.005
 """What is less would be 0%."""
 LONGEST_TRANSFORM = 24
 """Characters that are shown of a transform's name in a line with others."""
+LONGEST_BLOCKED_IN = 24
+"""The same of what the kernel says that a thread is blocked in."""
 
 
 def blocked_in_words(found: StageReport, line: CodeLine) -> str:
     """For how much of the time a line of code was blocked, and in what; "" for never."""
     if not line.blocked_share:
         return ""
-    where = f" in {short_name(line.blocked_in)}" if line.blocked_in else ""
+    where = f" in {short_name(line.blocked_in, LONGEST_BLOCKED_IN)}" if line.blocked_in else ""
     return f"{share(found.code_share(line.blocked_share))}{where}"
 
 

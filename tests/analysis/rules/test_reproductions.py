@@ -1,4 +1,4 @@
-"""Each finding in a real run of a real loader that has the fault.
+"""Each finding from outside the loader in a real run of a real one that has the fault.
 
 Loaders and steps sleep, for far longer than a slow machine could blur. What needs a CUDA
 device is not here.
@@ -111,8 +111,10 @@ class Keeping(Slow):
 def trained(
     loader: Any, step: Callable[[int], object], mode: str = "log", epochs: int = 1, **options: Any
 ) -> Run:
-    """A run of a loop that calls `step` with each batch's number."""
+    """A run of a loop that calls `step` with each batch's number; nobody looks into the loader."""
     options = {"probes": (), **options}
+    if mode == "alternate":
+        options["stages"] = False
     with LoaderEvaluator(loader, mode=mode, **options) as evaluator:
         for _ in range(epochs):
             for number, _ in enumerate(evaluator):

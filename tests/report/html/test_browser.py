@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.staged import staged
+
 if TYPE_CHECKING:
     from collections.abc import Callable
     from contextlib import AbstractContextManager
@@ -82,6 +84,8 @@ def test_sorts_of_pages(write: Write, record: Record, alternating: Record, opene
         [record("log"), record("replay")],
         [alternating(name="torch"), record("log", name="dali"), record("log", name="spdl")],
         [record("log", waits_ns=(), name="empty")],
+        [staged()],
+        [staged(name="torch", workers=0), staged("log", name="dali", workers=20)],
     ]
     for runs in sorts:
         with opened(write(runs)) as found:
@@ -245,3 +249,65 @@ def test_headings_are_in_order(page: Path, opened: Open) -> None:
         assert levels.count(1) == 1
         assert levels[0] == 1
         assert all(after - before <= 1 for before, after in pairwise(levels))
+
+
+# Inside the loader
+
+LANES_ZOOM_IN = "figure:has(#plot-lanes-0) button[data-zoom=in]"
+
+
+@pytest.fixture(name="inside")
+def _inside(write: Write) -> Path:
+    """A page of a run whose loader was looked into."""
+    return write([staged(batches=400)])
+
+
+def test_lanes_zoom_by_themselves(inside: Path, opened: Open) -> None:
+    """They show another stretch than the run."""
+    with opened(inside) as found:
+        run, lanes = (ranges_of(found.page, name) for name in ("timeline-0", "lanes-0"))
+        found.page.locator(LANES_ZOOM_IN).click()
+        zoomed = ranges_of(found.page, "lanes-0")
+        assert zoomed[1] - zoomed[0] == pytest.approx((lanes[1] - lanes[0]) / 2)
+        assert ranges_of(found.page, "timeline-0") == run
+
+
+def test_arrow_keys_go_from_batch_to_batch(inside: Path, opened: Open) -> None:
+    """Those that the zoom shows."""
+    with opened(inside) as found:
+        said = found.page.locator("#plot-lanes-0-point")
+        found.page.locator("#plot-lanes-0").focus()
+        found.page.keyboard.press("ArrowRight")
+        first = said.inner_text()
+        assert "worker" in first
+        assert "slowest sample" in first
+        found.page.locator(LANES_ZOOM_IN).click()
+        found.page.locator("#plot-lanes-0").focus()
+        found.page.keyboard.press("Home")
+        assert said.inner_text() not in {"", first}
+
+
+def test_hover_tells_the_batch_of_a_bar(inside: Path, opened: Open) -> None:
+    """With its worker, its time and its slowest sample."""
+    with opened(inside) as found:
+        plot = found.page.locator("#plot-lanes-0")
+        plot.scroll_into_view_if_needed()
+        bar = plot.locator(".barlayer .trace").first.locator("path").nth(60)
+        box = bar.bounding_box()
+        assert box is not None
+        found.page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+        until(lambda: "slowest sample" in found.page.evaluate(HOVERED))
+        assert "worker" in found.page.evaluate(HOVERED)
+
+
+@pytest.mark.parametrize("theme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1280])
+def test_the_inside_is_not_wider_than_the_page(
+    inside: Path, opened: Open, theme: str, width: int
+) -> None:
+    """Tables scroll by themselves."""
+    with opened(inside, width=width, theme=theme) as found:
+        for folded in found.page.locator("summary").all():
+            folded.click()
+        assert found.page.evaluate("document.documentElement.scrollWidth") == width
+        assert found.page.evaluate(TOO_WIDE) == []

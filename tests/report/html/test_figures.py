@@ -12,12 +12,13 @@ import pytest
 from loadeval.analysis.report import Report
 from loadeval.report.bar_charts import iteration_chart, throughput_chart
 from loadeval.report.formatting import duration
-from loadeval.report.html.blocks import Figure, Table
+from loadeval.report.html.blocks import Figure, Table, Text
 from loadeval.report.html.page import sections
 from loadeval.report.palette import LIGHT
 from loadeval.report.point_charts import OUTLIERS, waits_chart
 from loadeval.runlog.columns import UNKNOWN
 from tests.report.conftest import MS
+from tests.staged import staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -66,10 +67,15 @@ def _sorts(record: Record, alternating: Record, readings: Record) -> dict[str, l
         "pair": [log, record("replay", waits_ns=jagged)],
         "backends": [alternating(name="torch"), record("log", name="dali")],
         "nothing counts": [record("log", waits_ns=(1,), warmup=5)],
+        "staged": [staged()],
+        "loaders": [staged(name="torch", workers=0), staged("log", name="dali", batches=700)],
     }
 
 
-SORTS = ("alternating", "log", "replay", "pair", "backends", "nothing counts")
+SORTS = (
+    *("alternating", "log", "replay", "pair", "backends", "nothing counts"),
+    *("staged", "loaders"),
+)
 
 
 @pytest.mark.parametrize("sort", SORTS)
@@ -193,3 +199,122 @@ def test_a_run_without_times_is_drawn_by_batch(record: Record) -> None:
     figure = figures([replace(run, steps=steps)])["timeline-0"]
     assert figure.layout["xaxis"]["title"]["text"] == "batch number"
     assert "at " not in figure.data[-1]["customdata"][0]
+
+
+def test_lanes_have_a_bar_for_each_stage_of_each_batch() -> None:
+    """From when to when, in the lane of its worker; the legend names each kind once."""
+    run = staged("log", batches=90, epochs=1)
+    (times,) = run.stages
+    figure = figures([run])["lanes-0"]
+    assert figure.layout["yaxis"]["ticktext"] == ["worker 0", "worker 1", "training"]
+    traces = {one["name"]: one for one in figure.data}
+    fetch = traces["fetch"]
+    assert np.allclose(np.array(fetch["base"]) * 1e9, times.fetch_start_ns, atol=1e3)
+    assert np.allclose(np.array(fetch["x"]) * 1e9, times.fetch_ns, atol=1e3)
+    assert fetch["y"] == times.worker.tolist()
+    assert "slowest sample " in fetch["customdata"][0]
+    waits = traces["waiting"]
+    assert set(waits["y"]) == set(traces["step"]["y"]) == {2}
+    assert len(waits["x"]) == len(traces["step"]["x"]) == 90
+
+
+def test_batches_that_held_up_others_are_marked() -> None:
+    """A diamond over each, and how many they are."""
+    figure = figures([staged("log", batches=700, epochs=1)])["lanes-0"]
+    held = figure.data[-1]
+    assert held["marker"]["symbol"] == "diamond"
+    assert held["name"] == f"held up later batches ({len(held['x'])})"
+    assert "around the longest head-of-line wait" in figure.caption
+
+
+def test_lanes_without_workers() -> None:
+    """The training process has a lane of its own for loading; nothing is pickled or held up."""
+    figure = figures([staged("log", workers=0, batches=40)])["lanes-0"]
+    assert figure.layout["yaxis"]["ticktext"] == ["loading", "training"]
+    assert [one["name"] for one in figure.data] == ["fetch", "collate", "waiting", "step"]
+    assert "No batch held up others" in figure.caption
+
+
+def test_a_slowest_sample_that_is_not_known_is_not_told() -> None:
+    """Nor its index."""
+    run = staged("log", batches=40, epochs=1)
+    (times,) = run.stages
+    unknown = np.full(len(times), UNKNOWN)
+    nameless = replace(times, slowest_index=unknown)
+    for changed, told in (
+        (nameless, "slowest sample 1"),
+        (replace(nameless, slowest_ns=unknown), "fetch "),
+    ):
+        (fetch, *_) = figures([replace(run, stages=(changed,))])["lanes-0"].data
+        assert fetch["customdata"][0].split("<br>")[-1].startswith(told)
+
+
+def test_many_lanes_are_lower() -> None:
+    """A figure of them is not as high as many screens."""
+    run = staged("log", workers=40, batches=120, epochs=1)
+    assert figures([run])["lanes-0"].height < 1_200
+
+
+def test_the_legend_of_stages_tells_the_parts_apart() -> None:
+    """On CPU, waiting for a CPU and blocked; where that is not known there is none."""
+    run = staged()
+    legend = figures([run])["stages-0"].legend
+    assert [(entry.text, entry.shapes) for entry in legend] == [
+        ("on CPU", ("bar",)),
+        ("waiting for CPU", ("bar-hatched",)),
+        ("blocked", ("bar-light",)),
+    ]
+    unknown = [replace(one, cpu_ns=np.full(len(one), UNKNOWN)) for one in run.stages]
+    figure = figures([replace(run, stages=tuple(unknown))])["stages-0"]
+    assert figure.legend == ()
+    assert "CPU times were not measured." in figure.caption
+
+
+def test_tables_of_the_inside() -> None:
+    """Stages, transforms, code, samples; workers on demand, and loaders side by side."""
+    one = tables([staged()])
+    names = ("Stages", "Transforms", "Lines of code that workers were in", "Slowest samples")
+    assert set(names) <= set(one)
+    assert one["Workers"].folded
+    assert [row[0] for row in one["Stages"].rows][-1] == "not attributed"
+    two = tables([staged(name="a"), staged(name="b", workers=0)])
+    (shares,) = (table for name, table in two.items() if name.startswith("Inside the loaders"))
+    rows = {row[0]: row[1:] for row in shares.rows}
+    assert rows["receive"][1] == ""
+    assert rows["fetch"][0].endswith("%")
+
+
+def test_stages_without_details() -> None:
+    """Neither transforms nor code nor a slow sample: no empty table."""
+    run = staged(batches=60)
+    quick = [
+        replace(
+            one,
+            transform_ns={},
+            transform_calls={},
+            slowest_ns=np.zeros(len(one), dtype=np.int64),
+        )
+        for one in run.stages
+    ]
+    run = replace(run, stages=tuple(quick), code=())
+    assert not {"Transforms", "Lines of code that workers were in"} & set(tables([run]))
+    assert "Slowest samples" not in tables([run])
+    (told,) = (text for text in of_kind([run], Text) if "Slowest samples" in text.lines[0])
+    assert told.lines == ("Slowest samples: none over 3x the typical one and 100 us.",)
+    no_samples = [replace(one, samples=np.full(len(one), UNKNOWN)) for one in run.stages]
+    run = replace(run, stages=tuple(no_samples))
+    assert not any("Slowest" in line for text in of_kind([run], Text) for line in text.lines)
+
+
+def test_a_loader_in_which_nothing_was_delivered_has_no_lanes() -> None:
+    """Without rows there is nothing at all."""
+    run = staged("log", batches=20, epochs=1)
+    (times,) = run.stages
+    assert "lanes-0" not in figures([replace(run, stages=(times.part(slice(0, 0)),))])
+
+
+def test_the_run_that_replayed_has_no_inside(record: Record) -> None:
+    """Beside the one that loaded."""
+    found = figures([staged("log", batches=40, epochs=1), record("replay")])
+    assert "stages-0" in found
+    assert "stages-1" not in found

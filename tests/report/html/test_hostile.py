@@ -9,7 +9,9 @@ import pytest
 
 from loadeval.runlog.model import EpochEnd, Event, LoaderInfo
 from loadeval.runlog.reader import read_run
+from loadeval.runlog.stages import CodeSamples
 from loadeval.runlog.writer import write_metrics
+from tests.staged import staged
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -72,6 +74,20 @@ def hostile(run: Run, text: str) -> Run:
     )
 
 
+def with_hostile_stages(run: Run, text: str) -> Run:
+    """`run` with `text` for the name of a transform and a line of code."""
+    stages = [
+        replace(
+            one,
+            transform_ns={text: one.transform_ns["GaussianBlur"]},
+            transform_calls={text: one.transform_calls["GaussianBlur"]},
+        )
+        for one in run.stages
+    ]
+    code = (CodeSamples(0, {text: 5}, {f"{text} > {text}": 5}),)
+    return replace(run, stages=tuple(stages), code=code)
+
+
 def opens_quietly(page: Path, opened: Open) -> tuple[str, str]:
     """The text of the page and of its figures, after a visit of every point of the first ones."""
     with opened(page) as found:
@@ -108,6 +124,15 @@ def test_names_of_backends_stay_text(
     text, drawn = opens_quietly(write(runs, names=["a.jsonl", "b.jsonl"]), opened)
     assert f"{payload}0" in text
     assert "<b>$x$</b>" in drawn
+
+
+@pytest.mark.parametrize("payload", PAYLOADS)
+def test_names_of_transforms_and_code_stay_text(payload: str, write: Write, opened: Open) -> None:
+    """In tables, on axes and where a point is."""
+    run = with_hostile_stages(staged(name="a", batches=90), payload)
+    text, drawn = opens_quietly(write([run, staged(name="b", batches=90)]), opened)
+    assert payload in text
+    assert payload[:6] in drawn
 
 
 def test_what_steers_or_does_not_show_is_its_escape(

@@ -19,6 +19,7 @@ from loadeval.report.html.plotly import PlotlyJs
 from loadeval.report.wording.runs import report_headline
 from loadeval.runlog.model import Event
 from loadeval.runlog.reader import read_run
+from tests.staged import staged, without_stages
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -90,6 +91,25 @@ def test_sections_are_in_their_order(alternating: Record, write: Write) -> None:
     assert [text for tag, text in found if tag == "h2"] == ORDER
     several = outlined(write([alternating(name="a"), alternating(name="b")])).headings
     assert ("h2", "Backends side by side") in several
+
+
+def test_the_inside_of_the_loader_is_below_the_iteration_time(write: Write) -> None:
+    """Only where a loader was looked into; a run beside it says why it was not."""
+    found = outlined(write([staged()]))
+    headings = [text for tag, text in found.headings if tag == "h2"]
+    assert headings == [*ORDER[:2], "Inside the loader", *ORDER[2:]]
+    several = outlined(write([staged(name="a"), without_stages(staged(name="b"))]))
+    assert "Inside the loader: not measured: " in several.text
+    neither = outlined(write([without_stages(staged())]))
+    assert ("h2", "Inside the loader") not in neither.headings
+
+
+def test_the_inside_of_the_loader_does_not_make_the_page_long(write: Write) -> None:
+    """However many batches there are, a stretch of them is drawn."""
+    assert write([staged()]).stat().st_size < len(PlotlyJs.installed().text) + 500_000
+    run = staged("log", batches=3_000)
+    plain, long = (write([one]).stat().st_size for one in (without_stages(run), run))
+    assert long < plain + 100_000
 
 
 def test_nothing_else_may_run(alternating: Record, write: Write) -> None:

@@ -1,0 +1,431 @@
+"""What is found inside a DataLoader: rows, transforms, lines of code, starts and deaths."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import multiprocessing
+import os
+import pickle
+import queue
+import threading
+import warnings
+from itertools import islice
+from types import SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+from torch.utils.data._utils import fetch, pin_memory
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+from loadeval import LoaderEvaluator, evaluate_in_place, read_run
+from loadeval_adapters import pytorch_channel, pytorch_stages, pytorch_worker
+from loadeval_adapters.pytorch_channel import Channel
+from loadeval_adapters.pytorch_transforms import Transforms
+from tests.adapters import stage_datasets as some
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from loadeval import Run
+
+Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
+GET_ITERATOR = vars(DataLoader)["_get_iterator"]
+
+
+def recorded(loader: Any, epochs: int = 1, **how: Any) -> Run:
+    """The run of some whole epochs, looked into."""
+    with LoaderEvaluator(loader, stages=True, **how) as evaluator:
+        for _ in range(epochs):
+            for _batch in evaluator:
+                pass
+    return evaluator.recorded()
+
+
+def messages(run: Run, kind: str = "stages missing") -> list[str]:
+    return [event.message for event in run.events if event.kind == kind]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_is_left_behind() -> Iterator[None]:
+    yield
+    gc.collect()
+    assert vars(DataLoader)["_get_iterator"] is GET_ITERATOR
+    assert fetch._MapDatasetFetcher.fetch.__module__ == fetch.__name__
+    assert pin_memory._pin_memory_loop.__module__ == pin_memory.__name__
+
+
+def test_each_batch_has_a_row() -> None:
+    run = recorded(DataLoader(Tensors, batch_size=8, num_workers=2))
+    (stages,) = run.stages
+    assert stages.batch.tolist() == [0, 1, 2, 3, 4]
+    assert stages.worker.tolist() == [0, 1, 0, 1, 0]
+    assert stages.samples.tolist() == [8] * 5
+    assert (stages.pin_ns == -1).all()
+
+
+def test_the_log_has_them_too(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    run = recorded(DataLoader(some.Picky(), batch_size=8, num_workers=2), log_file=log)
+    read = read_run(log)
+    assert read.stages[0].fetch_ns.tolist() == run.stages[0].fetch_ns.tolist()
+    assert read.worker_starts == run.worker_starts
+    assert set(read.stages[0].transform_ns) == set(run.stages[0].transform_ns)
+
+
+def test_three_epochs_of_persistent_workers() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=2, persistent_workers=True)
+    run = recorded(loader, epochs=3)
+    assert [(one.epoch, len(one)) for one in run.stages] == [(0, 5), (1, 5), (2, 5)]
+    assert all((one.fetch_ns >= 0).all() for one in run.stages)
+    assert [(one.epoch, one.worker) for one in run.worker_starts] == [(0, 0), (0, 1)]
+
+
+def test_workers_start_in_each_epoch() -> None:
+    run = recorded(DataLoader(Tensors, batch_size=8, num_workers=2), epochs=2)
+    starts = run.worker_starts
+    assert [(one.epoch, one.worker) for one in starts] == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    assert all(one.start_ns < one.ready_ns and one.init_ns >= 0 for one in starts)
+    assert all(one.starting_ns > 0 for one in starts)
+
+
+def test_an_epoch_broken_off_by_persistent_workers() -> None:
+    loader = DataLoader(Tensors, batch_size=4, num_workers=2, persistent_workers=True)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        assert len(list(islice(evaluator, 2))) == 2
+        assert len(list(evaluator)) == 10
+    first, second = evaluator.recorded().stages
+    assert (len(first), len(second)) == (2, 10)
+    assert second.slowest_index.min() >= 0
+    assert (second.slowest_index // 4).tolist() == list(range(10))
+
+
+def test_two_iterators_at_once() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        for _ in zip(evaluator, evaluator, strict=True):
+            pass
+    assert [len(one) for one in evaluator.recorded().stages] == [5, 5]
+
+
+def test_two_iterators_at_once_without_workers() -> None:
+    dataset = some.Picky()
+    with LoaderEvaluator(DataLoader(dataset, batch_size=8), stages=True) as evaluator:
+        for _ in zip(evaluator, evaluator, strict=True):
+            pass
+    assert [len(one) for one in evaluator.recorded().stages] == [5, 5]
+    assert "__wrapped__" not in vars(some.Doubled.__call__)
+
+
+def test_an_abandoned_iterator_ends_its_workers_at_once() -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        with LoaderEvaluator(DataLoader(Tensors, num_workers=2), stages=True) as evaluator:
+            batches = iter(evaluator)
+            next(batches)
+            del batches
+            assert not multiprocessing.active_children()
+    finally:
+        gc.enable()
+    assert len(evaluator.recorded().stages[0]) == 1
+
+
+def test_a_stateful_loader_is_resumed() -> None:
+    def make() -> StatefulDataLoader[Any]:
+        return StatefulDataLoader(some.Countdown(), batch_size=4, num_workers=1)
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        first = LoaderEvaluator(make(), stages=True)
+        list(islice(first, 2))
+        resumed = make()
+        resumed.load_state_dict(first.state_dict())
+        first.close()
+        with LoaderEvaluator(resumed, stages=True) as evaluator:
+            assert [batch.tolist()[0] for batch in evaluator] == [8, 12, 16, 20]
+    (stages,) = evaluator.recorded().stages
+    assert stages.batch.tolist() == [0, 1, 2, 3]
+    assert (stages.fetch_ns > 0).all()
+
+
+def test_a_state_asked_for_before_the_epoch() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        loader = StatefulDataLoader(Tensors, batch_size=8, num_workers=1)
+        with LoaderEvaluator(loader, stages=True) as evaluator:
+            list(evaluator)
+            evaluator.state_dict()
+            loader._iterator = None
+            loader.state_dict()
+            list(evaluator)
+    assert [len(one) for one in evaluator.recorded().stages] == [5, 5]
+
+
+def test_batches_that_overtake_one_another() -> None:
+    loader = DataLoader(some.Slow(), batch_size=1, num_workers=2, in_order=False)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        served = [int(batch) for batch in evaluator]
+    (stages,) = evaluator.recorded().stages
+    assert served != sorted(served)
+    assert stages.slowest_index.tolist() == served
+
+
+def test_a_record_that_was_written_over_is_unknown() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        batches = iter(evaluator)
+        next(batches)
+        inside = pytorch_stages._all
+        (channel,) = [one._channel for stages in inside for one in stages._iterators]  # type: ignore[attr-defined]
+        for _ in range(1, 5):
+            for slot in range(channel.slots):  # as the batch of another worker would
+                channel.words[channel.slot(slot)] += channel.slots
+            next(batches)
+    (stages,) = evaluator.recorded().stages
+    assert (stages.delivered_ns > 0).all()
+    assert -1 in stages.fetch_ns
+
+
+class TestTransforms:
+    """Names and times of transforms."""
+
+    def test_names_are_those_that_a_user_knows(self) -> None:
+        run = recorded(DataLoader(some.Picky(), batch_size=8, num_workers=1))
+        (stages,) = run.stages
+        assert list(stages.transform_ns) == [
+            *("Doubled", "Slotted", "abs", "shifted", "shifted (2)", "Identity"),
+            *("Doubled (2)", "Doubled (3)", "Registered", "Doubled (4)"),
+        ]
+        assert all((calls == 8).all() for calls in stages.transform_calls.values())
+
+    def test_a_transform_does_not_count_what_is_inside_it(self) -> None:
+        transforms = Transforms()
+        outer = some.Slotted()
+        transforms.find(SimpleNamespace(transform=outer))
+        transforms.thread[0] = threading.get_ident()
+        assert outer(3) == 6
+        transforms.restore()
+        assert transforms.names == ["Doubled", "Slotted"]
+        assert transforms.spent[1:4:2] == [1, 1]
+
+    def test_other_threads_do_not_count(self) -> None:
+        transforms = Transforms()
+        one = some.Doubled()
+        transforms.find(SimpleNamespace(transform=one))
+        assert one(3) == 6
+        transforms.restore()
+        assert transforms.spent[:2] == [0, 0]
+
+    def test_no_more_than_twenty_four_are_told_apart(self) -> None:
+        transforms = Transforms()
+        found = [some.Doubled() for _ in range(60)]
+        transforms.find(SimpleNamespace(transforms=found))
+        assert len(transforms.names) == 24
+        assert all(one(2) == 4 for one in found)
+        transforms.restore()
+
+    def test_everything_is_restored(self) -> None:
+        dataset = some.Picky()
+        before = list(dataset.transforms)
+        transforms = Transforms()
+        transforms.find(dataset)
+        assert any(a is not b for a, b in zip(before, dataset.transforms, strict=True))
+        transforms.restore()
+        assert all(a is b for a, b in zip(before, dataset.transforms, strict=True))
+        assert "__wrapped__" not in vars(some.Registered.__call__)
+
+    def test_a_stand_in_behaves_as_what_it_stands_for(self) -> None:
+        model: Any = torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU())
+        holder = SimpleNamespace(transform=model, transforms=(abs, len), loader={"a": some.shifted})
+        transforms = Transforms()
+        transforms.find(holder)
+        stand_in: Any = holder.transform
+        assert stand_in is not model
+        assert len(stand_in) == 2
+        assert stand_in[1] is model[1]
+        assert repr(stand_in) == repr(model)
+        stand_in.noted = True
+        assert model.noted
+        del stand_in.noted
+        assert not hasattr(model, "noted")
+        assert isinstance(stand_in, torch.nn.Sequential)
+        assert pickle.loads(pickle.dumps(holder.loader["a"])) is some.shifted
+        assert holder.transforms[0](-2) == 2
+        transforms.restore()
+        assert holder.transforms == (abs, len)
+        assert holder.loader["a"] is some.shifted
+
+    def test_a_models_classes_are_left_alone_in_training(self) -> None:
+        class OfModel(torch.nn.Module):
+            def forward(self, x: Any) -> Any:
+                return x
+
+        transforms = Transforms(in_training=True)
+        holder = SimpleNamespace(transform=OfModel())
+        transforms.find(holder)
+        assert "__call__" not in vars(OfModel)
+        assert holder.transform(1) == 1
+        transforms.restore()
+
+
+def test_lines_of_code_are_told() -> None:
+    run = recorded(DataLoader(some.Busy(), batch_size=8, num_workers=1))
+    (code,) = [one for one in run.code if one.running][:1]
+    place = max(code.running, key=lambda name: code.running[name])
+    assert "stage_datasets.py:" in place
+    assert "__getitem__" in place
+
+
+def test_blocked_lines_are_told() -> None:
+    run = recorded(DataLoader(some.Blocked(), batch_size=2, num_workers=1))
+    blocked = {name: n for one in run.code for name, n in one.blocked.items()}
+    running = {name: n for one in run.code for name, n in one.running.items()}
+    assert sum(blocked.values()) > sum(running.values())
+    assert "stage_datasets.py:" in max(blocked, key=lambda name: blocked[name])
+
+
+def test_a_killed_worker_is_told() -> None:
+    dataset = some.Dying()
+    loader = DataLoader(dataset, batch_size=4, num_workers=1, collate_fn=some.as_list)
+    evaluator = LoaderEvaluator(loader, stages=True)
+
+    def train() -> None:
+        for number, _ in enumerate(evaluator):
+            if number == 1:
+                dataset.had.release()
+
+    with pytest.raises(RuntimeError, match=r"killed by signal|exited unexpectedly"):
+        train()
+    evaluator.close()
+    (message,) = messages(evaluator.recorded(), "worker died")
+    assert message.startswith("worker 0 (pid ")
+    assert message.endswith("died (killed by signal 9) while loading sample 9 of batch 2")
+
+
+def test_workers_that_torch_ends_have_not_died() -> None:
+    loader = DataLoader(Tensors, num_workers=2)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        next(iter(evaluator))
+    assert not messages(evaluator.recorded(), "worker died")
+
+
+def test_a_fork_in_training_changes_nothing() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        for number, _ in enumerate(evaluator):
+            if number == 2:
+                child = os.fork()
+                if child == 0:
+                    code = 0 if not pytorch_stages._opened else 1
+                    os._exit(code)
+                assert os.waitpid(child, 0)[1] == 0
+    assert len(evaluator.recorded().stages[0]) == 5
+
+
+def test_closing_while_an_iterator_lives() -> None:
+    evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=4, num_workers=1), stages=True)
+    batches = iter(evaluator)
+    next(batches)
+    evaluator.close()
+    assert vars(DataLoader)["_get_iterator"] is GET_ITERATOR
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert len(list(batches)) == 9
+    assert len(evaluator.recorded().stages[0]) == 1
+
+
+def test_a_loader_can_be_copied_and_pickled_while_it_is_measured() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1, worker_init_fn=some.seed_numpy)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        batches = iter(evaluator)
+        next(batches)
+        for twin in (copy.copy(loader), copy.deepcopy(loader), pickle.loads(pickle.dumps(loader))):
+            assert twin.worker_init_fn is some.seed_numpy
+            assert len(list(twin)) == 5
+        list(batches)
+    assert [len(one) for one in evaluator.recorded().stages] == [5]
+
+
+def test_in_place() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    evaluator = evaluate_in_place(loader, stages=True)
+    assert len(list(loader)) == 5
+    evaluator.close()
+    assert len(evaluator.recorded().stages[0]) == 5
+
+
+def test_persistent_workers_that_were_started_before() -> None:
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1, persistent_workers=True)
+    list(loader)
+    run = recorded(loader)
+    assert messages(run) == [pytorch_stages.STARTED_BEFORE]
+    (stages,) = run.stages
+    assert (stages.fetch_ns == -1).all()
+    assert (stages.delivered_ns > 0).all()
+
+
+def test_threads_as_workers_are_not_timed() -> None:
+    channel = Channel(1, 64)
+    pytorch_worker.WorkerInit(None, channel)(0)
+    text = channel.read_text(0)
+    assert text is not None
+    assert text[1] == {"notes": [pytorch_worker.IN_THREADS]}
+    assert fetch._MapDatasetFetcher.fetch.__module__ == fetch.__name__
+
+
+def test_a_torch_that_fetches_in_its_own_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    original: Any = fetch._MapDatasetFetcher.fetch
+
+    def another(self: Any, index: Any) -> Any:
+        return original(self, list(index))
+
+    monkeypatch.setattr(fetch._MapDatasetFetcher, "fetch", another)
+    run = recorded(DataLoader(Tensors, batch_size=8, num_workers=1))
+    assert messages(run) == [pytorch_worker.UNEXPECTED]
+    (stages,) = run.stages
+    assert (stages.fetch_ns > 0).all()
+    assert (stages.slowest_ns == -1).all()
+    monkeypatch.undo()
+
+
+def test_pinning_is_timed_in_its_thread() -> None:
+    """With queues of our own: there is no accelerator to pin for."""
+    pins = pytorch_stages.Pins()
+    incoming: queue.Queue[Any] = queue.Queue()
+    outgoing: queue.Queue[Any] = queue.Queue()
+
+    def loop(incoming: Any, outgoing: Any, *_: Any) -> None:
+        outgoing.put(incoming.get())
+
+    incoming.put((7, "batch"))
+    pins.timed(loop)(incoming, outgoing, 0, None, "cuda")
+    assert outgoing.get() == (7, "batch")
+    start, end, pin_ns = pins.of(incoming)[7]
+    assert start <= end
+    assert pin_ns >= 0
+
+
+def test_a_failure_of_ours_ends_looking_and_nothing_else(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: Any) -> Any:
+        raise ValueError("planted")
+
+    monkeypatch.setattr(pytorch_worker.Tracer, "after", pytorch_worker.Tracer.after)
+    monkeypatch.setattr(pytorch_worker.Consumption, "since", fail)
+    loader = DataLoader(Tensors, batch_size=8, num_workers=1)
+    with LoaderEvaluator(loader, stages=True) as evaluator:
+        assert len(list(evaluator)) == 5
+    (message,) = messages(evaluator.recorded())
+    assert message.endswith("(ValueError: planted)")
+
+
+def test_a_text_that_is_being_written_is_read_later() -> None:
+    channel = Channel(1, 64)
+    assert channel.read_text(0) is None
+    channel.write_text(0, {"a": 1})
+    channel.words[channel.own(0) + pytorch_channel.TEXT_VERSION] += 1
+    assert channel.read_text(0) is None
+    assert not channel.write_text(0, {"a": "x" * pytorch_channel.TEXT})
