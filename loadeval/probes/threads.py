@@ -26,7 +26,7 @@ TASKS = "/proc/self/task"
 MOST_NAMES = 22
 """Names that are told apart, beside the training thread and all others together."""
 TRAINING, OTHERS, LOCK = "training thread", "other threads", "python lock"
-TRIES = 5
+TRIES = 3
 """How often Python's lock is given up and asked for, in one reading."""
 NUMBERS = re.compile(r"[-_#: ]?\d+(?![^\W_])")
 """What tells threads of one pool apart: `pool-0_3`, `[DALI][TP3]`."""
@@ -48,12 +48,6 @@ class ThreadsProbe:
     `cpu_cores` and `run_queue_cores` are means since the reading before: of how many threads on a
     CPU, and runnable without one. The training thread is the one that made the probe. Beyond 22
     names, the busiest of those that were met together, the rest are "other threads".
-
-    `lock_wait_ns` of "python lock" is how long a thread that gave up Python's lock waits until it
-    has it again, without waiting for a CPU: the mean of some tries. While a thread runs Python
-    code that is up to `sys.getswitchinterval()`, 5 ms, or a multiple where several do; where they
-    release the lock some 70 us, which is the shortest sleep. A Python without the lock has no
-    reading. The training thread, which reads the probe at the edges of blocks, does not try.
     """
 
     name = "threads"
@@ -77,10 +71,7 @@ class ThreadsProbe:
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The quantities of each subject now."""
-        found: dict[str, Mapping[str, float | None]] = dict(self._threads())
-        if _has_lock() and threading.get_native_id() != self._training:
-            found[LOCK] = {"lock_wait_ns": self._lock_wait_ns()}
-        return found
+        return dict(self._threads())
 
     def close(self) -> None:
         """Nothing is held."""
@@ -127,8 +118,37 @@ class ThreadsProbe:
                 groups[OTHERS] += groups.pop(name)
         return dict(groups)
 
-    def _lock_wait_ns(self) -> float:
-        return fmean(self._one_wait_ns() for _ in range(TRIES))
+
+class PythonLockProbe:
+    """Reads how long a thread of this process waits for Python's lock (GIL).
+
+    `lock_wait_ns` is how long one that gave it up waits until it has it again, without waiting for
+    a CPU: the mean of some tries. While a thread runs Python code that is up to
+    `sys.getswitchinterval()`, 5 ms, or a multiple where several do; where they release the lock
+    some 70 us, which is the shortest sleep. The thread that made the probe, which reads it at the
+    edges of blocks, does not try.
+    """
+
+    name = "threads"
+    every = 1
+
+    def __init__(self) -> None:
+        self._training = threading.get_native_id()
+
+    def open(self) -> None:
+        """Begin. Raises ProbeError where there is no such lock."""
+        self._files = Files()
+        if not _has_lock():
+            raise ProbeError("this Python has no lock that its threads share")
+
+    def read(self) -> Mapping[str, Mapping[str, float | None]]:
+        """The wait now."""
+        if threading.get_native_id() == self._training:
+            return {}
+        return {LOCK: {"lock_wait_ns": fmean(self._one_wait_ns() for _ in range(TRIES))}}
+
+    def close(self) -> None:
+        """Nothing is held."""
 
     def _one_wait_ns(self) -> int:
         me = str(threading.get_native_id())

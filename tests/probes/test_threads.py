@@ -20,6 +20,7 @@ from loadeval.probes.threads import (
     OTHERS,
     TRAINING,
     Files,
+    PythonLockProbe,
     ThreadsProbe,
     Times,
     subject_of,
@@ -79,14 +80,16 @@ def at_work(work: Callable[[], object], name: str, count: int = 1) -> Iterator[N
 
 def read_beside_training(readings: int = 5) -> list[Found]:
     """Readings of a thread that is not the training thread, as that of the MetricsReader."""
-    probe, found = ThreadsProbe(), []
+    probes, found = (ThreadsProbe(), PythonLockProbe()), []
 
     def read() -> None:
-        probe.open()
+        for probe in probes:
+            probe.open()
         for _ in range(readings):
-            found.append(dict(probe.read()))
+            found.append({name: one for probe in probes for name, one in probe.read().items()})
             time.sleep(0.02)
-        probe.close()
+        for probe in probes:
+            probe.close()
 
     thread = threading.Thread(target=read)
     thread.start()
@@ -154,11 +157,11 @@ def test_names_beyond_the_most_are_told_together() -> None:
 
 def test_the_training_thread_is_told_apart() -> None:
     """It is the one that made the probe, and does not try the lock."""
-    probe = ThreadsProbe()
+    probe, lock = ThreadsProbe(), PythonLockProbe()
     probe.open()
-    found = probe.read()
-    assert found[TRAINING]["threads"] == 1
-    assert LOCK not in found
+    lock.open()
+    assert probe.read()[TRAINING]["threads"] == 1
+    assert lock.read() == {}
 
 
 def test_the_threads_of_this_process_are_named_by_python() -> None:
@@ -199,7 +202,8 @@ def test_code_that_gives_up_the_lock_is_not_waited_for(work: Callable[[], object
 
 def test_a_python_without_the_lock_has_no_reading_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
-    assert LOCK not in read_beside_training(1)[0]
+    with pytest.raises(ProbeError, match="no lock that its threads share"):
+        PythonLockProbe().open()
 
 
 def test_where_threads_are_not_told_of_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -214,7 +218,7 @@ def test_it_joins_other_probes_where_a_loader_is_looked_into() -> None:
     def names(chosen: Any) -> list[str]:
         return [one.name for one in probes_named(chosen, threads=True)]
 
-    assert names(("host",)) == ["host", "threads"]
+    assert names(("host",)) == ["host", "threads", "threads"]
     assert names(()) == []
     assert names((ThreadsProbe(),)) == ["threads"]
     assert [one.name for one in probes_named(("host",))] == ["host"]
