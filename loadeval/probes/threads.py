@@ -26,6 +26,8 @@ TASKS = "/proc/self/task"
 MOST_NAMES = 22
 """Names that are told apart, beside the training thread and all others together."""
 TRAINING, OTHERS, LOCK = "training thread", "other threads", "python lock"
+PAUSE_S = 0.0002
+"""For how long it is given up: another thread needs some 50 us to take it."""
 TRIES = 3
 """How often Python's lock is given up and asked for, in one reading."""
 NUMBERS = re.compile(r"[-_#: ]?\d+(?![^\W_])")
@@ -125,7 +127,7 @@ class PythonLockProbe:
     `lock_wait_ns` is how long one that gave it up waits until it has it again, without waiting for
     a CPU: the mean of some tries. While a thread runs Python code that is up to
     `sys.getswitchinterval()`, 5 ms, or a multiple where several do; where they release the lock
-    some 70 us, which is the shortest sleep. The thread that made the probe, which reads it at the
+    some 70 us, by which a sleep takes longer than asked for. The thread that made the probe, which reads it at the
     edges of blocks, does not try.
     """
 
@@ -153,8 +155,8 @@ class PythonLockProbe:
     def _one_wait_ns(self) -> int:
         me = str(threading.get_native_id())
         before, began_ns = self._files.times_of(me), time.perf_counter_ns()
-        time.sleep(0)
-        took_ns = time.perf_counter_ns() - began_ns
+        time.sleep(PAUSE_S)
+        took_ns = time.perf_counter_ns() - began_ns - round(PAUSE_S * 1e9)
         after = self._files.times_of(me)
         queued_ns = 0 if before is None or after is None else _since(after, before).run_queue_ns
         return max(took_ns - queued_ns, 0)
