@@ -26,10 +26,9 @@ TASKS = "/proc/self/task"
 MOST_NAMES = 22
 """Names that are told apart, beside the training thread and all others together."""
 TRAINING, OTHERS, LOCK = "training thread", "other threads", "python lock"
-PAUSE_S = 0.0002
-"""For how long it is given up: another thread needs some 50 us to take it."""
-TRIES = 3
-"""How often Python's lock is given up and asked for, in one reading."""
+PAUSES_S = (0.002, 0.003, 0.005)
+"""How long Python's lock is given up, in one reading: so long that it is asked for at moments that
+have nothing to do with when other threads release it."""
 NUMBERS = re.compile(r"[-_#: ]?\d+(?![^\W_])")
 """What tells threads of one pool apart: `pool-0_3`, `[DALI][TP3]`."""
 NAME_AT = 19
@@ -147,16 +146,16 @@ class PythonLockProbe:
         """The wait now."""
         if threading.get_native_id() == self._training:
             return {}
-        return {LOCK: {"lock_wait_ns": fmean(self._one_wait_ns() for _ in range(TRIES))}}
+        return {LOCK: {"lock_wait_ns": fmean(map(self._wait_ns, PAUSES_S))}}
 
     def close(self) -> None:
         """Nothing is held."""
 
-    def _one_wait_ns(self) -> int:
+    def _wait_ns(self, pause_s: float) -> int:
         me = str(threading.get_native_id())
         before, began_ns = self._files.times_of(me), time.perf_counter_ns()
-        time.sleep(PAUSE_S)
-        took_ns = time.perf_counter_ns() - began_ns - round(PAUSE_S * 1e9)
+        time.sleep(pause_s)
+        took_ns = time.perf_counter_ns() - began_ns - round(pause_s * 1e9)
         after = self._files.times_of(me)
         queued_ns = 0 if before is None or after is None else _since(after, before).run_queue_ns
         return max(took_ns - queued_ns, 0)
