@@ -126,8 +126,8 @@ class PythonLockProbe:
     `lock_wait_ns` is how long one that gave it up waits until it has it again, without waiting for
     a CPU: the mean of some tries. While a thread runs Python code that is up to
     `sys.getswitchinterval()`, 5 ms, or a multiple where several do; where they release the lock
-    some 70 us, by which a sleep takes longer than asked for. The thread that made the probe, which reads it at the
-    edges of blocks, does not try.
+    some 70 us, by which a sleep takes longer than asked for. The thread that made the probe, which
+    reads it at the edges of blocks, does not try.
     """
 
     name = "threads"

@@ -140,7 +140,7 @@ def python_lock(case: Case) -> Answer:
         "likely",
         Remark(
             Problem.PYTHON_LOCK_HELD,
-            {"real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns},
+            {"threads": _busiest(found), "real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns},
         ),
         (Remark(Advice.USE_PROCESSES),),
         (
@@ -151,6 +151,17 @@ def python_lock(case: Case) -> Answer:
         ),
         cost,
     )
+
+
+def _busiest(found: ThreadReport) -> str:
+    """The name of the threads, beside those of training and ours, that use most CPU time."""
+    others = [
+        one
+        for one in found.threads
+        if one.name != "training thread" and not one.name.startswith("loadeval")
+    ]
+    others.sort(key=lambda one: -(one.cpu_cores["real"] or 0.0))
+    return others[0].name if others else "threads of the loader"
 
 
 WAITING_FOR_LOCK = "lost in waiting, for the GIL"

@@ -216,7 +216,7 @@ PROBLEMS: dict[Enum, str] = {
         "{name:name} takes {share:share} of the time that all operators take for a batch."
     ),
     Problem.PYTHON_LOCK_HELD: (
-        "Threads that load batches hold Python's lock (GIL): one that wants it waits "
+        "Threads that load batches ({threads:name}) hold Python's lock (GIL): who wants it waits "
         "{real_ns:duration}, and {ideal_ns:duration} with ideal loading."
     ),
     Problem.STEPS_SLOWER: (

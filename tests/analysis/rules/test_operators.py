@@ -152,6 +152,7 @@ def test_a_held_lock_is_found(alternating: MakeRun) -> None:
     assert (found.rule, found.confidence) == (Rule.PYTHON_LOCK, "likely")
     assert found.problem.code is Problem.PYTHON_LOCK_HELD
     assert found.problem.values == {
+        "threads": "decode",
         "real_ns": pytest.approx(5 * MS),
         "ideal_ns": pytest.approx(0.07 * MS),
     }
