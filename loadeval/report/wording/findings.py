@@ -169,6 +169,10 @@ PROBLEMS: dict[Enum, str] = {
         "Passing a batch from its worker to training takes {transfer_ns:duration}, though only "
         "{pickled_bytes:size} of it are pickled: it has many tensors or objects, each with a cost."
     ),
+    Problem.TRANSFER_OF_FEW: (
+        "Passing a batch from its worker to training takes {transfer_ns:duration}: handing tensors "
+        "from one process to another takes time for each, whatever its size."
+    ),
     Problem.SAMPLER_SLOW: (
         "The training process spends {index_ns:duration} a batch on {sampler:name}, which chooses "
         "what is loaded next."
@@ -460,6 +464,11 @@ ADVICE: dict[Enum, str] = {
         "Send fewer and larger tensors: stack those of a kind in collate_fn, and leave out what "
         "training does not use. More workers will not help."
     ),
+    Advice.SEND_LESS_OFTEN: (
+        "Larger batches are passed less often, and "
+        "torch.multiprocessing.set_sharing_strategy('file_system') passes them in some half of the "
+        "time. More workers will not help."
+    ),
     Advice.CHEAPER_SAMPLER: (
         "Make the sampler cheaper: draw all indices of an epoch at once as a list, without a loop "
         "over weights or lengths for each batch. More workers will not help."
@@ -564,6 +573,7 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.CHEAPER_COLLATE: "make collate_fn cheaper",
     Advice.SEND_TENSORS: "return tensors, not arrays",
     Advice.SEND_FEWER: "fewer and larger tensors",
+    Advice.SEND_LESS_OFTEN: "larger batches, or sharing by file_system",
     Advice.CHEAPER_SAMPLER: "make the sampler cheaper",
     Advice.OUT_OF_ORDER: "pass in_order=False",
     Advice.FIX_SAMPLES: "look at samples {indices:name}",
