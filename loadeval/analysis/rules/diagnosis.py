@@ -105,7 +105,8 @@ def diagnosis_of(case: Case) -> Diagnosis:
 
 def _as_sure(case: Case, finding: Finding) -> Finding:
     """The finding, which is only possible where a run too short shows what is lost."""
-    if not case.no_interval or finding.rule not in {*OF_WAITING, Rule.CONTENTION}:
+    of_loss = finding.rule in {*OF_WAITING, *stages.FIXES, Rule.CONTENTION}
+    if not case.no_interval or not of_loss or finding.cost_share is None:
         return finding
     caveat, pairs = Remark(Caveat.RUNS_TOO_SHORT), case.headroom and case.headroom.pairs
     if pairs:
@@ -189,9 +190,10 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
         if cost >= LEAST_GAIN or one.rule == Rule.OVERSUBSCRIPTION:
             found.append(replace(one, cost_share=cost))
     found = _with_contention(case, found, waiting)
-    if any(one.rule in stages.FIXES for one in found):
+    if any(one.rule in stages.FIXES and one.cost_share is not None for one in found):
         return found
-    return [*found, *(one for one in findings if one.rule in OF_WAITING)]
+    unexplained = [one for one in findings if one.rule in OF_WAITING]
+    return [*found, *(replace(one, cost_share=waiting) for one in unexplained)]
 
 
 def _causes_outside(findings: list[Finding], stalled: float) -> list[Finding]:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns
+from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 MOSTLY = 0.8
 """Of the batches: when fewer are without a slow sample, that is what batches are like."""
+USUAL_PREFETCH = 2
+"""Batches that torch keeps ready for each worker, unless told otherwise."""
 LEAST_GAIN = 0.02
 """Of the iteration: what would gain less is no cause."""
 
@@ -45,10 +48,10 @@ class Inside:
         if stages is None or costs is None:
             return None
         workers, depth = run.header.loader.workers or 0, run.header.loader.prefetch_depth or 0
-        busy = sum(one.samples > 0 for one in stages.workers) or workers
+        busy = {number for one in run.stages for number in one.worker[one.samples > 0].tolist()}
         setting = Setting(
-            workers=min(busy, workers),
-            prefetch_factor=max(depth // max(workers, 1), 1),
+            workers=min(len(busy - {UNKNOWN}) or workers, workers),
+            prefetch_factor=max(depth // workers, 1) if workers else USUAL_PREFETCH,
             pins=bool(costs.pin_ns.any()),
         )
         return cls(stages, costs, setting, workers, iteration_ns(costs, setting))

@@ -89,6 +89,8 @@ def oversubscription(case: Case) -> Answer:
     measured = stages.oversubscription(case)
     if isinstance(measured, Finding):
         return measured
+    if stages.hardly_wait_for_cpus(case):  # however many there are
+        return None
     workers, usable = case.loader.workers, case.cpus
     if workers is None:
         return Remark(Unknown.WORKERS_UNKNOWN)

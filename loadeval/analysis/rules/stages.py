@@ -50,6 +50,8 @@ MOST_OF_IT = 0.5
 """Of the time that passing takes, or of the waiting: what takes as much is named for it."""
 SLOWER_WORKER = 1.5
 """Times the median worker."""
+SAMPLED_TOO_OFTEN = 0.1
+"""Of fetching and collating: by how much the share of a line may be seen too large."""
 FEWEST_BATCHES = 4
 """Of each worker, before it is said to be slow."""
 MORE_CPU_EACH = 0.05
@@ -69,7 +71,7 @@ def slow_transform(case: Case) -> Answer:
     """One transform takes most of loading a batch."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     top = next(iter(inside.stages.transforms), None)
     if top is None or top.share < DOMINATES or not _computes(inside):
         return None
@@ -97,7 +99,7 @@ def slow_fetch(case: Case) -> Answer:
     """One function of the dataset takes most of loading a batch."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     named = next((one.share for one in inside.stages.transforms), 0.0)
     line = inside.line
     if named >= DOMINATES or not _computes(inside) or _collates(inside):
@@ -117,13 +119,15 @@ def slow_collate(case: Case) -> Answer:
     """Collating takes a large part of loading a batch."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     if not _collates(inside):
         return None
     collate_ns, fetch_ns = inside.stages.collate_ns, inside.stages.fetch_ns
     share = collate_ns / (collate_ns + fetch_ns)
     line = inside.line
-    name = "Collating" if line is None or line.share < DOMINATES else line.function
+    # A line that was seen for longer than fetching takes is the collate function's.
+    is_named = line is not None and line.share >= max(1 - share + SAMPLED_TOO_OFTEN, DOMINATES)
+    name = line.function if line is not None and is_named else "The collate function"
     return _found(
         case,
         Rule.SLOW_COLLATE,
@@ -137,7 +141,7 @@ def transfer(case: Case) -> Answer:
     """Passing a batch from its worker to training takes long."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     stages = inside.stages
     parts = [stages.share_of(stage) for stage in (Stage.PICKLE, Stage.RECEIVE)]
     transfer_ns = sum(one.work_ns for one in parts if one is not None)
@@ -167,7 +171,7 @@ def slow_sampler(case: Case) -> Answer:
     """The training process takes long to choose what is loaded next."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     index_ns = float(inside.costs.index_ns.mean())
     if not inside.setting.workers and inside.charged(Stage.INDICES) < DOMINATES:
         return None
@@ -189,7 +193,7 @@ def pinning(case: Case) -> Answer:
     """The thread that pins batches cannot keep up."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     if inside.charged(Stage.PIN) < CHARGED:
         return None
     pin_ns = float(inside.costs.pin_ns.mean())
@@ -206,7 +210,7 @@ def head_of_line(case: Case) -> Answer:
     """Finished batches wait for one that comes before them."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     waited_ns = inside.stages.head_of_line_ns
     if waited_ns is None or waited_ns < MODERATE_SHARE * inside.base_ns:
         return None
@@ -230,7 +234,7 @@ def slow_samples(case: Case) -> Answer:
     """A few samples take many times as long as the others."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     if not inside.stages.slow_samples or isinstance(head_of_line(case), Finding):
         return None
     slow = inside.costs.slow_ns
@@ -276,10 +280,11 @@ def storage_latency(case: Case) -> Answer:
 def _blocked(case: Case, rule: Rule, problem: Problem, advice: Advice) -> Answer:
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     if inside.blocked < MOSTLY_BLOCKED or _collates(inside):
         return None
-    line = max(inside.stages.code, key=lambda one: one.blocked_share, default=None)
+    blocked = (one for one in inside.stages.code if one.blocked_share)
+    line = max(blocked, key=lambda one: one.blocked_share, default=None)
     if _why_blocked(inside, line) != rule:
         return None
     values: dict[str, Value] = {
@@ -289,7 +294,8 @@ def _blocked(case: Case, rule: Rule, problem: Problem, advice: Advice) -> Answer
     values["kernel"] = line.blocked_in if line and line.blocked_in else "not told"
     changes: tuple[Remark, ...] = (Remark(advice),)
     if rule == Rule.STORAGE_LATENCY:
-        changes = (*or_workers(case, inside), *changes)
+        more = or_workers(case, inside)
+        changes = (*(one for one in more if one.code == Advice.RAISE), *changes)
     elif rule == Rule.DISK:
         values["disk_bytes"] = inside.stages.disk_bytes
     return _found(
@@ -322,14 +328,15 @@ def _works_one_at_a_time(inside: Inside) -> bool:
     if inside.setting.workers <= 1:
         return False
     active_ns = (1 - inside.blocked) * float(inside.costs.fetch_ns.mean())
-    return abs(active_ns / inside.stages.total_ns - 1) <= ONE_AT_A_TIME
+    total_ns = inside.stages.total_ns
+    return abs(active_ns - total_ns) <= ONE_AT_A_TIME * total_ns
 
 
 def oversubscription(case: Case) -> Answer:
     """Workers are runnable, and wait for a CPU."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     cpu_ns, others_ns = inside.stages.cpu_ns or 0.0, inside.stages.other_cpu_ns or 0.0
     by_threads = others_ns >= OTHER_THREADS * cpu_ns > 0
     if inside.run_queue < WAITS_FOR_CPU:
@@ -357,11 +364,19 @@ def oversubscription(case: Case) -> Answer:
     )
 
 
+def hardly_wait_for_cpus(case: Case) -> bool:
+    """Whether it was measured that workers do not wait for CPUs, or not for long."""
+    inside = case.inside
+    if inside is None or inside.stages.run_queue_ns is None:
+        return False
+    return inside.run_queue < WAITS_FOR_CPU
+
+
 def slow_worker(case: Case) -> Answer:
     """One worker takes longer for a batch than the others."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     found = _slow_worker(inside)
     if found is None:
         return None
@@ -385,16 +400,18 @@ def _slow_worker(inside: Inside) -> tuple[WorkerTime, float] | None:
         return None
     slowest = max(workers, key=lambda one: one.typical_ns)
     others_ns = float(np.median([one.typical_ns for one in workers if one is not slowest]))
-    return (slowest, others_ns) if slowest.typical_ns >= SLOWER_WORKER * others_ns else None
+    slow_ns = max(SLOWER_WORKER * others_ns, 1.0)
+    return (slowest, others_ns) if slowest.typical_ns >= slow_ns else None
 
 
 def few_shards(case: Case) -> Answer:
     """Some workers have nothing to load."""
     inside = case.inside
     if inside is None:
-        return _unknown(case)
+        return NOT_LOOKED_INTO
     idle = inside.workers - inside.setting.workers
-    batches = sum(one.batches for one in inside.stages.workers)
+    # Epochs of few batches leave workers without one, too.
+    batches = max(map(len, case.real.stages))
     if idle <= 0 or batches < FEWEST_BATCHES * inside.workers:
         return None
     counts = {"idle": idle, "workers": inside.workers}
@@ -487,6 +504,8 @@ def best_workers(case: Case, inside: Inside) -> int | None:
     As many as there are CPUs at most, and more where workers are blocked.
     """
     now = inside.setting.workers
+    if now < inside.workers:  # some have nothing to do already
+        return None
     most = max(math.ceil((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
     times = {
         workers: iteration_ns(
@@ -541,7 +560,10 @@ def or_workers(case: Case, inside: Inside) -> tuple[Remark, ...]:
     best = best_workers(case, inside)
     if best is None:
         return (Remark(Advice.NO_MORE_WORKERS),) if inside.setting.workers else ()
-    return (workers_to(Advice.RAISE, case.loader, best),)
+    raised = workers_to(Advice.RAISE, case.loader, best)
+    if cpus_left(case) is None and inside.blocked < MOSTLY_BLOCKED:
+        return raised, Remark(Advice.CPU_USE_NOT_READ)
+    return (raised,)
 
 
 def largest_parts(inside: Inside | None) -> tuple[Fact, ...]:
@@ -566,7 +588,7 @@ def _computes(inside: Inside) -> bool:
 
 def _collates(inside: Inside) -> bool:
     collate_ns, fetch_ns = inside.stages.collate_ns, inside.stages.fetch_ns
-    return collate_ns >= DOMINATES * (collate_ns + fetch_ns) and (
+    return collate_ns >= DOMINATES * (collate_ns + fetch_ns) > 0 and (
         inside.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED
     )
 
@@ -584,8 +606,7 @@ def _samples(inside: Inside) -> dict[str, Value]:
 MOST_NAMED = 3
 
 
-def _unknown(case: Case) -> Remark | None:
-    return None if case.loader.workers is None else Remark(Unknown.NOT_LOOKED_INTO)
+NOT_LOOKED_INTO = Remark(Unknown.NOT_LOOKED_INTO)
 
 
 def gain_of(case: Case, rule: Rule) -> float:
@@ -617,9 +638,7 @@ def _found(
 
 def _is_lost_inside(case: Case) -> bool:
     """Whether much is lost by the simulation too, though too few batches waited for an interval."""
-    steady = None if case.headroom is None else case.headroom.steady_speedup
-    inside = case.inside
-    if steady is None or inside is None:
-        return False
-    simulated = 1 - inside.costs.step_ns / inside.base_ns
-    return min(lost_share(steady).value, simulated) >= 2 * MODERATE_SHARE
+    steady, inside = case.headroom and case.headroom.steady_speedup, case.inside
+    lost = 0.0 if steady is None else lost_share(steady).value
+    simulated = 0.0 if inside is None else 1 - inside.costs.step_ns / inside.base_ns
+    return min(lost, simulated) >= 2 * MODERATE_SHARE

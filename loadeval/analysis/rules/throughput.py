@@ -57,7 +57,10 @@ def capacity(case: Case) -> Answer:
     inside = case.inside
     advice = more_workers(case, found, found.required.value)
     if inside is not None:
-        advice = WorkerAdvice(stages.or_workers(case, inside), "measured")
+        changes = stages.or_workers(case, inside)
+        if all(one.code != Advice.RAISE for one in changes):
+            changes = (*changes, Remark(Advice.CHEAPER_OR_CPUS))
+        advice = WorkerAdvice(changes, "measured")
     return Finding(
         Rule.CAPACITY,
         severity_of(case.waiting_share),

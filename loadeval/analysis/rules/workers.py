@@ -182,10 +182,11 @@ def deeper_prefetch(loader: LoaderInfo, factor: int | None = None) -> Remark:
     setting, depth = PREFETCH_SETTINGS.get(_package(loader)), loader.prefetch_depth
     if setting is None or not depth:
         return Remark(Advice.PREFETCH_MORE)
-    code, present = Advice.RAISE_PREFETCH_DEPTH, depth
+    workers = loader.workers or 1
+    code, present, each = Advice.RAISE_PREFETCH_DEPTH, depth, workers
     if setting == "prefetch_factor":  # which is each worker's
-        code, present = Advice.RAISE, depth // (loader.workers or 1)
-    proposed = 2 * present if factor is None else factor
+        code, present, each = Advice.RAISE, depth // workers, 1
+    proposed = 2 * present if factor is None else factor * each
     return Remark(code, {"setting": setting, "present": present, "proposed": proposed})
 
 

@@ -153,8 +153,8 @@ PROBLEMS: dict[Enum, str] = {
         "these waits was not measured: it may be less or more."
     ),
     Problem.TRANSFORM_SLOW: (
-        "{name:name} takes {share:share} of loading a batch: {call_ns:duration} a call, {calls} "
-        "calls a batch."
+        "{name:name} takes {share:share} of loading a batch: {call_ns:duration} a call, "
+        "{calls:,g} calls a batch."
     ),
     Problem.CODE_SLOW: "{share:share} of loading a batch is spent in {place:code}.",
     Problem.COLLATE_SLOW: (
@@ -184,7 +184,7 @@ PROBLEMS: dict[Enum, str] = {
     ),
     Problem.SAMPLES_SLOW: (
         "A few samples take up to {longest_ns:duration}, where a typical one takes "
-        "{typical_ns:duration}: indices {indices:name}."
+        "{typical_ns:duration}: those with index {indices:name}."
     ),
     Problem.WORKERS_WAIT_FOR_LOCK: (
         "Workers are blocked {share:share} of their time by a lock that they share, at "
@@ -205,7 +205,7 @@ PROBLEMS: dict[Enum, str] = {
     Problem.WORKER_SLOW: (
         "Worker {worker} takes {batch_ns:duration} a batch, the others {others_ns:duration}."
     ),
-    Problem.WORKERS_HAVE_NO_SHARD: "{idle} of {workers} workers have nothing to load.",
+    Problem.WORKERS_HAVE_NO_SHARD: "Workers without anything to load: {idle} of {workers}.",
     Problem.OPERATOR_BUSY: (
         "{name:name} is busy {busy_share:share} of the time with {concurrency} at once."
     ),
@@ -447,7 +447,7 @@ ADVICE: dict[Enum, str] = {
         "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
     ),
     **{code: GROWTH[code] for code in GrowthAdvice},
-    Advice.LOOK_AT: "The slow batches are mostly in {place:code}.",
+    Advice.LOOK_AT: "Workers were seen most often in {place:code}.",
     Advice.CHEAPER_NAMED: (
         "Make {name:code} cheaper: smaller inputs, a faster library, once for the whole batch or "
         "on the GPU, or once and for all before training."
@@ -477,8 +477,8 @@ ADVICE: dict[Enum, str] = {
         "Pass in_order=False (torch 2.6 or later) if training may see batches in another order."
     ),
     Advice.FIX_SAMPLES: (
-        "Look at the samples {indices:name}, which take up to {longest_ns:duration}: make them "
-        "smaller, or leave them out."
+        "Look at the samples with index {indices:name}, which take up to {longest_ns:duration}: "
+        "make them smaller, or leave them out."
     ),
     Advice.SHORTER_LOCK: (
         "Do not share the lock: open the file or database once in each worker, or hold it for "
@@ -505,7 +505,8 @@ ADVICE: dict[Enum, str] = {
         "disk, a busy CPU. Shards of equal size, or in_order=False, balance the workers."
     ),
     Advice.MORE_SHARDS: (
-        "Split the data into at least {workers} shards of equal size, or use {idle} workers fewer."
+        "Split the data into at least {workers} shards of equal size, or lower the number of "
+        "workers by {idle}."
     ),
     Advice.RAISE_CONCURRENCY: ("Let {name:name} work on more items at once: raise its {setting}."),
     Advice.RAISE_THREADS: "Give the pipeline more threads: raise {setting}.",
@@ -615,7 +616,7 @@ UNKNOWNS: dict[Enum, str] = {
         "the wait for Python's lock was read {readings} times in an arm, and {needed} are needed; "
         "measure for longer"
     ),
-    Unknown.NOT_LOOKED_INTO: "the loader was not looked into: pass stages=True",
+    Unknown.NOT_LOOKED_INTO: "the loader was not looked into, as stages=True may do",
     Unknown.NO_EPOCH_START: "no epoch start was measured",
     Unknown.ONE_EPOCH: "there was no second epoch",
     Unknown.EPOCH_LENGTH_UNKNOWN: "the length of an epoch, or its iteration time, is not known",

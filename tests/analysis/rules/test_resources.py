@@ -12,6 +12,7 @@ from loadeval.analysis.memory import GrowthAdvice, GrowthReason
 from loadeval.analysis.rules.finding import Advice, Rule, Unknown
 from loadeval.runlog.model import LoaderInfo, Readings
 from tests.analysis.rules.conftest import NOTHING, advised, finding, numbers, outcome
+from tests.analysis.rules.looked_into import looked_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -281,3 +282,20 @@ def test_a_gpu_that_is_idle_where_epochs_start_slowly(alternating: MakeRun, leve
     idle = level("gpu", "GPU 0", "kernel_busy_percent", 40.0)
     found = finding(Rule.IDLE_GPU, alternating(first=800, length=8, readings=[idle]))
     assert [(fact.name, fact.value) for fact in found.evidence][1] == ("steady time lost", 0.0)
+
+
+@pytest.mark.parametrize(
+    ("fetch", "code"), [(10, Advice.LOWER_WORKERS), (76, Advice.LIGHTER_LOADING)]
+)
+def test_fewer_workers_where_they_would_do(
+    alternating: MakeRun, fetch: float, code: Advice
+) -> None:
+    """Of four that just keep up, each is needed."""
+    run = looked_into(alternating, fetch=fetch, workers=4, real=26)
+    assert advised(finding(Rule.CONTENTION, run)) == [code]
+
+
+def test_contention_of_a_loader_that_is_too_slow(alternating: MakeRun) -> None:
+    """It has no worker too many."""
+    run = looked_into(alternating, fetch=100, workers=4, real=26)
+    assert advised(finding(Rule.CONTENTION, run)) == [Advice.LIGHTER_LOADING]

@@ -12,7 +12,15 @@ from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
 from loadeval.analysis.verdict import Unmeasured
 from loadeval.runlog.model import LoaderInfo
-from tests.analysis.rules.conftest import NOTHING, advised, finding, numbers, outcome
+from tests.analysis.rules.conftest import (
+    NOTHING,
+    advised,
+    diagnosed,
+    finding,
+    numbers,
+    outcome,
+)
+from tests.analysis.rules.looked_into import COUNT, code, looked_into
 
 if TYPE_CHECKING:
     from loadeval.runlog.model import Run
@@ -282,3 +290,60 @@ def test_two_runs_of_which_one_loses(make_run: MakeRun) -> None:
     assert found.problem.values == pytest.approx({"lost_share": 0.5, "wait_share": 0.5})
     assert (found.confidence, found.severity) == ("measured", "high")
     assert outcome(Rule.WAITING, make_run([0] * 40, 50), ideal) == NOTHING
+
+
+UNEVEN = np.tile([10.0] * 14 + [60.0] * 2, COUNT)[:COUNT]
+"""Two batches in sixteen take three steps: a loader that keeps up, with a queue that does not."""
+
+
+@pytest.mark.parametrize(
+    ("backend", "values"),
+    [
+        (TORCH, {"setting": "prefetch_factor", "present": 1, "proposed": 2}),
+        ("spdl.X", {"setting": "buffer_size", "present": 2, "proposed": 4}),
+    ],
+)
+def test_a_queue_as_deep_as_it_must_be(
+    alternating: MakeRun, backend: str, values: dict[str, Any]
+) -> None:
+    """Of a loader that was looked into, no deeper than helps; it costs what that gains."""
+    run = looked_into(alternating, fetch=UNEVEN, prefetch=1, loader={"backend": backend})
+    found = finding(Rule.SHALLOW_QUEUE, run)
+    assert [change.values for change in found.changes] == [values]
+    assert found.cost_share == pytest.approx(Case.of(run).waiting_share, abs=0.01)
+
+
+@pytest.mark.parametrize(("percent", "told"), [(41, True), (39, False)])
+def test_the_code_that_fills_a_shallow_queue(
+    alternating: MakeRun, percent: int, told: bool
+) -> None:
+    """It is told where workers were seen in it often."""
+    others = {f"data.py:{line} other{line}": 1 for line in range(100 - percent)}
+    seen = code({"data.py:31 __getitem__": percent, **others})
+    found = finding(
+        Rule.SHALLOW_QUEUE, looked_into(alternating, fetch=UNEVEN, prefetch=1, seen=seen)
+    )
+    place = {"place": "data.py:31 __getitem__"}
+    assert numbers(found).get(Advice.LOOK_AT) == (place if told else None)
+
+
+def test_a_queue_of_unknown_depth_that_was_looked_into(alternating: MakeRun) -> None:
+    """No factor is advised, though one was simulated."""
+    run = looked_into(alternating, fetch=UNEVEN, prefetch=1, loader={"prefetch_depth": None})
+    assert outcome(Rule.SHALLOW_QUEUE, run) is Unknown.PREFETCH_UNKNOWN
+    assert not diagnosed(run).findings
+
+
+@pytest.mark.parametrize(
+    ("cpus", "proposed", "least", "most"),
+    [(8, 2, 0.59, 0.6), (2, 1, 0.4, 0.5), (None, 1, 0.3, 0.4)],
+)
+def test_first_workers_of_a_loader_that_was_looked_into(
+    alternating: MakeRun, cpus: int | None, proposed: int, least: float, most: float
+) -> None:
+    """What they gain of the 60% that are waited for, where each keeps two batches ready."""
+    run = looked_into(alternating, fetch=30, workers=0, environment={"cpus_usable": cpus})
+    found = finding(Rule.ZERO_WORKERS, run)
+    assert numbers(found)[Advice.RAISE]["proposed"] == proposed
+    assert found.cost_share is not None
+    assert least <= found.cost_share <= most
