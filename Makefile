@@ -6,7 +6,7 @@ DEMO ?= loadeval-demo
 WORKERS ?= logical
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/pytest --numprocesses=$(WORKERS) --dist=loadgroup
 # They measure sleeps, so that nothing may run beside them.
-BY_THE_CLOCK = tests/analysis/rules/test_reproductions.py
+BY_THE_CLOCK = tests/analysis/rules/test_reproductions.py tests/faults/test_faults.py
 # The lowest versions that pyproject.toml allows; of typer the lowest that works beside today's click.
 LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0" \
 	"nvidia-ml-py==12.560.30" "plotly==6.0.0" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
@@ -21,7 +21,7 @@ PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 TORCH ?= torch
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test test-all test-lowest test-pythons test-frameworks lint types docs bench truth peer-suites clean
+.PHONY: demo test test-all test-lowest test-pythons test-frameworks lint types docs bench truth faults peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -30,7 +30,7 @@ test: .venv/.dev  ## all that is quick, with branch coverage of the core (3 minu
 	$(PYTEST) --cov -m "not slow" --ignore=tests/frameworks
 
 test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults too (10 minutes)
-	$(PYTEST) --cov --ignore=$(BY_THE_CLOCK)
+	$(PYTEST) --cov $(BY_THE_CLOCK:%=--ignore=%)
 	.venv/bin/pytest $(BY_THE_CLOCK)
 
 test-lowest: .venv-lowest/.done  ## the quick tests of the core, with the lowest versions
@@ -73,6 +73,9 @@ bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alt
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python tests/benchmarks/truth.py
+
+faults: .venv/.dev  ## what is found first in 51 programs with a fault, and in their healthy twins (10 minutes)
+	.venv/bin/python tests/faults/run.py --evaluate
 
 peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped loaders: make peer-suites SUITES="FILE ..."
 	$(PIP) expecttest parameterized

@@ -1,8 +1,8 @@
-"""Six ways to read one folder of photographs, from slow to fast: what is each change worth?
+"""A slow loader of photographs, made fast step by step: each change is what loadeval found first.
 
-At first the JPEGs are read without a thought: in the training process, in double precision, at
-full size, with a copy for each operation. Then one thing is changed at a time. Each way is measured
-in one alternating run: how fast training is, and which share of its time is lost to loading.
+At first the JPEGs are read without a thought: in the training process, at full size, in double
+precision. Each way is measured in one alternating run, which tells how fast training is, which
+share of its time is lost to loading, and why. The next way changes that.
 
     python examples/slow_to_fast.py FOLDER
 
@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,9 +23,9 @@ from matplotlib.cbook import get_sample_data
 from matplotlib.figure import Figure
 from PIL import Image
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, default_collate
+from torch.utils.data import DataLoader, Dataset
 
-from loadeval import LoaderEvaluator, quantities
+from loadeval import LoaderEvaluator, describe, diagnose, quantities
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
     Array = np.ndarray[Any, Any]
     Sample = tuple[torch.Tensor, int]
-    Read = Callable[[Path], torch.Tensor]
 
 DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 SIDE = (128, 128)
@@ -45,73 +43,77 @@ MOST_EPOCHS = 100
 # ---- Reading: shrink a photograph, shift its tones at random, and add noise.
 
 
-def read_as_found(path: Path) -> torch.Tensor:
-    """Everything at full size, in double precision, with a copy for each operation."""
+def decode(path: Path) -> Image.Image:
+    """A photograph at full size."""
     with Image.open(path) as file:
-        pixels = np.array(file.convert("RGB"), dtype=np.float64)
-    image = torch.tensor(altered(pixels)).permute(2, 0, 1).unsqueeze(0)
-    return nn.functional.interpolate(image, SIDE, mode="bilinear", antialias=True)[0].float()
+        return file.convert("RGB")
 
 
-def read_small(path: Path, *, draft: bool = False) -> torch.Tensor:
-    """Shrinks first, so the rest handles 1/29 of the pixels."""
-    return torch.from_numpy(altered(shrunk(path, draft=draft))).permute(2, 0, 1).float()
-
-
-def read_bytes(path: Path) -> torch.Tensor:
-    """Only shrinks; `altered_together` does the rest."""
-    return torch.from_numpy(shrunk(path, draft=True)).permute(2, 0, 1)
-
-
-def shrunk(path: Path, *, draft: bool) -> Array:
-    """As bytes. With `draft` the decoder skips detail that shrinking would remove."""
+def decode_small(path: Path) -> Image.Image:
+    """The same at an eighth of its size at least: the decoder skips what shrinking would remove."""
     with Image.open(path) as file:
-        if draft:
-            file.draft("RGB", SIDE)
-        return np.array(file.resize(SIDE, Image.Resampling.BILINEAR))
+        file.draft("RGB", SIDE)
+        return file.convert("RGB")
 
 
-def altered(pixels: Array) -> Array:
-    """One photograph, in NumPy."""
-    random = np.random.default_rng()
-    image = ((pixels / 255) ** random.uniform(0.8, 1.25) - MEAN) / DEVIATION
-    return np.asarray(image + random.normal(scale=NOISE, size=image.shape))
+def shrink(image: Any) -> Array:
+    """To SIDE pixels."""
+    if isinstance(image, Image.Image):
+        return np.array(image.resize(SIDE, Image.Resampling.BILINEAR))
+    tensor = torch.tensor(image).permute(2, 0, 1).unsqueeze(0)
+    small = nn.functional.interpolate(tensor, SIDE, mode="bilinear", antialias=True)
+    return small[0].permute(1, 2, 0).numpy()
 
 
-def altered_together(samples: list[Sample]) -> list[torch.Tensor]:
-    """A whole batch, in torch: in place, and in single precision."""
-    images, labels = default_collate(samples)
-    images = images.float()
-    gamma = torch.empty(len(images), 1, 1, 1).uniform_(0.8, 1.25)
-    images.div_(255).pow_(gamma).sub_(MEAN).div_(DEVIATION)
-    return [images.add_(torch.randn(images.shape), alpha=NOISE), labels]
+def shift_tones(image: Any) -> Array:
+    """In double precision, and normalised."""
+    gamma = np.random.default_rng().uniform(0.8, 1.25)
+    return np.asarray(((np.asarray(image) / 255) ** gamma - MEAN) / DEVIATION)
 
 
-TOGETHER = {"collate_fn": altered_together}
-WORKERS = {**TOGETHER, "num_workers": 2}
-AHEAD = {**WORKERS, "persistent_workers": True, "prefetch_factor": 4}
-WAYS: dict[str, tuple[Read, dict[str, Any]]] = {
-    "as found": (read_as_found, {}),
-    "shrink first, copy less": (read_small, {}),
-    "decode in draft mode": (partial(read_small, draft=True), {}),
-    "alter whole batches": (read_bytes, TOGETHER),
-    "in two workers": (read_bytes, WORKERS),
-    "that stay, and read ahead": (read_bytes, AHEAD),
+def add_noise(image: Array) -> Array:
+    """A little, to each pixel."""
+    return np.asarray(image + np.random.default_rng().normal(scale=NOISE, size=image.shape))
+
+
+def to_tensor(image: Array) -> torch.Tensor:
+    """Channels first, in single precision."""
+    return torch.from_numpy(image).permute(2, 0, 1).float()
+
+
+AS_FOUND: list[Callable[[Any], Any]] = [shift_tones, add_noise, shrink, to_tensor]
+SHRUNK_FIRST: list[Callable[[Any], Any]] = [shrink, shift_tones, add_noise, to_tensor]
+WORKERS = {"num_workers": 2}
+STAYING = {**WORKERS, "persistent_workers": True}
+WAYS: dict[str, tuple[Callable[[Path], Any], list[Callable[[Any], Any]], dict[str, Any]]] = {
+    "as found": (decode, AS_FOUND, {}),
+    "in two workers": (decode, AS_FOUND, WORKERS),
+    "shrink first": (decode, SHRUNK_FIRST, WORKERS),
+    "decode in draft mode": (decode_small, SHRUNK_FIRST, WORKERS),
+    "workers that stay": (decode_small, SHRUNK_FIRST, STAYING),
 }
-"""Each with one change more: how it reads a photograph, and options of its DataLoader."""
+"""Each with one change more: how it decodes, its transforms, and options of its DataLoader."""
 
 
 class Photographs(Dataset["Sample"]):
     """Photographs, half of them upside down: the network learns which."""
 
-    def __init__(self, paths: list[Path], read: Read) -> None:
-        self.paths, self.read = paths, read
+    def __init__(
+        self,
+        paths: list[Path],
+        loader: Callable[[Path], Any],
+        transforms: list[Callable[[Any], Any]],
+    ) -> None:
+        self.paths, self.loader, self.transforms = paths, loader, transforms
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def __getitem__(self, index: int) -> Sample:
-        return self.read(self.paths[index]), int("turned" in self.paths[index].name)
+        image = self.loader(self.paths[index])
+        for transform in self.transforms:
+            image = transform(image)
+        return image, int("turned" in self.paths[index].name)
 
 
 def make_photographs(folder: Path, count: int, width: int) -> list[Path]:
@@ -165,6 +167,8 @@ def measure(way: str, dataloader: DataLoader[Sample], pairs: int, log_file: Path
                 break
     found = loader.headroom()
     print(f"{way}: {found}", flush=True)
+    for finding in diagnose(loader.recorded()).findings[:2]:
+        print(f"  {finding.cost_share or 0:.0%}: {describe(finding)}", flush=True)
     size, lost = found.samples_per_batch, found.lost_share
     if not (found.real_ns and found.ideal_ns and found.epoch_start_ns and size and lost):
         raise SystemExit(f"too little was measured: {found.verdict}")
@@ -234,7 +238,7 @@ def draw(rows: list[Row], path: Path) -> None:
 
 def main() -> None:
     """Measure each way, and print the results."""
-    parser = argparse.ArgumentParser(description="Six ways to read photographs, from slow to fast.")
+    parser = argparse.ArgumentParser(description="A slow loader, made fast step by step.")
     parser.add_argument("folder", type=Path, help="folder for photographs and results")
     parser.add_argument("--photographs", type=int, default=384, help="number of photographs")
     parser.add_argument("--width", type=int, default=800, help="width of a photograph, in pixels")
@@ -244,8 +248,8 @@ def main() -> None:
     torch.set_num_threads(1)  # leaves the other core to the workers
     paths = make_photographs(options.folder / "photographs", options.photographs, options.width)
     rows: list[Row] = []
-    for number, (way, (read, settings)) in enumerate(WAYS.items(), start=1):
-        photographs = Photographs(paths, read)
+    for number, (way, (loader, transforms, settings)) in enumerate(WAYS.items(), start=1):
+        photographs = Photographs(paths, loader, transforms)
         dataloader = DataLoader(photographs, batch_size=8, shuffle=True, drop_last=True, **settings)
         log_file = options.folder / f"{number}-{way.replace(',', '').replace(' ', '-')}.jsonl"
         # With workers, blocks are shorter and vary more.

@@ -8,16 +8,26 @@ import sysconfig
 import threading
 import time
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
     from types import CodeType, FrameType
 
-INTERVAL_S = 0.02
+INTERVAL_S = 0.025
+INTERVAL_IN_TRAINING_S = 0.05
+SWITCH_S = 0.0001
+"""How long code may keep Python's lock from others while it is looked at.
+
+Else it would mostly be seen where it gives the lock up by itself, not where it spends its time.
+"""
 FLUSH_NS = 500_000_000
+MOSTLY = 0.95
+"""A thread that was on a CPU so much since the look before is taken to be on one."""
 PLACES = 200
 """How many places are told apart."""
+COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}  # until Python 3.11
 OWN = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - frames have such names
 LIBRARIES = tuple(
     path
@@ -27,24 +37,35 @@ LIBRARIES = tuple(
 
 
 class CodeSampler:
-    """Counts where a thread is while `is_busy[0]`, with a thread of its own, from `start` on.
+    """Counts where a thread is while `busy[0]` is it, with a thread of its own, from `start` on.
 
     `running` and `blocked` count under `FOLDER/FILE:LINE FUNCTION > WHAT`. `fetches` is the code
     that calls what is looked at. `flush` is called each half second in which something was found.
+    `in_training` tells that the process is the one that trains: there it looks less often, and
+    does not make others give up Python's lock earlier.
     """
 
     def __init__(
-        self, is_busy: list[bool], fetches: Container[CodeType], flush: Callable[[], object]
+        self,
+        busy: list[int],
+        fetches: Container[CodeType],
+        flush: Callable[[], object],
+        *,
+        in_training: bool = False,
     ) -> None:
         self.running: Counter[str] = Counter()
         self.blocked: Counter[str] = Counter()
-        self.is_started = self._is_stopped = False
-        self._is_busy = is_busy
+        self.is_started = False
+        self._busy = busy
         self._fetches = fetches
         self._flush = flush
+        self._in_training = in_training
+        self._interval_s = INTERVAL_IN_TRAINING_S if in_training else INTERVAL_S
+        self._until_stopped = threading.Lock()  # an Event may not be set by a finalizer
+        self._until_stopped.acquire()
+        self._users_s = self._ours_s = 0.0
         self._flushed_ns = 0
         self._is_library: dict[str, bool] = {}
-        self._of_place: dict[tuple[CodeType, int, CodeType], str] = {}
 
     def start(self, thread: int, native: int) -> None:
         """Begin to look at a thread: its identifier, and that of the kernel."""
@@ -53,21 +74,25 @@ class CodeSampler:
         self._kernel = Kernel(thread, native)
         if not self._kernel.tells:
             return
+        if not self._in_training:
+            self._users_s = sys.getswitchinterval()
+            sys.setswitchinterval(min(SWITCH_S, self._users_s))
+            self._ours_s = sys.getswitchinterval()  # in whole microseconds
         threading.Thread(target=self._look, name="loadeval-code", daemon=True).start()
 
     def stop(self) -> None:
-        """Stop looking, soon."""
-        self._is_stopped = True
+        """Stop looking, for good."""
+        with suppress(RuntimeError):  # it was stopped before
+            self._until_stopped.release()
+        if self._ours_s and sys.getswitchinterval() == self._ours_s:
+            sys.setswitchinterval(self._users_s)
 
     def _look(self) -> None:
         self._flushed_ns = time.perf_counter_ns()
-        try:
-            while not self._is_stopped:
-                time.sleep(INTERVAL_S)
-                if self._is_busy[0]:
+        with suppress(Exception):  # without it only this is missing
+            while not self._until_stopped.acquire(timeout=self._interval_s):
+                if self._busy[0] == self._thread:
                     self._count()
-        except Exception:  # noqa: BLE001 - without it only this is missing
-            self._is_stopped = True
 
     def _count(self) -> None:
         place, leaf = self._place()
@@ -103,7 +128,7 @@ class CodeSampler:
         code = own.f_code
         path = "/".join(code.co_filename.replace("\\", "/").split("/")[-2:])
         leaf = "" if innermost is own else _qualified(innermost.f_code)
-        return f"{path}:{own.f_lineno} {code.co_name}", leaf
+        return f"{path}:{own.f_lineno} {_function(own)}", leaf
 
     def _belongs_to_library(self, file_name: str) -> bool:
         known = self._is_library.get(file_name)
@@ -123,6 +148,7 @@ class Kernel:
         self._schedstat = _opened(f"{self._task}/schedstat")
         self._wchan = _opened(f"{self._task}/wchan")
         self._clock = getattr(time, "pthread_getcpuclockid", lambda _: None)(thread)
+        self._queued_ns = self._queued()
         self._before = self._moment()
 
     def blocked_in(self) -> str | None:
@@ -132,22 +158,28 @@ class Kernel:
         on a CPU, or waited for one, most of the time.
         """
         before, self._before = self._before, self._moment()
+        active, passed = (b - a for a, b in zip(before, self._before, strict=True))
+        if active >= MOSTLY * passed:
+            return None  # to read a file would take Python's lock from it once more
         state = os.pread(self._stat, 512, 0).rpartition(b") ")[2][:1]
+        queued, self._queued_ns = self._queued_ns, self._queued()
         if state == b"R":
             return None
         where = "" if self._wchan < 0 else os.pread(self._wchan, 64, 0).decode().strip()
         where = "" if where == "0" else where
-        active, passed = (b - a for a, b in zip(before, self._before, strict=True))
+        active += self._queued_ns - queued
         if state == b"S" and (not where or "futex" in where) and 2 * active > passed:
             return None
         return where
 
+    def _queued(self) -> int:
+        """Nanoseconds in which it waited for a CPU."""
+        return 0 if self._schedstat < 0 else int(os.pread(self._schedstat, 96, 0).split()[1])
+
     def _moment(self) -> tuple[int, int]:
-        """Nanoseconds on a CPU or waiting for one, and the time."""
-        active = 0 if self._clock is None else time.clock_gettime_ns(self._clock)
-        if self._schedstat >= 0:
-            active += int(os.pread(self._schedstat, 96, 0).split()[1])
-        return active, time.perf_counter_ns()
+        """Nanoseconds on a CPU, and the time."""
+        on_cpu = 0 if self._clock is None else time.clock_gettime_ns(self._clock)
+        return on_cpu, time.perf_counter_ns()
 
 
 def _opened(path: str) -> int:
@@ -155,6 +187,14 @@ def _opened(path: str) -> int:
         return os.open(path, os.O_RDONLY)
     except OSError:
         return -1
+
+
+def _function(frame: FrameType) -> str:
+    """The name of its function; that around it for a comprehension, which has a frame of its own."""
+    outer: FrameType | None = frame
+    while outer is not None and outer.f_code.co_name in COMPREHENSIONS:
+        outer = outer.f_back
+    return (outer or frame).f_code.co_name
 
 
 def _qualified(code: CodeType) -> str:

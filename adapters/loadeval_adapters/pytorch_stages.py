@@ -306,6 +306,7 @@ class InTraining(Inside):
         super().__init__(iterator, stages)
         words = [1] * (told.CHANNEL_WORDS + told.WORKER_WORDS)
         self._tracer = Tracer(self._tell, words, told.CHANNEL_WORDS, in_training=True)
+        self._text: dict[str, dict[str, int]] = {}
         self._tracer.look_into(iterator._dataset)  # noqa: SLF001 - what it fetches from
         self._pack = told.packer(len(self._tracer.transforms.names)).pack
         self._fetcher = weakref.ref(iterator._dataset_fetcher)  # noqa: SLF001 - there is no other way in
@@ -361,6 +362,12 @@ class InTraining(Inside):
     def _tell(self, text: dict[str, Any]) -> None:
         for note in text["notes"]:
             self._stages.note(note)
+
+    def take(self) -> list[Found]:
+        """As of others, and the lines of code."""
+        text, self._text = self._text, self._tracer.lines()
+        more = [_more(self._text, text, name) for name in ("running", "blocked")]
+        return [*super().take(), *([CodeSamples(UNKNOWN, *more)] if any(more) else [])]
 
     def _names(self, worker: int) -> list[str]:  # noqa: ARG002 - there is none
         return self._tracer.transforms.names

@@ -42,7 +42,7 @@ except ImportError:  # Windows
 Figures = tuple[int, int, int, int, int, int]
 UNKNOWN_FIGURES = (UNKNOWN,) * 6
 WORTH_NS = 1_000_000
-"""The kernel is asked what a batch took only if the one before took as long."""
+"""The kernel is asked before a batch only if the one before took as long, and after those that do."""
 FETCHERS = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)  # noqa: SLF001 - see below
 NAMES = (
     {"auto_collation", "hasattr", "dataset", "__getitems__", "collate_fn"},
@@ -126,13 +126,15 @@ class Tracer:
         self.parts: deque[tuple[int, tuple[int, ...], tuple[int, ...]]] = deque()
         self.transforms = Transforms(in_training=in_training)
         self.words, self.own = words, own
-        self.is_busy = [False]
         self.notes: list[str] = []
         self.consumption = Consumption()
         self.can_tell_samples = True
         self.last_ns = WORTH_NS
         self.ended: Callable[[], object] = self.transforms.restore
-        self.code = CodeSampler(self.is_busy, FETCH_CODE, self.flush)
+        self.code = CodeSampler(
+            self.transforms.thread, FETCH_CODE, self.flush, in_training=in_training
+        )
+        self._in_training = in_training
         self._tell = tell
         self._lock = threading.Lock()
 
@@ -150,10 +152,13 @@ class Tracer:
                 {
                     "names": self.transforms.names,
                     "notes": self.notes,
-                    "running": dict(self.code.running),
-                    "blocked": dict(self.code.blocked),
+                    **self.lines(),
                 }
             )
+
+    def lines(self) -> dict[str, dict[str, int]]:
+        """In which lines of code it was so far."""
+        return {"running": dict(self.code.running), "blocked": dict(self.code.blocked)}
 
     def fail(self, error: Exception) -> None:
         """Stop looking, and say why. Raises what a signal's handler raised."""
@@ -169,22 +174,21 @@ class Tracer:
         with suppress(Exception):
             self.flush()
 
-    def before(self) -> Figures | None:
-        """What this process has used so far, where it is worth knowing. Does not raise."""
+    def before(self) -> int | None:
+        """The CPU time of this thread so far; None if it cannot be told. Does not raise."""
         try:
-            self.is_busy[0] = True
             self.transforms.thread[0] = get_ident()
             size = 2 * len(self.transforms.names)
             if size:
                 self.transforms.spent[:size] = [0] * size
-            return self.consumption.so_far() if self.last_ns >= WORTH_NS else None
+            return self.consumption.start(asks=self.last_ns >= WORTH_NS)
         except Exception as error:  # noqa: BLE001 - looking may not end a training
             self.fail(error)
             return None
 
     def after(
         self,
-        before: Figures | None,
+        before: int | None,
         moments: tuple[int, int, int],
         found: tuple[int, int, Any],
         batch: Any,
@@ -196,21 +200,23 @@ class Tracer:
         try:
             start, read, end = moments
             samples, slowest_ns, slowest = found
-            figures = UNKNOWN_FIGURES if before is None else self.consumption.since(before)
-            self.last_ns = end - start
-            self.is_busy[0] = False
             self.transforms.thread[0] = 0
+            last_ns, self.last_ns = self.last_ns, end - start
+            figures = UNKNOWN_FIGURES
+            if before is not None and (last_ns >= WORTH_NS or self.last_ns >= WORTH_NS):
+                figures = self.consumption.since(before, self.last_ns)
             self.words[self.own + SAMPLE] = NO_SAMPLE
             slowest = _index(slowest)
             words = (samples, start, read - start, end - read, slowest_ns, slowest, *figures)
             spent = tuple(self.transforms.spent[: 2 * len(self.transforms.names)])
             self.parts.append((id(batch), words, spent))
+            if self._in_training and self.last_ns >= WORTH_NS and not self.code.is_started:
+                self.code.start(get_ident(), threading.get_native_id())
         except Exception as error:  # noqa: BLE001 - as above
             self.fail(error)
 
     def after_failure(self) -> None:
         """Note that there is no batch."""
-        self.is_busy[0] = False
         self.transforms.thread[0] = 0
         with suppress(Exception):
             self.words[self.own + SAMPLE] = NO_SAMPLE
@@ -455,12 +461,14 @@ class Consumption:
 
     def __init__(self) -> None:
         self._thread = self._sched = self._io = UNKNOWN
+        self._last: Figures | None = None
         self._own_bytes = 0  # the kernel counts what is read of its files, too
         self._open()
 
     def _open(self) -> None:
         self.close()
         self._thread = get_ident()
+        self._last = None
         self._sched = _opened("/proc/thread-self/schedstat")
         self._io = _opened("/proc/self/io")
 
@@ -471,7 +479,14 @@ class Consumption:
                 os.close(descriptor)
         self._sched = self._io = UNKNOWN
 
-    def so_far(self) -> Figures:
+    def start(self, *, asks: bool) -> int:
+        """The CPU time of this thread; `asks` for all else too, which `since` begins with."""
+        if asks:
+            self._last = self._so_far()
+            return self._last[0]
+        return thread_time_ns()
+
+    def _so_far(self) -> Figures:
         """CPU time, that of all threads, time without a CPU, bytes read, from disk, faults."""
         if get_ident() != self._thread:
             self._open()
@@ -489,16 +504,21 @@ class Consumption:
             faults = resource.getrusage(BY_THREAD).ru_majflt
         return thread_time_ns(), process_time_ns(), run_queue, read, disk, faults
 
-    def since(self, before: Figures) -> Figures:
-        """The same, since `before`, with the CPU time of other threads alone."""
-        cpu, cpus, *others = self.so_far()
-        figures = [
-            now - then if now >= 0 else UNKNOWN
-            for now, then in zip(others, before[2:], strict=True)
-        ]
-        used = cpu - before[0]
+    def since(self, began: int, took_ns: int) -> Figures:
+        """What a batch has used that began with so much CPU time, with that of other threads alone.
+
+        All but that is counted since the kernel was asked the last time: before this batch, or
+        before quick ones. No time is longer than the batch took.
+        """
+        now = self._so_far()
+        last, self._last = self._last, now
+        used = now[0] - began
+        if last is None:
+            return (used, *UNKNOWN_FIGURES[1:])
         # The clocks are read one after the other.
-        return used, max(0, cpus - before[1] - used), *figures  # type: ignore[return-value]
+        others = min(took_ns, max(0, now[1] - last[1] - (now[0] - last[0])))
+        queued, *rest = [b - a if b >= 0 else UNKNOWN for a, b in zip(last[2:], now[2:], strict=True)]
+        return used, others, min(queued, took_ns), *rest  # type: ignore[return-value]
 
 
 BY_THREAD = getattr(resource, "RUSAGE_THREAD", None)

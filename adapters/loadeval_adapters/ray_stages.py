@@ -7,6 +7,7 @@ that `streaming_split` made, the actor that coordinates the shards does.
 
 from __future__ import annotations
 
+import threading
 import time
 from dataclasses import dataclass
 from types import FunctionType
@@ -83,12 +84,17 @@ class RayStages:
         self._told: dict[str, Seen] = {}
         self._over = True
         self._last_ns = 0
+        self._left: list[OperatorTimes] = []
+        self._taking = threading.Lock()
 
     def begin(self, loader: Any) -> Callable[[int], object]:  # noqa: ARG002 - the dataset is known
         """See LoaderStages."""
-        self._told = self._statistics.answered(self._statistics.ask(), wait=True) or {}
-        self._epoch, self._over, self._asked = None, False, None
-        self._last_ns = time.perf_counter_ns()
+        with self._taking:
+            self._over = True  # so is the epoch before, which may have been broken off
+            self._left += self._taken()
+            self._told = self._statistics.answered(self._statistics.ask(), wait=True) or {}
+            self._epoch, self._over, self._asked = None, False, None
+            self._last_ns = time.perf_counter_ns()
         return self._known
 
     def _known(self, epoch: int) -> None:
@@ -103,6 +109,11 @@ class RayStages:
 
     def take(self) -> list[OperatorTimes]:
         """See LoaderStages."""
+        with self._taking:
+            left, self._left = self._left, []
+            return [*left, *self._taken()]
+
+    def _taken(self) -> list[OperatorTimes]:
         epoch, over, now_ns = self._epoch, self._over, time.perf_counter_ns()
         if epoch is None or (not over and now_ns - self._last_ns < EVERY_NS):
             return []

@@ -13,10 +13,9 @@ import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import partial
 from types import FunctionType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary, ref
 
 from loadeval import OperatorTimes, StageNote
@@ -67,8 +66,7 @@ class Task:
             self.runs += 1
 
 
-@dataclass(frozen=True, slots=True)
-class Counts:
+class Counts(NamedTuple):
     """What a stage has done so far; `threaded` tasks ran in the pipeline's threads."""
 
     tasks: int = 0
@@ -78,6 +76,7 @@ class Counts:
     cpu_ns: int = 0
     queue_items: int = 0
     queue_empty_ns: int = 0
+    queue_blocked_ns: int = 0
 
 
 class StageClock:
@@ -112,49 +111,43 @@ class StageClock:
 
     def since_last(self, epoch: int, now_ns: int, elapsed_ns: int) -> OperatorTimes:
         """What it did in the `elapsed_ns` since the last call."""
-        found, told = self._counts, self._told
-        items, empty_ns = self._of_queue(told, now_ns, elapsed_ns)
-        self._told = Counts(
-            found.tasks,
-            found.threaded,
-            found.task_ns,
-            found.run_ns,
-            found.cpu_ns,
-            told.queue_items if items is None else items,
-            told.queue_empty_ns if empty_ns is None else empty_ns,
-        )
-        tasks = found.tasks - told.tasks
-        queue_items = None if items is None else items - told.queue_items
+        told, found = self._told, self._counts
+        queue = self._of_queue(now_ns)
+        self._told = found = found._replace(**queue)
+        tasks, items = found.tasks - told.tasks, found.queue_items - told.queue_items
         in_threads = self._timed and found.threaded - told.threaded == tasks
-        occupied_ns = None
-        if empty_ns is not None:
-            occupied_ns = min(max(elapsed_ns - (empty_ns - told.queue_empty_ns), 0), elapsed_ns)
+        occupied_ns = elapsed_ns - (found.queue_empty_ns - told.queue_empty_ns)
+        blocked_ns = found.queue_blocked_ns - told.queue_blocked_ns
         return OperatorTimes(
             epoch=epoch,
             operator=self.name,
             order=self.order,
             time_ns=now_ns,
             elapsed_ns=elapsed_ns,
-            tasks=tasks if self._timed else queue_items or 0,
+            tasks=tasks if self._timed else items,
             task_ns=found.task_ns - told.task_ns if self._timed else None,
             run_ns=found.run_ns - told.run_ns if in_threads else None,
             cpu_ns=found.cpu_ns - told.cpu_ns if in_threads else None,
             concurrency=self._concurrency,
-            queue_items=queue_items,
-            queue_occupied_ns=occupied_ns,
+            queue_items=items if queue else None,
+            queue_occupied_ns=min(max(occupied_ns, 0), elapsed_ns) if queue else None,
+            queue_blocked_ns=max(blocked_ns, 0) if queue else None,
         )
 
-    def _of_queue(
-        self, told: Counts, now_ns: int, elapsed_ns: int
-    ) -> tuple[int | None, int | None]:
-        """The items that were put into its queue so far, and for how long that was empty."""
-        if not hasattr(self._queue, "_empty_duration"):  # a queue of the user's
-            return None, None
-        if not self._queue._empty_t0:  # noqa: SLF001 - it has no public name; not started yet
-            return 0, told.queue_empty_ns + elapsed_ns
+    def _of_queue(self, now_ns: int) -> dict[str, int]:
+        """What its queue has counted; nothing where the queue is the user's."""
+        queue = self._queue
+        if not hasattr(queue, "_empty_duration"):
+            return {}
         at_s = time.monotonic() - (time.perf_counter_ns() - now_ns) / 1e9
-        empty_s = self._queue._empty_duration(at_s)  # noqa: SLF001 - as above
-        return self._queue._putc.num_items, int(empty_s * 1e9)  # noqa: SLF001 - as above
+        if not queue._empty_t0:  # noqa: SLF001 - it has no public name; it is about to start
+            return {}
+        puts, since_s = queue._putc, queue._empty_duration(at_s)  # noqa: SLF001 - as above
+        return {
+            "queue_items": puts.num_items,
+            "queue_empty_ns": int(since_s * 1e9),
+            "queue_blocked_ns": int(puts.ave_time * puts.num_items * 1e9),
+        }
 
 
 class WatchedPipeline:

@@ -107,7 +107,7 @@ def quantities(run: Run) -> tuple[Quantity, ...]:
     A reading is a mean since the one before it, or, like a GPU's utilisation, over some time that
     its driver chooses. So it counts for an arm that was served nearly all of the time since then.
     """
-    stretches = {arm: _stretches(run, arm) for arm in ARMS}
+    stretches = {arm: stretches_of(run, arm) for arm in ARMS}
     return tuple(
         Quantity(found.probe, found.subject, name, *levels)
         for found in run.readings
@@ -116,7 +116,7 @@ def quantities(run: Run) -> tuple[Quantity, ...]:
     )
 
 
-def _stretches(run: Run, arm: Arm) -> tuple[Column, Column]:
+def stretches_of(run: Run, arm: Arm) -> tuple[Column, Column]:
     """When batches of `arm` that count were served: from and to, in the order of time."""
     if run.header.every > 1:
         aggregates = sorted(steady_aggregates(run), key=lambda aggregate: aggregate.request_ns)

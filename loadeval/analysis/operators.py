@@ -1,8 +1,9 @@
 """Operators of a loader's pipeline, and the threads of the training process: who is busy.
 
 A stage of SPDL's, or an operator of Ray Data's, is the bottleneck if it works all the time, or if
-what comes before it has work ready while what comes after it waits. In ideal blocks of an
-alternating run nobody takes batches from the loader, which soon rests: this time does not count.
+what comes before it has work ready while what comes after it waits. While nobody takes batches, as
+in the ideal blocks of an alternating run, the pipeline soon rests, for its last queue is full. This
+time does not count; where nothing tells of that queue, the ideal blocks do not.
 """
 
 from __future__ import annotations
@@ -10,28 +11,30 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import Enum
 from itertools import groupby
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import numpy as np
 
-from loadeval.analysis.metrics import THREADS, quantities
+from loadeval.analysis.metrics import THREADS, quantities, stretches_of
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from loadeval.analysis.metrics import Level
     from loadeval.runlog.columns import Column, Values
     from loadeval.runlog.model import Arm, Run
     from loadeval.runlog.stages import OperatorTimes
 
+Time: TypeAlias = tuple[int, int, int]
+
 BUSY = 0.8
 """Of what it can do at once: an operator that works for more of the time limits the others."""
 EMPTY, FULL = 0.2, 0.8
 """Of the time that a queue holds something."""
 LOCK = "python lock"
-MOST_TRIES = 3
+MOST_TRIES = 5
 """In a reading of Python's lock, which goes on for as long as these tries take."""
 
 
@@ -79,8 +82,8 @@ class Operator:
 class OperatorReport:
     """The operators, from the source on, and which of them is the bottleneck, if one is.
 
-    `loading_ns` is the time in which batches were taken from the loader. `threads_share` is how
-    much of it the pipeline's threads worked, where it has as many as the loader has workers.
+    `loading_ns` is the time in which the pipeline did not rest. `threads_share` is how much of it
+    the pipeline's threads worked, where it has as many as the loader has workers.
     """
 
     operators: tuple[Operator, ...]
@@ -132,12 +135,13 @@ def operators_of(run: Run) -> OperatorReport | None:
     batches = int(np.isin(run.steps.epoch, list(epochs)).sum())
     if run.header.every > 1:
         batches = sum(one.batches for one in run.aggregates if one.epoch in epochs)
-    ideal = Stretches.of_arm(run, "ideal")
+    loading = _loading_ns(run)
     ordered = sorted(run.operators, key=_place)
     found = tuple(
-        _operator(list(lines), max(batches, 1), ideal) for _, lines in groupby(ordered, key=_place)
+        _operator(list(lines), max(batches, 1), loading)
+        for _, lines in groupby(ordered, key=_place)
     )
-    loading_ns = _loading_ns(run.operators, ideal)
+    loading_ns = sum(loading.values())
     share = _threads_share(run, loading_ns)
     bottleneck, limit = _bottleneck(found, share)
     return OperatorReport(found, batches, loading_ns, share, bottleneck, limit)
@@ -201,14 +205,31 @@ def _place(line: OperatorTimes) -> tuple[int, str]:
     return line.order, line.operator
 
 
-def _loading_ns(lines: Iterable[OperatorTimes], ideal: Stretches) -> float:
-    """The time that lines are about, once where it is the same, without ideal blocks."""
-    times = {(one.epoch, one.time_ns - one.elapsed_ns, one.time_ns) for one in lines}
-    begin_ns, end_ns = (np.array(column, np.int64) for column in list(zip(*times, strict=True))[1:])
-    return float((end_ns - begin_ns - ideal.inside(begin_ns, end_ns)).sum())
+def _time(line: OperatorTimes) -> Time:
+    """The epoch and the time that a line is about, from and to."""
+    return line.epoch, line.time_ns - line.elapsed_ns, line.time_ns
 
 
-def _operator(lines: list[OperatorTimes], batches: int, ideal: Stretches) -> Operator:
+def _loading_ns(run: Run) -> dict[Time, float]:
+    """Of each time that lines are about, how much the pipeline did not rest."""
+    last: dict[Time, OperatorTimes] = {}
+    for one in run.operators:
+        time = _time(one)
+        if time not in last or one.order > last[time].order:
+            last[time] = one
+    _, begin_ns, end_ns = (np.array(column, np.int64) for column in zip(*last, strict=True))
+    in_ideal_ns = Stretches.of_arm(run, "ideal").inside(begin_ns, end_ns).tolist()
+    rests = [
+        ideal_ns if one.queue_blocked_ns is None else one.queue_blocked_ns
+        for one, ideal_ns in zip(last.values(), in_ideal_ns, strict=True)
+    ]
+    return {
+        time: float(max(one.elapsed_ns - rest_ns, 0))
+        for (time, one), rest_ns in zip(last.items(), rests, strict=True)
+    }
+
+
+def _operator(lines: list[OperatorTimes], batches: int, loading: Mapping[Time, float]) -> Operator:
     """All that one operator did."""
     first, tasks = lines[0], sum(one.tasks for one in lines)
     task_ns, run_ns, cpu_ns = (
@@ -216,7 +237,7 @@ def _operator(lines: list[OperatorTimes], batches: int, ideal: Stretches) -> Ope
         for name in ("task_ns", "run_ns", "cpu_ns")
     )
     work_ns, share = task_ns if run_ns is None else run_ns, None
-    loading_ns = _loading_ns(lines, ideal)
+    loading_ns = sum(loading[_time(one)] for one in lines)
     if work_ns is not None and first.concurrency and loading_ns > 0:
         share = work_ns * tasks / (loading_ns * first.concurrency)
     occupied = _mean([(one.queue_occupied_ns, one.elapsed_ns) for one in lines])
@@ -293,7 +314,7 @@ def _lock_wait(run: Run, arm: Arm) -> LockWait | None:
     known = ~np.isnan(wait_ns)
     wait_ns, time_ns = wait_ns[known], time_ns[known]
     began_ns = time_ns - (MOST_TRIES * wait_ns).astype(np.int64) - 1
-    served = Stretches.of_arm(run, arm).inside(began_ns, time_ns) >= time_ns - began_ns
+    served = Stretches(*stretches_of(run, arm)).inside(began_ns, time_ns) >= time_ns - began_ns
     if not served.any():
         return None
     return LockWait(int(served.sum()), float(wait_ns[served].mean()))

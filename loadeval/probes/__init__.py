@@ -22,9 +22,12 @@ def probes_named(chosen: Iterable[Any], *, threads: bool = False) -> tuple[Any, 
     found = tuple(map(_probe, chosen))
     if not threads or not found or any(one.name == "threads" for one in found):
         return found
-    from loadeval.probes.threads import ThreadsProbe  # noqa: PLC0415 - as below
+    from loadeval.probes.threads import (  # noqa: PLC0415 - as below
+        PythonLockProbe,
+        ThreadsProbe,
+    )
 
-    return (*found, ThreadsProbe())
+    return (*found, ThreadsProbe(), PythonLockProbe())
 
 
 def _probe(one: Any) -> Any:

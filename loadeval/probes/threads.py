@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections import defaultdict
-from statistics import median
+from statistics import fmean
 from typing import TYPE_CHECKING, NamedTuple
 
 from loadeval.errors import ProbeError
@@ -26,8 +26,9 @@ TASKS = "/proc/self/task"
 MOST_NAMES = 22
 """Names that are told apart, beside the training thread and all others together."""
 TRAINING, OTHERS, LOCK = "training thread", "other threads", "python lock"
-TRIES = 3
-"""How often Python's lock is given up and asked for, in one reading."""
+PAUSES_S = (0.002, 0.003, 0.005)
+"""How long Python's lock is given up, in one reading: so long that it is asked for at moments that
+have nothing to do with when other threads release it."""
 NUMBERS = re.compile(r"[-_#: ]?\d+(?![^\W_])")
 """What tells threads of one pool apart: `pool-0_3`, `[DALI][TP3]`."""
 NAME_AT = 19
@@ -48,12 +49,6 @@ class ThreadsProbe:
     `cpu_cores` and `run_queue_cores` are means since the reading before: of how many threads on a
     CPU, and runnable without one. The training thread is the one that made the probe. Beyond 22
     names, the busiest of those that were met together, the rest are "other threads".
-
-    `lock_wait_ns` of "python lock" is how long a thread that gave up Python's lock waits until it
-    has it again, without waiting for a CPU: the median of some tries. While a thread runs Python
-    code that is `sys.getswitchinterval()`, 5 ms, or a multiple where several do; where they release
-    the lock some 70 us, which is the shortest sleep. A Python without the lock has no reading. The
-    training thread itself, which reads the probe at the edges of blocks, does not try.
     """
 
     name = "threads"
@@ -77,10 +72,7 @@ class ThreadsProbe:
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The quantities of each subject now."""
-        found: dict[str, Mapping[str, float | None]] = dict(self._threads())
-        if _has_lock() and threading.get_native_id() != self._training:
-            found[LOCK] = {"lock_wait_ns": self._lock_wait_ns()}
-        return found
+        return dict(self._threads())
 
     def close(self) -> None:
         """Nothing is held."""
@@ -127,14 +119,43 @@ class ThreadsProbe:
                 groups[OTHERS] += groups.pop(name)
         return dict(groups)
 
-    def _lock_wait_ns(self) -> float:
-        return median(self._one_wait_ns() for _ in range(TRIES))
 
-    def _one_wait_ns(self) -> int:
+class PythonLockProbe:
+    """Reads how long a thread of this process waits for Python's lock (GIL).
+
+    `lock_wait_ns` is how long one that gave it up waits until it has it again, without waiting for
+    a CPU: the mean of some tries. While a thread runs Python code that is up to
+    `sys.getswitchinterval()`, 5 ms, or a multiple where several do; where they release the lock
+    some 70 us, by which a sleep takes longer than asked for. The thread that made the probe, which
+    reads it at the edges of blocks, does not try.
+    """
+
+    name = "threads"
+    every = 1
+
+    def __init__(self) -> None:
+        self._training = threading.get_native_id()
+
+    def open(self) -> None:
+        """Begin. Raises ProbeError where there is no such lock."""
+        self._files = Files()
+        if not _has_lock():
+            raise ProbeError("this Python has no lock that its threads share")
+
+    def read(self) -> Mapping[str, Mapping[str, float | None]]:
+        """The wait now."""
+        if threading.get_native_id() == self._training:
+            return {}
+        return {LOCK: {"lock_wait_ns": fmean(map(self._wait_ns, PAUSES_S))}}
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+    def _wait_ns(self, pause_s: float) -> int:
         me = str(threading.get_native_id())
         before, began_ns = self._files.times_of(me), time.perf_counter_ns()
-        time.sleep(0)
-        took_ns = time.perf_counter_ns() - began_ns
+        time.sleep(pause_s)
+        took_ns = time.perf_counter_ns() - began_ns - round(pause_s * 1e9)
         after = self._files.times_of(me)
         queued_ns = 0 if before is None or after is None else _since(after, before).run_queue_ns
         return max(took_ns - queued_ns, 0)

@@ -182,7 +182,8 @@ class OperatorTimes:
     its last line or since the epoch began. In that time `tasks` ended, which took `task_ns` in
     all, the wait for a thread included: of it `run_ns` in a thread, and `cpu_ns` on a CPU.
     `concurrency` is how many tasks it may work on at once. `queue_items` went into the queue
-    behind it, which held something for `queue_occupied_ns`. None is not known.
+    behind it, which held something for `queue_occupied_ns`; for `queue_blocked_ns`, added up over
+    tasks, they waited until that had room. None is not known.
     """
 
     epoch: int
@@ -197,6 +198,7 @@ class OperatorTimes:
     concurrency: int | None = None
     queue_items: int | None = None
     queue_occupied_ns: int | None = None
+    queue_blocked_ns: int | None = None
 
     def since(self, origin_ns: int) -> OperatorTimes:
         """The same, with a moment that counts from `origin_ns`."""

@@ -296,3 +296,16 @@ def test_a_length_that_dali_fails_to_tell_is_unknown() -> None:
     with pytest.raises(ValueError, match="len"):
         len(loader)
     assert describe(loader).length is None
+
+
+def test_operators_are_said_not_to_be_timed(dali_pipeline: Make) -> None:
+    """Once, where the loader is looked into; its threads are among the readings."""
+    loader = iterator(dali_pipeline())
+    for stages, told in ((True, 1), (False, 0)):
+        evaluator = LoaderEvaluator(loader, stages=stages, probes=())
+        for _ in range(2):
+            list(evaluator)
+            loader.reset()
+        events = [one.message for one in evaluator.recorded().events]
+        assert len(events) == told
+        assert all("only to Nsight Systems: run nsys profile -t nvtx,cuda" in one for one in events)

@@ -18,8 +18,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
 
-from loadeval import LoaderEvaluator, describe, diagnose
+from loadeval import describe
 from tests.faults.catalogue import PROGRAMS
+from tests.faults.evaluation import is_named, is_nothing_found, measured
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -99,20 +100,17 @@ def check(program: Program, turns: int) -> bool:
 
 
 def evaluate(program: Program) -> bool:
-    """Print what loadeval says; whether its first finding is the cause."""
+    """Print what loadeval says of the faulty and of the healthy program; whether it is right."""
     with TemporaryDirectory() as folder:
-        training = program.faulty(Path(folder))
-        try:
-            log = Path(folder) / "run.jsonl"
-            loader = LoaderEvaluator(training.loader, mode="alternate", log_file=log, seed=0)
-            training.run(loader)
-            headroom, findings = loader.headroom(), diagnose(loader.recorded()).findings
-        finally:
-            training.close()
-    right = bool(findings) and findings[0].rule.value == program.cause
-    say(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}\n  {headroom}")
+        findings = measured(program.faulty, Path(folder) / "faulty")
+        healthy = measured(program.healthy, Path(folder) / "healthy")
+    right = is_named(program, findings)
+    say(f"{program.name} ({program.cause}): {'right' if right else 'wrong'}")
     for finding in findings:
-        say(f"  {finding.rule.value}: {describe(finding)}")
+        say(f"  {finding.rule.value}, {finding.cost_share or 0:.0%}: {describe(finding)}")
+    if not is_nothing_found(healthy):
+        told = ", ".join(finding.rule.value for finding in healthy)
+        say(f"  in the healthy twin: {told}")
     return right
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.intervals import FEWEST_PAIRS
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.rules import resources, stages, starts, throughput, variability
+from loadeval.analysis.rules import operators, resources, stages, starts, throughput, variability
 from loadeval.analysis.rules.case import Case, severity_of
 from loadeval.analysis.rules.finding import Advice, Caveat, Check, Diagnosis, Finding, Rule, Unknown
 from loadeval.analysis.rules.inside import LEAST_GAIN
@@ -39,6 +39,8 @@ RULES: dict[Rule, Callable[[Case], Answer]] = {
     Rule.STORAGE_LATENCY: stages.storage_latency,
     Rule.SLOW_WORKER: stages.slow_worker,
     Rule.FEW_SHARDS: stages.few_shards,
+    Rule.SLOW_OPERATOR: operators.slow_operator,
+    Rule.PYTHON_LOCK: operators.python_lock,
     Rule.CONTENTION: resources.contention,
     Rule.SHARED_MACHINE: resources.shared_machine,
     Rule.STALLS: variability.stalls,
@@ -168,12 +170,7 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
     inside, rules = case.inside, {one.rule for one in findings}
     stalled = next((one.cost_share or 0.0 for one in findings if one.rule == Rule.STALLS), 0.0)
     if inside is None:
-        return [
-            replace(one, cost_share=max(_cost_of(one) - stalled, 0.0))
-            if one.rule in OF_WAITING
-            else one
-            for one in findings
-        ]
+        return _causes_outside(findings, stalled)
     if rules & {Rule.HEAD_OF_LINE, Rule.SLOW_SAMPLES}:
         findings, stalled = [one for one in findings if one.rule != Rule.STALLS], 0.0
     waiting = max(case.waiting_share - stalled, 0.0)
@@ -197,6 +194,30 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
         return found
     unexplained = [one for one in findings if one.rule in OF_WAITING]
     return [*found, *(replace(one, cost_share=waiting) for one in unexplained)]
+
+
+def _causes_outside(findings: list[Finding], stalled: float) -> list[Finding]:
+    """`findings` of a loader whose batches nobody looked into.
+
+    Threads that hold Python's lock make the steps slower, and have their part of the waiting. An
+    operator that holds up the others is why the loader is too slow.
+    """
+    rules = {one.rule for one in findings}
+    gone: set[Rule] = set()
+    if Rule.SLOW_OPERATOR in rules:
+        gone |= OF_WAITING
+    told = stalled
+    for one in findings:
+        if one.rule == Rule.PYTHON_LOCK:
+            gone.add(Rule.CONTENTION)
+            told += operators.waiting_for_lock(one)
+    return [
+        replace(one, cost_share=max(_cost_of(one) - told, 0.0))
+        if one.rule in {*OF_WAITING, Rule.SLOW_OPERATOR}
+        else one
+        for one in findings
+        if one.rule not in gone
+    ]
 
 
 def _with_contention(case: Case, findings: list[Finding], waiting: float) -> list[Finding]:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from enum import Enum
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING
 
 from loadeval.analysis.operators import Limit, operators_of, threads_of
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
-from loadeval.analysis.rules.finding import Fact, Finding, Rule, facts
+from loadeval.analysis.rules.finding import (
+    Advice,
+    Fact,
+    Finding,
+    Problem,
+    Rule,
+    Unknown,
+    facts,
+)
 
 if TYPE_CHECKING:
     from loadeval.analysis.operators import LockWait, Operator, OperatorReport, ThreadReport
@@ -20,44 +27,12 @@ LONG_NS = 1_000_000
 """A wait for Python's lock from which on it matters: a fifth of the switch interval."""
 TIMES_IDEAL = 3.0
 """Several times what it is while nothing is loaded, or the training step itself holds the lock."""
-FEWEST_READINGS = 3
+FEWEST_READINGS = 2
 """In each arm."""
 SWITCH_INTERVAL_NS = 5_000_000
 """After which Python takes its lock from a thread, unless `sys.setswitchinterval` changed it."""
 SPDL_THREADS = ("spdl.dataloader._dataloader.DataLoader", "spdl.dataloader._cache_dataloader.")
 SPDL_PROCESSES = "spdl.dataloader._pytorch_dataloader."
-
-
-class OperatorRule(Enum):
-    """What a run is checked for, beside `Rule`."""
-
-    SLOW_OPERATOR = "slow operator"
-
-
-class OperatorProblem(Enum):
-    """What is wrong."""
-
-    OPERATOR_BUSY = "operator_busy"
-    THREADS_BUSY = "threads_busy"
-    OPERATOR_STARVES_NEXT = "operator_starves_next"
-    OPERATOR_COSTLIEST = "operator_costliest"
-    PYTHON_LOCK_HELD = "python_lock_held"
-
-
-class OperatorAdvice(Enum):
-    """What to change."""
-
-    RAISE_CONCURRENCY = "raise_concurrency"
-    RAISE_THREADS = "raise_threads"
-    CHEAPER_OPERATOR = "cheaper_operator"
-    USE_PROCESSES = "use_processes"
-
-
-class OperatorUnknown(Enum):
-    """Why a rule could not tell."""
-
-    LOCK_NOT_READ = "lock_not_read"
-    FEW_LOCK_READINGS = "few_lock_readings"
 
 
 HOW_SURE: dict[Limit, Confidence] = {
@@ -79,7 +54,7 @@ def slow_operator(case: Case) -> Answer:
     if case.lost is None or not share or one is None or limit is None:
         return None
     return Finding(
-        cast("Rule", OperatorRule.SLOW_OPERATOR),
+        Rule.SLOW_OPERATOR,
         severity_of(share),
         HOW_SURE[limit],
         _problem(case, found, one, limit),
@@ -104,28 +79,28 @@ def _problem(case: Case, found: OperatorReport, one: Operator, limit: Limit) -> 
     values: dict[str, Value] = {"name": one.name}
     if limit is Limit.BUSY:
         values |= {"busy_share": one.busy_share, "concurrency": one.concurrency}
-        return Remark(OperatorProblem.OPERATOR_BUSY, values)
+        return Remark(Problem.OPERATOR_BUSY, values)
     if limit is Limit.THREADS_BUSY:
         values |= {
             "busy_share": min(found.threads_share or 0.0, 1.0),
             "threads": case.loader.workers,
         }
-        return Remark(OperatorProblem.THREADS_BUSY, values)
+        return Remark(Problem.THREADS_BUSY, values)
     if limit is Limit.QUEUES:
-        return Remark(OperatorProblem.OPERATOR_STARVES_NEXT, values)
+        return Remark(Problem.OPERATOR_STARVES_NEXT, values)
     total_ns = sum(each.batch_ns or 0.0 for each in found.operators)
     values |= {"share": (one.batch_ns or 0.0) / total_ns}
-    return Remark(OperatorProblem.OPERATOR_COSTLIEST, values)
+    return Remark(Problem.OPERATOR_COSTLIEST, values)
 
 
 def _changes(case: Case, one: Operator, limit: Limit) -> tuple[Remark, ...]:
     """More at once, unless Python's lock lets only one of them work; or cheaper work."""
-    cheaper = Remark(OperatorAdvice.CHEAPER_OPERATOR, {"name": one.name})
+    cheaper = Remark(Advice.CHEAPER_OPERATOR, {"name": one.name})
     if isinstance(python_lock(case), Finding):
         return (cheaper,)
     if limit is Limit.THREADS_BUSY:
         threads: dict[str, Value] = {"setting": "num_threads", "now": case.loader.workers}
-        return Remark(OperatorAdvice.RAISE_THREADS, threads), cheaper
+        return Remark(Advice.RAISE_THREADS, threads), cheaper
     if one.task_ns is None:  # a source, which does one thing at a time
         return (cheaper,)
     values: dict[str, Value] = {
@@ -133,7 +108,7 @@ def _changes(case: Case, one: Operator, limit: Limit) -> tuple[Remark, ...]:
         "setting": _setting(case.loader.backend),
         "now": one.concurrency,
     }
-    return Remark(OperatorAdvice.RAISE_CONCURRENCY, values), cheaper
+    return Remark(Advice.RAISE_CONCURRENCY, values), cheaper
 
 
 def _setting(backend: str) -> str:
@@ -150,19 +125,11 @@ def python_lock(case: Case) -> Answer:
     threads neither computed nor waited for a CPU, in as far as the lock is held: the wait for it
     by the switch interval. Of a loader whose stages are not timed it explains no waiting.
     """
-    loader = case.loader
-    if loader.start_method is not None or loader.workers == 0:
-        return None  # it loads in processes, or in the training thread itself
     found = threads_of(case.real, case.ideal)
-    if found is None:
-        return None if loader.workers is None else Remark(OperatorUnknown.LOCK_NOT_READ)
-    if case.loss_unknown:
-        return case.loss_unknown
-    if case.lost is None or case.loads_synchronously:
-        return None
-    real, ideal = found.lock_wait["real"], found.lock_wait["ideal"]
-    if real is None or ideal is None or min(real.readings, ideal.readings) < FEWEST_READINGS:
-        return _too_few(real, ideal)
+    waits = _lock_waits(case, found)
+    if found is None or not isinstance(waits, tuple):
+        return None if isinstance(waits, tuple) else waits
+    real, ideal = waits
     if real.wait_ns < max(LONG_NS, TIMES_IDEAL * ideal.wait_ns):
         return None
     waiting = case.waiting_share * _share_in_lock(case, found, real)
@@ -172,25 +139,57 @@ def python_lock(case: Case) -> Answer:
         severity_of(cost),
         "likely",
         Remark(
-            OperatorProblem.PYTHON_LOCK_HELD,
-            {"real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns},
+            Problem.PYTHON_LOCK_HELD,
+            {"threads": _busiest(found), "real_ns": real.wait_ns, "ideal_ns": ideal.wait_ns},
         ),
-        (Remark(OperatorAdvice.USE_PROCESSES),),
+        (Remark(Advice.USE_PROCESSES),),
         (
             Fact("wait for the GIL, real", real.wait_ns, "ns"),
             Fact("wait for the GIL, ideal", ideal.wait_ns, "ns"),
             Fact("lost in slower steps", case.contention_share, "share"),
-            Fact("lost in waiting, for the GIL", waiting, "share"),
+            Fact(WAITING_FOR_LOCK, waiting, "share"),
         ),
         cost,
     )
 
 
-def _too_few(real: LockWait | None, ideal: LockWait | None) -> Remark:
+def _busiest(found: ThreadReport) -> str:
+    """The name of the threads, beside those of training and ours, that use most CPU time."""
+    others = [
+        one
+        for one in found.threads
+        if one.name != "training thread" and not one.name.startswith("loadeval")
+    ]
+    others.sort(key=lambda one: -(one.cpu_cores["real"] or 0.0))
+    return others[0].name if others else "threads of the loader"
+
+
+WAITING_FOR_LOCK = "lost in waiting, for the GIL"
+
+
+def waiting_for_lock(finding: Finding) -> float:
+    """The share of the steady state that is waited because of the lock, of a `python_lock`."""
+    return next(fact.value for fact in finding.evidence if fact.name == WAITING_FOR_LOCK)
+
+
+def _lock_waits(
+    case: Case, found: ThreadReport | None
+) -> tuple[LockWait, LockWait] | Remark | None:
+    """The wait for the lock in the real and the ideal arm, where threads make training wait."""
+    loader = case.loader
+    in_processes = loader.start_method is not None or loader.backend.startswith(SPDL_PROCESSES)
+    if in_processes or loader.workers == 0:
+        return None  # or it loads in the training thread itself
+    if found is None:
+        return None if loader.workers is None else Remark(Unknown.LOCK_NOT_READ)
+    if case.loss_unknown or case.lost is None or case.loads_synchronously:
+        return case.loss_unknown
+    real, ideal = found.lock_wait["real"], found.lock_wait["ideal"]
     fewest = min(0 if one is None else one.readings for one in (real, ideal))
-    return Remark(
-        OperatorUnknown.FEW_LOCK_READINGS, {"readings": fewest, "needed": FEWEST_READINGS}
-    )
+    if real is None or ideal is None or fewest < FEWEST_READINGS:
+        values: dict[str, Value] = {"readings": fewest, "needed": FEWEST_READINGS}
+        return Remark(Unknown.FEW_LOCK_READINGS, values)
+    return real, ideal
 
 
 def _share_in_lock(case: Case, threads: ThreadReport, real: LockWait) -> float:

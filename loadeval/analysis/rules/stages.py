@@ -42,6 +42,10 @@ FROM_DISK = 0.3
 """Of the bytes that were read: the page cache has less than the rest."""
 PIPE_BYTES_PER_NS = 0.4
 """What a pipe and pickling pass between processes: see throughput.SLOWEST_COPY_BYTES_PER_NS."""
+BYTES_OF_FEW = 1000
+"""Of some five tensors, when they are pickled: two hundred each."""
+LEAST_TRANSFER_NS = 600_000
+"""What passing any batch takes, however small: 0.2 to 0.5 ms were measured."""
 MOST_OF_IT = 0.5
 """Of the time that passing takes, or of the waiting: what takes as much is named for it."""
 SLOWER_WORKER = 1.5
@@ -138,19 +142,23 @@ def transfer(case: Case) -> Answer:
     inside = case.inside
     if inside is None:
         return NOT_LOOKED_INTO
-    if inside.charged(Stage.PICKLE, Stage.RECEIVE) < CHARGED:
-        return None
     stages = inside.stages
     parts = [stages.share_of(stage) for stage in (Stage.PICKLE, Stage.RECEIVE)]
     transfer_ns = sum(one.work_ns for one in parts if one is not None)
+    if inside.charged(Stage.PICKLE, Stage.RECEIVE) < CHARGED or transfer_ns < LEAST_TRANSFER_NS:
+        return None
     pickled = stages.pickled_bytes or 0.0
     is_piped = pickled / PIPE_BYTES_PER_NS >= MOST_OF_IT * transfer_ns
-    problem = Problem.TRANSFER_BY_PIPE if is_piped else Problem.TRANSFER_OF_MANY
+    problem, advice = Problem.TRANSFER_OF_MANY, Advice.SEND_FEWER
+    if is_piped:
+        problem, advice = Problem.TRANSFER_BY_PIPE, Advice.SEND_TENSORS
+    elif pickled < BYTES_OF_FEW:
+        problem, advice = Problem.TRANSFER_OF_FEW, Advice.SEND_LESS_OFTEN
     return _found(
         case,
         Rule.TRANSFER,
         Remark(problem, {"transfer_ns": transfer_ns, "pickled_bytes": pickled}),
-        (Remark(Advice.SEND_TENSORS if is_piped else Advice.SEND_FEWER),),
+        (Remark(advice),),
         facts(
             *((one.stage.value, one.work_ns, "ns") for one in parts if one is not None),
             ("pickled", pickled, "bytes"),

@@ -153,6 +153,8 @@ def per_batch_cost(case: Case) -> Answer:
     waits, share = case.summary.waits, _share_waited(case)
     if not isinstance(share, float):
         return share
+    if case.inside is not None:  # where such costs are measured
+        return None
     stalled = _share_in_stalls(case)
     if stalled > MOST_IN_STALLS or waits is None:
         return None

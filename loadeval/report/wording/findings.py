@@ -53,6 +53,7 @@ QUESTIONS = {
     Rule.STORAGE_LATENCY: "Are workers blocked, but on no lock or disk?",
     Rule.SLOW_WORKER: "Is one worker slower than the others?",
     Rule.FEW_SHARDS: "Do some workers have nothing to load?",
+    Rule.SLOW_OPERATOR: "Does one stage of the pipeline hold up the others?",
     Rule.PYTHON_LOCK: "Do threads of the loader hold Python's lock (GIL)?",
     Rule.CONTENTION: "Are steps slower while batches are loaded?",
     Rule.SHARED_MACHINE: "Did other programs use the CPUs?",
@@ -102,6 +103,9 @@ SOURCES = {
     Rule.LOCK: KERNEL,
     Rule.DISK: KERNEL,
     Rule.STORAGE_LATENCY: KERNEL,
+    Rule.SLOW_OPERATOR: (
+        "task times of the stages by how many tasks they may work on at once, and their queues"
+    ),
     Rule.PYTHON_LOCK: "how long a thread that wants the GIL waits for it, in both arms",
     Rule.CONTENTION: "difference of the steps between the real and the ideal arm",
     Rule.SHARED_MACHINE: "CPU time of the machine, less that of training and its workers",
@@ -165,6 +169,10 @@ PROBLEMS: dict[Enum, str] = {
         "Passing a batch from its worker to training takes {transfer_ns:duration}, though only "
         "{pickled_bytes:size} of it are pickled: it has many tensors or objects, each with a cost."
     ),
+    Problem.TRANSFER_OF_FEW: (
+        "Passing a batch from its worker to training takes {transfer_ns:duration}: handing tensors "
+        "from one process to another takes time for each, whatever its size."
+    ),
     Problem.SAMPLER_SLOW: (
         "The training process spends {index_ns:duration} a batch on {sampler:name}, which chooses "
         "what is loaded next."
@@ -198,6 +206,23 @@ PROBLEMS: dict[Enum, str] = {
         "Worker {worker} takes {batch_ns:duration} a batch, the others {others_ns:duration}."
     ),
     Problem.WORKERS_HAVE_NO_SHARD: "Workers without anything to load: {idle} of {workers}.",
+    Problem.OPERATOR_BUSY: (
+        "{name:name} is busy {busy_share:share} of the time with {concurrency} at once."
+    ),
+    Problem.THREADS_BUSY: (
+        "The {threads} threads of the pipeline are busy {busy_share:share} of the time, most of it "
+        "with {name:name}."
+    ),
+    Problem.OPERATOR_STARVES_NEXT: (
+        "{name:name} always has work waiting, and what comes after it waits for it."
+    ),
+    Problem.OPERATOR_COSTLIEST: (
+        "{name:name} takes {share:share} of the time that all operators take for a batch."
+    ),
+    Problem.PYTHON_LOCK_HELD: (
+        "Threads that load batches ({threads:name}) hold Python's lock (GIL): who wants it waits "
+        "{real_ns:duration}, and {ideal_ns:duration} with ideal loading."
+    ),
     Problem.STEPS_SLOWER: (
         f"A step takes {{slower_ns:duration}} longer while batches are loaded: {COMPETES}."
     ),
@@ -439,6 +464,11 @@ ADVICE: dict[Enum, str] = {
         "Send fewer and larger tensors: stack those of a kind in collate_fn, and leave out what "
         "training does not use. More workers will not help."
     ),
+    Advice.SEND_LESS_OFTEN: (
+        "Larger batches are passed less often, and "
+        "torch.multiprocessing.set_sharing_strategy('file_system') passes them in some half of the "
+        "time. More workers will not help."
+    ),
     Advice.CHEAPER_SAMPLER: (
         "Make the sampler cheaper: draw all indices of an epoch at once as a list, without a loop "
         "over weights or lengths for each batch. More workers will not help."
@@ -478,6 +508,9 @@ ADVICE: dict[Enum, str] = {
         "Split the data into at least {workers} shards of equal size, or lower the number of "
         "workers by {idle}."
     ),
+    Advice.RAISE_CONCURRENCY: ("Let {name:name} work on more items at once: raise its {setting}."),
+    Advice.RAISE_THREADS: "Give the pipeline more threads: raise {setting}.",
+    Advice.CHEAPER_OPERATOR: "Make {name:name} cheaper.",
     Advice.USE_PROCESSES: (
         "Load in processes instead of threads, or with functions that release the GIL."
     ),
@@ -541,6 +574,7 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.CHEAPER_COLLATE: "make collate_fn cheaper",
     Advice.SEND_TENSORS: "return tensors, not arrays",
     Advice.SEND_FEWER: "fewer and larger tensors",
+    Advice.SEND_LESS_OFTEN: "larger batches, or sharing by file_system",
     Advice.CHEAPER_SAMPLER: "make the sampler cheaper",
     Advice.OUT_OF_ORDER: "pass in_order=False",
     Advice.FIX_SAMPLES: "look at samples {indices:name}",
@@ -551,6 +585,9 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.FREE_CPUS: "free CPUs: fewer threads",
     Advice.BALANCE_WORKERS: "balance the workers",
     Advice.MORE_SHARDS: "at least {workers} shards",
+    Advice.RAISE_CONCURRENCY: "raise {setting} of {name:name}",
+    Advice.RAISE_THREADS: "raise {setting}",
+    Advice.CHEAPER_OPERATOR: "cheaper {name:name}",
     Advice.USE_PROCESSES: "processes instead of threads",
     Advice.SMALLER_DATASET: "keep the dataset small",
     Advice.CHEAPER_INIT: "make worker_init_fn cheaper",
@@ -574,6 +611,11 @@ UNKNOWNS: dict[Enum, str] = {
     Unknown.WORKERS_UNKNOWN: "the loader's number of workers is not known",
     Unknown.CPUS_UNKNOWN: "the number of usable CPUs is not known",
     Unknown.CPU_TIME_NOT_READ: "the machine's CPU time was not read during measured batches",
+    Unknown.LOCK_NOT_READ: "the threads of the process were not read",
+    Unknown.FEW_LOCK_READINGS: (
+        "the wait for Python's lock was read {readings} times in an arm, and {needed} are needed; "
+        "measure for longer"
+    ),
     Unknown.NOT_LOOKED_INTO: "the loader was not looked into, as stages=True may do",
     Unknown.NO_EPOCH_START: "no epoch start was measured",
     Unknown.ONE_EPOCH: "there was no second epoch",

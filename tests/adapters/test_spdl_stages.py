@@ -1,0 +1,373 @@
+"""What is told of the stages of SPDL's pipelines."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import time
+import warnings
+import weakref
+from collections import Counter
+from contextlib import asynccontextmanager
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from spdl.dataloader import CacheDataLoader
+from spdl.pipeline import AsyncQueue, TaskHook, run_pipeline_in_subprocess
+
+from loadeval import LoaderEvaluator, OperatorTimes
+from loadeval.runtime.registry import adapter_for
+from loadeval.testing import same_batch
+from loadeval_adapters.spdl_stages import SPDLStages
+from tests.adapters.test_spdl import Images, in_processes, threaded
+from tests.images import FILES
+from tests.spdl_pipelines import (
+    NEVER_RUN,
+    TOLD_ITS_THREADS,
+    builder,
+    pipeline,
+    source,
+    spdl_threads,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import AsyncIterator, Callable
+
+    from loadeval import Run
+
+pytestmark = [TOLD_ITS_THREADS, NEVER_RUN]
+DECODE, COLLATE = "decode", "collate"
+
+
+def looked_into(loader: Any, epochs: int = 1, **options: Any) -> tuple[list[Any], Run]:
+    """All batches, and the run."""
+    with LoaderEvaluator(loader, stages=True, probes=(), **options) as evaluator:
+        batches = [batch for _ in range(epochs) for batch in evaluator]
+    return batches, evaluator.recorded()
+
+
+def tasks(run: Run, epoch: int = 0) -> Counter[str]:
+    """How many tasks of each operator ended in an epoch."""
+    found: Counter[str] = Counter()
+    for one in run.operators:
+        if one.epoch == epoch:
+            found[one.operator] += one.tasks
+    return found
+
+
+def lines_of(run: Run, operator: str) -> list[OperatorTimes]:
+    return [one for one in run.operators if one.operator == operator]
+
+
+def total(run: Run, operator: str, field: str) -> int:
+    return sum(getattr(one, field) for one in lines_of(run, operator))
+
+
+def echo(item: Any) -> Any:
+    return item
+
+
+LOADERS: dict[str, Callable[[], Any]] = {
+    "threads": threaded,
+    "cached": lambda: CacheDataLoader(
+        threaded(), num_caches=2, return_caches_after=3, stop_after=9
+    ),
+    "builder": builder,
+    "function": lambda: pipeline,
+}
+
+
+@pytest.mark.parametrize("make", LOADERS.values(), ids=list(LOADERS))
+def test_every_task_is_counted_in_its_epoch(make: Callable[[], Any]) -> None:
+    _, run = looked_into(make(), epochs=2)
+    for epoch in range(2):
+        found = tasks(run, epoch)
+        assert (found[DECODE], found[COLLATE]) == (40, 5)
+    assert run.events == ()
+
+
+def test_a_pipeline_is_looked_into() -> None:
+    _, run = looked_into(pipeline())
+    assert (tasks(run)[DECODE], tasks(run)[COLLATE]) == (40, 5)
+    assert spdl_threads() == []
+
+
+def test_tasks_in_processes_are_seen_from_here() -> None:
+    """Their own times are not known."""
+    _, run = looked_into(in_processes(), epochs=2)
+    assert tasks(run, 1)["_get_items"] == 5
+    assert {one.run_ns for one in lines_of(run, "_get_items")} == {None}
+    assert total(run, "_get_items", "task_ns") > 0
+
+
+ALL = {**LOADERS, "pipeline": pipeline, "processes": in_processes}
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+@pytest.mark.parametrize("make", ALL.values(), ids=list(ALL))
+def test_the_batches_and_warnings_are_the_same(make: Callable[[], Any], mode: str) -> None:
+    served = []
+    for stages in (False, True):
+        with warnings.catch_warnings(record=True) as told:
+            warnings.simplefilter("always")
+            evaluator = LoaderEvaluator(make(), mode=mode, stages=stages, probes=())
+            adapter = evaluator._measurement.adapter
+            kept = list(map(adapter.keep, evaluator))
+        served.append((kept, [str(one.message) for one in told if one.category is not Warning]))
+    (plain, warned), (inside, warned_inside) = served
+    assert len(plain) == len(inside) > 0
+    assert all(map(same_batch, plain, inside))
+    assert warned == warned_inside
+
+
+def test_waiting_for_a_thread_is_told_from_working() -> None:
+    """Two tasks at once share one thread: one of them waits."""
+    made = source(range(12)).pipe(partial(_sleep, 0.004), concurrency=2).add_sink(2)
+    _, run = looked_into(lambda: made.build(num_threads=1))
+    (name,) = {one.operator for one in run.operators} - {"src", "sink"}
+    task_ns, run_ns, cpu_ns = (total(run, name, field) for field in ("task_ns", "run_ns", "cpu_ns"))
+    assert task_ns > 1.4 * run_ns
+    assert run_ns >= 12 * 4_000_000 > cpu_ns
+
+
+def _sleep(seconds: float, item: Any) -> Any:
+    time.sleep(seconds)
+    return item
+
+
+def test_an_async_function_has_the_time_of_its_tasks_alone() -> None:
+    async def wait(item: Any) -> Any:
+        return item
+
+    _, run = looked_into(lambda: source(range(6)).pipe(wait).add_sink(2).build(num_threads=1))
+    (line, *_) = lines_of(run, "wait")
+    assert (line.run_ns, line.cpu_ns) == (None, None)
+    assert total(run, "wait", "tasks") == 6
+
+
+def test_a_generator_that_has_no_more_is_no_task() -> None:
+    def twice(item: int) -> Any:
+        yield item
+        yield item
+
+    made = source(range(6)).pipe(twice).add_sink(2)
+    batches, run = looked_into(lambda: made.build(num_threads=1))
+    assert sorted(batches) == sorted([*range(6), *range(6)])
+    assert tasks(run)["twice"] == 6 * 2
+
+
+def test_stages_are_told_in_their_order_with_their_queues() -> None:
+    _, run = looked_into(pipeline())
+    found = {one.operator: one for one in run.operators}
+    ordered = sorted(found, key=lambda name: found[name].order)
+    assert [name.split("(")[0] for name in ordered] == ["src", DECODE, "aggregate", COLLATE, "sink"]
+    assert found[DECODE].concurrency == 2
+    assert total(run, COLLATE, "queue_items") >= 5  # and the end
+    assert (found["src"].task_ns, found["sink"].task_ns) == (None, None)
+
+
+def test_a_queue_of_the_users_is_not_told_of() -> None:
+    class Mine(AsyncQueue):
+        pass
+
+    made = builder()
+    _, run = looked_into(lambda: made.build(num_threads=3, queue_class=Mine))
+    for one in lines_of(run, DECODE):
+        assert (one.queue_items, one.queue_occupied_ns, one.queue_blocked_ns) == (None, None, None)
+    assert tasks(run)[DECODE] == 40
+
+
+class Counted(TaskHook):
+    """A user's hook."""
+
+    def __init__(self) -> None:
+        self.called = 0
+
+    @asynccontextmanager
+    async def task_hook(self, input_item: Any = None) -> AsyncIterator[None]:  # noqa: ARG002 - SPDL's
+        self.called += 1
+        yield
+
+
+def test_the_users_hooks_are_called_as_ever() -> None:
+    """Their list, which several stages share, stays as it is."""
+    shared: list[TaskHook] = [Counted()]
+    made = builder()
+    _, run = looked_into(lambda: made.build(num_threads=3, task_hook_factory=lambda _: shared))
+    plain: list[TaskHook] = [Counted()]
+    looked_into(lambda: made.build(num_threads=3, task_hook_factory=lambda _: plain))
+    assert len(shared) == 1
+    assert shared[0].called == plain[0].called  # type: ignore[attr-defined]
+    assert tasks(run)[DECODE] == 40
+
+
+def test_what_fails_is_dropped_as_ever() -> None:
+    files = [*FILES[:20], b"no JPEG", *FILES[20:]]
+    batches, run = looked_into(threaded(files))
+    assert sum(len(batch["images"]) for batch in batches) == 40
+    assert tasks(run)[DECODE] == 41
+
+
+def error_of(loader: Any) -> type[BaseException]:
+    with pytest.raises(Exception) as raised:  # noqa: PT011 - whatever SPDL raises
+        list(loader)
+    return raised.type
+
+
+def test_a_loaders_exception_is_the_same() -> None:
+    made = source(range(20)).pipe(_fail).add_sink(2)
+    plain, inside = (
+        error_of(
+            LoaderEvaluator(
+                lambda: made.build(num_threads=1, max_failures=0), stages=stages, probes=()
+            )
+        )
+        for stages in (False, True)
+    )
+    assert plain is inside
+
+
+def _fail(item: Any) -> Any:
+    if item == 3:
+        raise ValueError(item)
+    return item
+
+
+def test_an_epoch_that_is_broken_off_ends() -> None:
+    loader = threaded()
+    evaluator = LoaderEvaluator(loader, stages=True, probes=())
+    for _ in evaluator:
+        break
+    gc.collect()
+    assert len(list(evaluator)) == 5
+    assert tasks(evaluator.recorded(), 1)[DECODE] == 40
+    assert evaluator.recorded().events == ()
+    assert spdl_threads() == []
+
+
+def test_nothing_is_left_on_a_loader() -> None:
+    loader = threaded()
+    before = dict(vars(loader))
+    evaluator = LoaderEvaluator(loader, stages=True, probes=())
+    iter(evaluator)
+    for _ in evaluator:
+        assert vars(loader) == before
+    assert vars(loader) == before
+
+
+def test_a_loader_that_cannot_build_fails_as_ever() -> None:
+    loader = threaded(num_threads=0)
+    assert error_of(loader) is error_of(LoaderEvaluator(loader, stages=True, probes=()))
+    assert "_get_pipeline" not in vars(loader)
+
+
+def test_a_pipeline_is_freed_with_its_epoch() -> None:
+    """What looks into it keeps it no longer alive than SPDL does."""
+    made = []
+
+    def make() -> Any:
+        found = pipeline()
+        made.append(weakref.ref(found._impl._event_loop._executor))
+        return found
+
+    looked_into(make)
+    gc.collect()
+    assert [one() for one in made] == [None]
+
+
+def test_a_pipeline_that_was_started_is_not_timed() -> None:
+    loader = pipeline()
+    with loader.auto_stop():
+        batches, run = looked_into(loader)
+    assert len(batches) == 5
+    assert run.operators == ()
+    (event,) = run.events
+    assert event.kind == "stages missing"
+    assert "was started before loadeval could look into it" in event.message
+
+
+def test_a_pipeline_of_another_process_says_so() -> None:
+    loader = run_pipeline_in_subprocess(source(range(4)).add_sink(2).get_config(), num_threads=1)
+    adapter = adapter_for(loader)
+    stages = adapter.stages(loader)
+    assert stages is not None
+    assert stages.take() == []
+    stages.begin(loader)(0)
+    (note,) = stages.take()
+    assert "it runs in another process" in getattr(note, "message", "")
+    assert stages.take() == []
+    stages.close()
+
+
+def test_another_version_of_spdl_is_said_to_be_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Training goes on, and it is said once."""
+    monkeypatch.setattr("loadeval_adapters.spdl_stages._nodes", lambda _: 1 / 0)
+    batches, run = looked_into(threaded(), epochs=2)
+    assert len(batches) == 10
+    (event,) = run.events
+    assert event.message == (
+        "the stages of this SPDL pipeline are not timed: ZeroDivisionError: division by zero"
+    )
+
+
+def test_a_continuous_pipeline_has_many_epochs() -> None:
+    loader = source(range(8), continuous=True).pipe(echo).add_sink(2).build(num_threads=1)
+    evaluator = LoaderEvaluator(loader, stages=True, probes=())
+    loader_starts = not loader._impl._event_loop.is_started()
+    assert loader_starts
+    stages = evaluator._measurement.adapter.stages(loader)
+    assert isinstance(stages, SPDLStages)
+    watch = stages.begin(loader)
+    loader_epoch = evaluator._measurement.adapter.epoch(loader)
+    with loader.auto_stop():
+        watch(0)
+        assert list(loader_epoch) == list(range(8))
+        first = sum(one.tasks for one in _operators(stages.take()) if one.operator == "echo")
+        stages.begin(loader)(1)
+        assert list(evaluator._measurement.adapter.epoch(loader)) == list(range(8))
+        second = [one for one in _operators(stages.take()) if one.operator == "echo"]
+        assert first >= 8
+        assert {one.epoch for one in second} == {1}
+
+
+def _operators(found: Any) -> list[OperatorTimes]:
+    return [one for one in found if isinstance(one, OperatorTimes)]
+
+
+def test_an_epoch_ends_in_the_middle_of_a_reading() -> None:
+    """As when the garbage collector ends it: the next reading has what is left."""
+    loader = pipeline()
+    stages = SPDLStages()
+    stages.begin(loader)(0)
+    epoch = stages.epoch()
+    assert epoch is not None
+    epoch.look_into(loader)
+    with loader.auto_stop():
+        assert len(list(loader)) == 5
+    with stages._taking:
+        thread = threading.Thread(target=epoch.end)
+        thread.start()
+        thread.join()
+    assert stages.live == [epoch]
+    assert sum(one.tasks for one in _operators(stages.take()) if one.operator == DECODE) == 40
+    assert stages.live == []
+    epoch.end()
+
+
+def test_an_epoch_that_nobody_looks_into_has_none() -> None:
+    stages = SPDLStages()
+    assert stages.epoch() is None
+    stages.begin(None)
+    stages.close()
+    assert stages.epoch() is None
+
+
+def test_array_batches_are_as_without() -> None:
+    """A CacheDataLoader of something else than SPDL's is not looked into."""
+    loader = CacheDataLoader([np.ones(3)] * 4, num_caches=1, return_caches_after=1, stop_after=3)
+    batches, run = looked_into(loader)
+    assert len(batches) == 3
+    assert (run.operators, run.events) == ((), ())
+    assert len(Images()) == len(FILES)

@@ -1,0 +1,242 @@
+"""What the threads probe reads of this process."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval import LoaderEvaluator
+from loadeval.errors import ProbeError
+from loadeval.probes import probes_named
+from loadeval.probes.threads import (
+    LOCK,
+    MOST_NAMES,
+    OTHERS,
+    TRAINING,
+    Files,
+    PythonLockProbe,
+    ThreadsProbe,
+    Times,
+    subject_of,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+Found = dict[str, "Mapping[str, float | None]"]
+NO_WAIT_NS = 2_000_000
+MATRIX = np.ones((400, 400))
+
+
+class Scripted(Files):
+    """Threads that have used what a test says; `times` is by their numbers."""
+
+    def __init__(self) -> None:
+        self.times: dict[str, Times] = {"self": Times(0, 0)}
+        self.names: dict[str, str] = {}
+
+    def threads(self) -> list[str]:
+        return [tid for tid in self.times if tid != "self"]
+
+    def times_of(self, tid: str) -> Times | None:
+        return self.times.get(tid)
+
+    def name_of(self, tid: str) -> str:
+        return self.names[tid]
+
+
+def scripted() -> tuple[ThreadsProbe, Scripted]:
+    probe, files = ThreadsProbe(), Scripted()
+    probe.open()
+    probe._files = files
+    return probe, files
+
+
+@contextmanager
+def at_work(work: Callable[[], object], name: str, count: int = 1) -> Iterator[None]:
+    """Threads that do `work` over and over."""
+    stopping = threading.Event()
+
+    def run() -> None:
+        while not stopping.is_set():
+            work()
+
+    started = [threading.Thread(target=run, name=f"{name}_{one}") for one in range(count)]
+    for one in started:
+        one.start()
+    try:
+        yield
+    finally:
+        stopping.set()
+        for one in started:
+            one.join()
+
+
+def read_beside_training(readings: int = 5) -> list[Found]:
+    """Readings of a thread that is not the training thread, as that of the MetricsReader."""
+    probes, found = (ThreadsProbe(), PythonLockProbe()), []
+
+    def read() -> None:
+        for probe in probes:
+            probe.open()
+        for _ in range(readings):
+            found.append({name: one for probe in probes for name, one in probe.read().items()})
+            time.sleep(0.02)
+        for probe in probes:
+            probe.close()
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    return found
+
+
+def lock_waits_ns(found: list[Found]) -> list[float]:
+    return [one[LOCK]["lock_wait_ns"] or 0.0 for one in found]
+
+
+def count() -> int:
+    return sum(number * number for number in range(200_000))
+
+
+@pytest.mark.parametrize(
+    ("name", "subject"),
+    [
+        ("[DALI][TP3]", "[DALI][TP]"),
+        ("ThreadPoolExecutor-0_12", "ThreadPoolExecutor"),
+        ("Thread-7 (fetch)", "Thread (fetch)"),
+        ("pt_autograd_0", "pt_autograd"),
+        ("python", "python"),
+        ("h264dec", "h264dec"),
+        ("42", "42"),
+    ],
+)
+def test_threads_of_a_pool_have_one_subject(name: str, subject: str) -> None:
+    assert subject_of(name) == subject
+
+
+def test_the_first_reading_has_no_means() -> None:
+    probe, files = scripted()
+    files.times["7"], files.names["7"] = Times(10, 10), "decode-1"
+    found = probe.read()
+    assert found["decode"] == {"cpu_cores": None, "run_queue_cores": None, "threads": 1}
+
+
+def test_threads_of_one_name_are_added_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One whose number another thread had counts from its beginning."""
+    clock = [1_000]
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: clock[0])
+    probe, files = scripted()
+    files.names = {"7": "decode-1", "8": "decode-2"}
+    files.times |= {"7": Times(100, 0), "8": Times(5_000, 900)}
+    probe.read()
+    files.times |= {"7": Times(600, 250), "8": Times(300, 100)}
+    clock[0] = 2_000
+    found = probe.read()["decode"]
+    assert found == {"cpu_cores": 0.8, "run_queue_cores": 0.35, "threads": 2}
+
+
+def test_names_beyond_the_most_are_told_together() -> None:
+    """The busiest have a name of their own, and keep it."""
+    probe, files = scripted()
+    for number in range(MOST_NAMES + 3):
+        files.names[str(number)] = f"pool{'x' * number}"
+        files.times[str(number)] = Times(1000 - number, 0)
+    assert len(probe.read()) == MOST_NAMES + 1
+    files.times[str(MOST_NAMES + 2)] = Times(10**9, 0)
+    found = probe.read()
+    assert found[OTHERS]["threads"] == 3
+    assert "pool" in found
+
+
+def test_the_training_thread_is_told_apart() -> None:
+    """It is the one that made the probe, and does not try the lock."""
+    probe, lock = ThreadsProbe(), PythonLockProbe()
+    probe.open()
+    lock.open()
+    assert probe.read()[TRAINING]["threads"] == 1
+    assert lock.read() == {}
+
+
+def test_the_threads_of_this_process_are_named_by_python() -> None:
+    with at_work(count, "decode", 2):
+        found = read_beside_training()
+    assert found[-1]["decode"]["threads"] == 2
+    assert sum(one["decode"]["cpu_cores"] or 0.0 for one in found) > 0
+
+
+def test_the_system_names_threads_that_are_not_pythons() -> None:
+    files = Files()
+    mine = str(threading.get_native_id())
+    assert mine in files.threads()
+    assert files.name_of(mine) != "?"
+    assert files.times_of(mine) is not None
+
+
+def test_a_thread_that_is_over_has_no_times() -> None:
+    files = Files()
+    assert files.times_of("0") is None
+    assert files.name_of("0") == "?"
+    assert Files("/no/such/folder").threads() == []
+
+
+def test_a_thread_that_runs_python_code_is_waited_for() -> None:
+    """About as long as it may run before it must give up the lock."""
+    with at_work(count, "count"):
+        found = lock_waits_ns(read_beside_training(8))
+    assert max(found) > sys.getswitchinterval() * 1e9 / 5
+
+
+@pytest.mark.parametrize("work", [lambda: time.sleep(0.01), lambda: np.dot(MATRIX, MATRIX)])
+def test_code_that_gives_up_the_lock_is_not_waited_for(work: Callable[[], object]) -> None:
+    with at_work(work, "release", 2):
+        found = lock_waits_ns(read_beside_training(8))
+    assert np.median(found) < NO_WAIT_NS
+
+
+def test_a_python_without_the_lock_has_no_reading_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "_is_gil_enabled", lambda: False, raising=False)
+    with pytest.raises(ProbeError, match="no lock that its threads share"):
+        PythonLockProbe().open()
+
+
+def test_where_threads_are_not_told_of_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Files, "times_of", lambda *_: None)
+    with pytest.raises(ProbeError, match="does not tell the CPU time of threads"):
+        ThreadsProbe().open()
+
+
+def test_it_joins_other_probes_where_a_loader_is_looked_into() -> None:
+    """Not if there are none, nor twice."""
+
+    def names(chosen: Any) -> list[str]:
+        return [one.name for one in probes_named(chosen, threads=True)]
+
+    assert names(("host",)) == ["host", "threads", "threads"]
+    assert names(()) == []
+    assert names((ThreadsProbe(),)) == ["threads"]
+    assert [one.name for one in probes_named(("host",))] == ["host"]
+
+
+@pytest.mark.parametrize(
+    ("options", "expected"),
+    [
+        ({"mode": "alternate"}, True),
+        ({"mode": "alternate", "probes": ()}, False),
+        ({"mode": "alternate", "stages": False}, False),
+        ({"mode": "log"}, False),
+        ({"mode": "log", "stages": True}, True),
+    ],
+)
+def test_an_evaluator_reads_threads_where_it_looks_inside(
+    options: dict[str, Any], expected: bool
+) -> None:
+    evaluator = LoaderEvaluator([1, 2], **options)
+    names = [one.name for one in evaluator._measurement.recorder._metrics._waiting]
+    assert ("threads" in names) is expected
