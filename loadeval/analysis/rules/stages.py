@@ -638,7 +638,8 @@ def _found(
 
 def _is_lost_inside(case: Case) -> bool:
     """Whether much is lost by the simulation too, though too few batches waited for an interval."""
-    steady, inside = case.headroom and case.headroom.steady_speedup, case.inside
+    steady = None if case.headroom is None else case.headroom.steady_speedup
+    inside = case.inside
     lost = 0.0 if steady is None else lost_share(steady).value
     simulated = 0.0 if inside is None else 1 - inside.costs.step_ns / inside.base_ns
     return min(lost, simulated) >= 2 * MODERATE_SHARE
