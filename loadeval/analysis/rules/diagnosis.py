@@ -137,8 +137,10 @@ def _without_overlap(case: Case, findings: list[Finding]) -> list[Finding]:
     findings = _causes(case, findings)
     costs = {one.rule: one.cost_share for one in findings}
     raw = {rule: cost or 0.0 for rule, cost in costs.items()}
-    waits_told = bool({Rule.STALLS, *OF_WAITING, *stages.FIXES} & costs.keys())
-    steps_told = bool({Rule.CONTENTION, Rule.OVERSUBSCRIPTION} & costs.keys())
+    of_both = {Rule.PYTHON_LOCK, Rule.OVERSUBSCRIPTION}
+    of_waits = {Rule.STALLS, Rule.SLOW_OPERATOR, *OF_WAITING, *stages.FIXES}
+    waits_told = bool({*of_waits, *of_both} & costs.keys())
+    steps_told = bool({Rule.CONTENTION, *of_both} & costs.keys())
     falling, outliers = Rule.FALLING_THROUGHPUT, Rule.OUTLIERS
     if falling in costs:
         in_waits = variability.waits_grow(case)
@@ -170,7 +172,7 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
     inside, rules = case.inside, {one.rule for one in findings}
     stalled = next((one.cost_share or 0.0 for one in findings if one.rule == Rule.STALLS), 0.0)
     if inside is None:
-        return _causes_outside(findings, stalled)
+        return _causes_outside(case, findings, stalled)
     if rules & {Rule.HEAD_OF_LINE, Rule.SLOW_SAMPLES}:
         findings, stalled = [one for one in findings if one.rule != Rule.STALLS], 0.0
     waiting = max(case.waiting_share - stalled, 0.0)
@@ -196,7 +198,7 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
     return [*found, *(replace(one, cost_share=waiting) for one in unexplained)]
 
 
-def _causes_outside(findings: list[Finding], stalled: float) -> list[Finding]:
+def _causes_outside(case: Case, findings: list[Finding], stalled: float) -> list[Finding]:
     """`findings` of a loader whose batches nobody looked into.
 
     Threads that hold Python's lock make the steps slower, and have their part of the waiting. An
@@ -207,10 +209,14 @@ def _causes_outside(findings: list[Finding], stalled: float) -> list[Finding]:
     if Rule.SLOW_OPERATOR in rules:
         gone |= OF_WAITING
     told = stalled
-    for one in findings:
-        if one.rule == Rule.PYTHON_LOCK:
-            gone.add(Rule.CONTENTION)
-            told += operators.waiting_for_lock(one)
+    lock = next((one for one in findings if one.rule == Rule.PYTHON_LOCK), None)
+    if lock is not None:
+        gone.add(Rule.CONTENTION)
+        waits = operators.waiting_for_lock(lock)
+        in_stalls = max(stalled + waits - case.waiting_share, 0.0)
+        less = replace(lock, cost_share=max(_cost_of(lock) - in_stalls, 0.0))
+        findings = [less if one is lock else one for one in findings]
+        told += waits
     return [
         replace(one, cost_share=max(_cost_of(one) - told, 0.0))
         if one.rule in {*OF_WAITING, Rule.SLOW_OPERATOR}

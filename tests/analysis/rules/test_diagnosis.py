@@ -23,6 +23,7 @@ from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import LoaderInfo, Steps
 from tests.analysis.rules.conftest import MS, diagnosed, finding, outcome
 from tests.analysis.rules.looked_into import COUNT, code, looked_into
+from tests.analysis.rules.test_operators import DECODE, SINK, SPDL, with_lock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -506,3 +507,44 @@ def test_no_worker_more_leaves_cheaper_batches(inside: Callable[..., Run]) -> No
     """A loader that is too slow on all CPUs."""
     found = finding(Rule.CAPACITY, inside(fetch=400, workers=8))
     assert [one.code for one in found.changes] == [Advice.NO_MORE_WORKERS, Advice.CHEAPER_OR_CPUS]
+
+
+LOADING: dict[str, Any] = {"wait": 50, "alone": 100, "backend": SPDL, "workers": 4}
+
+
+def test_a_slow_operator_replaces_a_slow_loader(alternating: MakeRun) -> None:
+    """It is why the loader is too slow."""
+    run = replace(alternating(**LOADING), operators=(DECODE, SINK))
+    assert outcome(Rule.CAPACITY, run) == "found"
+    assert costs(run) == pytest.approx({Rule.SLOW_OPERATOR: 0.5})
+
+
+def test_pythons_lock_has_the_slower_steps_and_part_of_the_waiting(alternating: MakeRun) -> None:
+    """An operator has the rest; all together no more than is lost, stalls or not."""
+    decode = replace(DECODE, run_ns=19_000 * MS, cpu_ns=4_000 * MS)
+    run = with_lock(alternating(**LOADING, real=60, pairs=40), 2, 0.07, decode, SINK)
+    assert outcome(Rule.CONTENTION, run) == "found"
+    found = costs(run)
+    assert found.keys() == {Rule.PYTHON_LOCK, Rule.SLOW_OPERATOR}
+    assert sum(found.values()) == pytest.approx(60 / 110)
+    stalled = with_stalls(run)
+    case, found = Case.of(stalled), costs(stalled)
+    assert {Rule.STALLS, Rule.PYTHON_LOCK} <= found.keys()
+    assert sum(found.values()) == pytest.approx(case.waiting_share + case.contention_share)
+
+
+def with_stalls(run: Run) -> Run:
+    """The same waiting, nearly all of it in four batches."""
+    real = np.flatnonzero(run.steps.arm == 0)
+    run.steps.wait_ns[real] = MS
+    run.steps.wait_ns[real[40::80]] = 4000 * MS
+    return run
+
+
+def test_slow_batches_of_a_slow_operator_are_told_once(alternating: MakeRun) -> None:
+    """Their waits are the operator's, and their steps those of Python's lock."""
+    run = with_lock(alternating(**LOADING, real=60, pairs=40), 5, 0.07, DECODE, SINK)
+    real = np.flatnonzero(run.steps.arm == 0)
+    run.steps.wait_ns[real[::50]] = 300 * MS
+    run.steps.step_ns[real[12::50]] = 300 * MS
+    assert finding(Rule.OUTLIERS, run).cost_share is None

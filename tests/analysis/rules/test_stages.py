@@ -236,12 +236,14 @@ def test_when_collating_is_slow(
     [
         (18_000_000, Problem.TRANSFER_BY_PIPE, Advice.SEND_TENSORS),
         (2_000_000, Problem.TRANSFER_OF_MANY, Advice.SEND_FEWER),
+        (1000, Problem.TRANSFER_OF_MANY, Advice.SEND_FEWER),
+        (900, Problem.TRANSFER_OF_FEW, Advice.SEND_LESS_OFTEN),
     ],
 )
 def test_passing_batches_on(
     run: Callable[..., Run], nbytes: int, problem: Problem, code_: Advice
 ) -> None:
-    """Large batches go through a pipe; small ones have many parts."""
+    """Large batches go through a pipe; small ones have many parts, or take long all the same."""
     found = finding(Rule.TRANSFER, run(fetch=10, pickle=30, receive=20, pickled_bytes=nbytes))
     assert found.problem.code is problem
     assert found.problem.values == {"transfer_ns": 50e6, "pickled_bytes": nbytes}
@@ -260,6 +262,8 @@ def test_passing_batches_on(
         ({"fetch": 55, "pickle": 5}, "found"),
         ({"fetch": 57, "pickle": 3}, NOTHING),  # under a fifth of what is waited for
         ({"fetch": 10, "pickle": 25}, NOTHING),  # nothing is waited for
+        ({"fetch": 0.1, "receive": 0.61, "step": 1.0}, "found"),
+        ({"fetch": 0.1, "receive": 0.59, "step": 1.0}, NOTHING),  # as any batch does
         ({"fetch": 60, "pickle": 60, "pickle_ns": UNKNOWN, "pickle_start_ns": UNKNOWN}, NOTHING),
     ],
 )
