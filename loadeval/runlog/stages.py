@@ -159,12 +159,14 @@ class WorkerStart:
 class CodeSamples:
     """In which lines of code a worker was while it fetched and collated, looked at regularly.
 
+    `worker` is None for the training process where that loads itself.
+
     `running` and `blocked` count under `FILE:LINE FUNCTION`, the innermost line that is not
     Python's own library; what it is blocked in follows, as the kernel or Python's library names
     it: `data.py:31 __getitem__ > futex_do_wait`. Each counts since the line before.
     """
 
-    worker: int
+    worker: int | None
     running: Mapping[str, int]
     blocked: Mapping[str, int]
 

@@ -354,7 +354,7 @@ NO_COLUMN = [3, "0", {}, False, *([0, value] for value in (*NO_COUNT, {}, LARGES
         *(("stages", name, NO_COLUMN) for name in STAGE_COLUMNS),
         *(("stages", name, [None, [[1, 2]], 3]) for name in BY_TRANSFORM),
         *(("worker_start", name, [*NO_COUNT, None]) for name in ("worker", "start_ns", "init_ns")),
-        ("code", "worker", [*NO_COUNT, None]),
+        ("code", "worker", NO_COUNT),
         *(("code", name, [None, [1], 3]) for name in ("running", "blocked")),
         ("code", "running", [{"data.py:31 __getitem__": count} for count in (*NO_COUNT, None)]),
         *(("readings", name, [None, 3]) for name in ("probe", "subject")),
