@@ -125,6 +125,8 @@ def main() -> int:
     if not known.keys() >= set(options.names):
         parser.error(f"expected names among {', '.join(known)}; got {', '.join(options.names)}")
     chosen = [known[name] for name in options.names or known]
+    if options.evaluate and not options.names:  # a leak takes a minute to see
+        chosen = [program for program in chosen if program.costs_time]
     right = [evaluate(each) if options.evaluate else check(each, options.turns) for each in chosen]
     say(f"{sum(right)} of {len(right)}")
     return 0 if all(right) else 1

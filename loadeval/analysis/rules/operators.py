@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.finding import Confidence
 
-LONG_NS = 1_000_000
-"""A wait for Python's lock from which on it matters: a fifth of the switch interval."""
+LONG_NS = 500_000
+"""A wait for Python's lock from which on it matters: a tenth of the switch interval."""
 TIMES_IDEAL = 3.0
 """Several times what it is while nothing is loaded, or the training step itself holds the lock."""
 FEWEST_READINGS = 2

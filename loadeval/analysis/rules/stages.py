@@ -36,6 +36,8 @@ MOSTLY_BLOCKED = 0.4
 """Of fetching and collating: workers that are blocked for so long need no CPU."""
 WAITS_FOR_CPU = 0.15
 """Of fetching and collating, runnable without a CPU: more busy threads than CPUs."""
+LONG_FOR_CPU = 0.3
+"""From which on it is told even where it costs training nothing that is known."""
 OTHER_THREADS = 0.5
 """CPU time of a worker's other threads, beside that of the one that fetches."""
 FROM_DISK = 0.3
@@ -349,19 +351,18 @@ def oversubscription(case: Case) -> Answer:
     else:
         others = competing_cpus(case)
         change = Remark(Advice.FREE_CPUS, {"others_cpus": others} if others >= MUCH else {})
-    return _found(
-        case,
-        Rule.OVERSUBSCRIPTION,
-        Remark(Problem.WORKERS_WAIT_FOR_CPU, {"share": inside.run_queue}),
-        (change,),
-        facts(
-            ("waiting for a CPU", inside.run_queue, "share"),
-            ("CPU time of other threads of a worker, in a batch", others_ns, "ns"),
-            ("workers", workers, "workers"),
-            ("CPUs", case.cpus, "CPUs"),
-        ),
-        case.contention_share,
+    problem = Remark(Problem.WORKERS_WAIT_FOR_CPU, {"share": inside.run_queue})
+    evidence = facts(
+        ("waiting for a CPU", inside.run_queue, "share"),
+        ("CPU time of other threads of a worker, in a batch", others_ns, "ns"),
+        ("workers", workers, "workers"),
+        ("CPUs", case.cpus, "CPUs"),
     )
+    rule = Rule.OVERSUBSCRIPTION
+    found = _found(case, rule, problem, (change,), evidence, case.contention_share)
+    if found is None and inside.run_queue >= LONG_FOR_CPU:  # what training loses was not shown
+        return Finding(rule, "low", "measured", problem, (change,), evidence)
+    return found
 
 
 def hardly_wait_for_cpus(case: Case) -> bool:

@@ -191,7 +191,8 @@ def test_what_frees_a_cpu(
     [
         ({"run_queue": 0.16}, "found"),
         ({"run_queue": 0.14}, NOTHING),
-        ({"run_queue": 0.4, "fetch": 30}, NOTHING),  # nothing is lost
+        ({"run_queue": 0.25, "fetch": 30}, NOTHING),  # nothing is lost
+        ({"run_queue": 0.4, "fetch": 30}, "found"),  # nor here, but it is much
         ({"run_queue": 0.14, "workers": 9, "fetch": 270}, NOTHING),  # nor do more than CPUs
         ({"run_queue": 0.4, "workers": 9, "fetch": 30}, "found"),  # they compete for CPUs
         (
