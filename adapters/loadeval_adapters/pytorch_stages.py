@@ -367,7 +367,8 @@ class InTraining(Inside):
         """As of others, and the lines of code."""
         text, self._text = self._text, self._tracer.lines()
         more = [_more(self._text, text, name) for name in ("running", "blocked")]
-        return [*super().take(), *([CodeSamples(UNKNOWN, *more)] if any(more) else [])]
+        # A log knows no other number of what works alone.
+        return [*super().take(), *([CodeSamples(0, *more)] if any(more) else [])]
 
     def _names(self, worker: int) -> list[str]:  # noqa: ARG002 - there is none
         return self._tracer.transforms.names
