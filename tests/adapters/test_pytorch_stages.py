@@ -122,6 +122,19 @@ def test_two_iterators_at_once_without_workers() -> None:
     assert "__wrapped__" not in vars(some.Doubled.__call__)
 
 
+def test_an_iterator_whose_end_is_never_asked_for() -> None:
+    """As Lightning has it."""
+    with LoaderEvaluator(DataLoader(some.Picky(), batch_size=8), stages=True) as evaluator:
+        first = iter(evaluator)
+        for _ in range(5):
+            next(first)
+        for _ in evaluator:
+            pass
+        del first
+    names = [list(one.transform_ns) for one in evaluator.recorded().stages]
+    assert names[0] == names[1] != []
+
+
 def test_an_abandoned_iterator_ends_its_workers_at_once() -> None:
     gc.collect()
     gc.disable()
