@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import multiprocessing
+import multiprocessing.queues
 import os
 import pickle
 import queue
@@ -579,3 +580,60 @@ def test_a_text_that_is_being_written_is_read_later() -> None:
     channel.words[channel.own(0) + pytorch_channel.TEXT_VERSION] += 1
     assert channel.read_text(0) is None
     assert not channel.write_text(0, {"a": "x" * pytorch_channel.TEXT})
+
+
+class TestInOneProcess:
+    """What a worker does, called here."""
+
+    @pytest.fixture
+    def channel(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
+        found = Channel(1, 64)
+        info = SimpleNamespace(dataset=some.Picky())
+        monkeypatch.setattr(pytorch_worker, "get_worker_info", lambda: info)
+        monkeypatch.setattr(pytorch_worker.util, "Finalize", lambda *_, **__: None)
+        init = pytorch_worker.WorkerInit(lambda _: None, found)
+        init._training = -1
+        init(0)
+        self.dataset = info.dataset
+        yield found
+        found.words[pytorch_channel.OPEN] = 0
+        assert len(self.fetched([1])) == 1  # the last one, which leaves all as it was
+
+    def fetched(self, index: list[int]) -> Any:
+        kind: Any = fetch._MapDatasetFetcher
+        return kind(self.dataset, True, list, False).fetch(index)
+
+    def sent(self, message: Any) -> None:
+        queues: Any = multiprocessing.queues
+        pickler = queues._ForkingPickler
+        assert type(pickler.loads(pickler.dumps(message))) is type(message)
+
+    def test_a_batch_is_told(self, channel: Channel) -> None:
+        self.sent((3, self.fetched([5, 6])))
+        record = channel.slot(3)
+        assert channel.words[record : record + 3].tolist() == [3, 0, 2]
+        assert channel.words[channel.own(0) + pytorch_channel.BATCH] == 3
+
+    def test_a_batch_that_was_not_fetched_is_not_told(self, channel: Channel) -> None:
+        self.sent((3, "of a user's queue"))
+        self.sent("no batch")
+        assert channel.words[channel.slot(3)] == -1
+
+    def test_a_batch_that_was_not_sent_is_left_out(self, channel: Channel) -> None:
+        kept = self.fetched([4])
+        self.dataset.transforms[0] = None
+        with pytest.raises(AssertionError):
+            self.fetched([4])
+        self.dataset.transforms[0] = some.Slotted()
+        self.sent((4, (self.fetched([7, 8]), 0, {})))  # as torchdata's workers do
+        assert kept
+        assert channel.words[channel.slot(4) + 2] == 2
+
+    def test_a_worker_that_cannot_be_looked_into(self) -> None:
+        channel = Channel(1, 64)
+        init = pytorch_worker.WorkerInit(None, channel)
+        init._training = -1
+        init(0)  # it has no WorkerInfo
+        text = channel.read_text(0)
+        assert text is not None
+        assert "worker 0 is not looked into (AttributeError" in text[1]["notes"][0]
