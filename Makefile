@@ -12,6 +12,8 @@ LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0"
 	"nvidia-ml-py==12.560.30" "plotly==6.0.0" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
 	"torch==2.1.0" "pillow==10.0.0"
 CORE = tests/runlog tests/runtime tests/analysis tests/report tests/probes tests/test_evaluator.py
+# What is different in each torch.
+INSIDE_TORCH = tests/adapters/test_pytorch_stages.py tests/adapters/test_stages_compatibility.py
 # They need nvtx and accelerate.
 NOT_CORE = --ignore=tests/runtime/test_annotate_nvtx.py --ignore=tests/test_in_place_rebuilt.py
 # They need tensors of torch 2.2, or a function that nvidia-ml-py has since 12.570.
@@ -34,7 +36,7 @@ test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults to
 	.venv/bin/pytest $(BY_THE_CLOCK)
 
 test-lowest: .venv-lowest/.done  ## the quick tests of the core, with the lowest versions
-	$(call test-core,.venv-lowest) -o filterwarnings=default $(NOT_LOWEST)
+	$(call test-core,.venv-lowest) $(INSIDE_TORCH) -o filterwarnings=default $(NOT_LOWEST)
 
 test-pythons:  ## the quick tests of the core, with each Python that is installed (2 minutes each)
 	@for python in $(PYTHONS); do \

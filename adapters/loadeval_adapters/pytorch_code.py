@@ -190,7 +190,7 @@ def _opened(path: str) -> int:
 
 
 def _function(frame: FrameType) -> str:
-    """The name of its function; that around it for a comprehension, which has a frame of its own."""
+    """The name of its function; for a comprehension with a frame of its own that around it."""
     outer: FrameType | None = frame
     while outer is not None and outer.f_code.co_name in COMPREHENSIONS:
         outer = outer.f_back

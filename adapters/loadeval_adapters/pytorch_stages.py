@@ -124,6 +124,8 @@ class DataLoaderStages:
             return None
         found: Inside
         if loader.num_workers == 0:
+            for one in self._iterators:
+                one.make_way()
             found = InTraining(iterator, self)
         else:
             found = WithWorkers(iterator, self, channel, pins or Pins())
@@ -252,6 +254,9 @@ class Inside:
         )
         self.close()
 
+    def make_way(self) -> None:
+        """Another iterator of the loader begins in this process."""
+
     def _hook(self, iterator: Any, **methods: Any) -> None:
         for name, method in methods.items():
             vars(iterator)[name] = method
@@ -371,6 +376,10 @@ class InTraining(Inside):
 
     def _names(self, worker: int) -> list[str]:  # noqa: ARG002 - there is none
         return self._tracer.transforms.names
+
+    def make_way(self) -> None:
+        """Leave the transforms to it: who knows a loader's length may never ask for its end."""
+        self._tracer.end()
 
     def close(self) -> None:
         """As of others; the dataset is left as it was, too."""

@@ -6,9 +6,16 @@ import functools
 from contextlib import suppress
 from threading import get_ident
 from time import perf_counter_ns
-from types import BuiltinFunctionType, FunctionType, MemberDescriptorType, MethodType
+from types import (
+    BuiltinFunctionType,
+    FunctionType,
+    MemberDescriptorType,
+    MethodDescriptorType,
+    MethodType,
+)
 from typing import TYPE_CHECKING, Any
 
+from torch import nn
 from torch.utils.data import Dataset
 
 from loadeval_adapters.pytorch_channel import MOST_TRANSFORMS
@@ -25,7 +32,10 @@ TRANSFORMS = {
     *("loader", "decode", "decoder", "fn", "func", "lambd"),
 }
 """Attributes that hold transforms, one or several; others may end with `transform(s)`."""
-FUNCTIONS = (FunctionType, BuiltinFunctionType, MemberDescriptorType, MethodType)
+FUNCTIONS = (
+    *(FunctionType, MethodType, BuiltinFunctionType),
+    *(MethodDescriptorType, MemberDescriptorType),
+)
 OPAQUE = (*FUNCTIONS, functools.partial, type)
 DEEP = 5
 MANY = 64
@@ -90,10 +100,16 @@ class Transforms:
             return value if all(map(_is, timed, value)) else timed
         if isinstance(value, (list, dict)):
             self._time_items(value, depth)
+        elif _is_container(value):
+            # A model that trains may be one, too: it keeps its modules.
+            is_seen = id(value) in self._walked or depth > DEEP
+            if not is_seen and not (self._in_training and any(True for _ in value.parameters())):
+                self._walked[id(value)] = value
+                self._time_items(vars(value)["_modules"], depth + 1)
         elif callable(value) and not isinstance(value, type) and id(value) not in self._timed:
             # First what is inside, so that a container's list is read before it gets stand-ins.
             is_container = any(
-                name.strip("_") in TRANSFORMS and isinstance(held, (list, tuple))
+                name.strip("_") in TRANSFORMS and isinstance(held, (list, tuple, nn.ModuleList))
                 for name, held in _attributes(value)
             )
             self._look_into(value, depth)
@@ -258,6 +274,13 @@ def _holds_transforms(name: str) -> bool:
     return bare in TRANSFORMS or bare.endswith(("transform", "transforms"))
 
 
+def _is_container(value: Any) -> bool:
+    """Whether it is one of torch's, which does nothing but call what is in it."""
+    if isinstance(value, nn.Sequential):
+        return type(value).forward is nn.Sequential.forward
+    return isinstance(value, (nn.ModuleList, nn.ModuleDict))
+
+
 def _several(value: Any) -> list[Any]:
     if isinstance(value, dict):
         value = list(value.values())
@@ -268,7 +291,10 @@ def _attributes(thing: Any) -> Iterator[tuple[str, Any]]:
     """What `thing` itself holds, without asking its class for anything."""
     with suppress(AttributeError):
         held = object.__getattribute__(thing, "__dict__")
-        yield from list(held.items()) if isinstance(held, dict) else ()
+        if isinstance(held, dict):
+            yield from list(held.items())
+            if isinstance(held.get("_modules"), dict):  # of an nn.Module
+                yield from list(held["_modules"].items())
     for kind in type(thing).__mro__:
         for name, member in list(vars(kind).items()):
             if isinstance(member, MemberDescriptorType):
@@ -280,7 +306,10 @@ def _assign(thing: Any, name: str, value: Any) -> None:
     held = None
     with suppress(AttributeError):
         held = object.__getattribute__(thing, "__dict__")
+    of_module = held.get("_modules") if isinstance(held, dict) else None
     if isinstance(held, dict) and name in held:
         held[name] = value  # past a class that refuses or watches assignments
+    elif isinstance(of_module, dict) and name in of_module:
+        of_module[name] = value
     else:
         object.__setattr__(thing, name, value)

@@ -42,7 +42,7 @@ except ImportError:  # Windows
 Figures = tuple[int, int, int, int, int, int]
 UNKNOWN_FIGURES = (UNKNOWN,) * 6
 WORTH_NS = 1_000_000
-"""The kernel is asked before a batch only if the one before took as long, and after those that do."""
+"""The kernel is asked only after a batch that took as long, and before the one that follows."""
 FETCHERS = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)  # noqa: SLF001 - see below
 NAMES = (
     {"auto_collation", "hasattr", "dataset", "__getitems__", "collate_fn"},
@@ -517,7 +517,9 @@ class Consumption:
             return (used, *UNKNOWN_FIGURES[1:])
         # The clocks are read one after the other.
         others = min(took_ns, max(0, now[1] - last[1] - (now[0] - last[0])))
-        queued, *rest = [b - a if b >= 0 else UNKNOWN for a, b in zip(last[2:], now[2:], strict=True)]
+        queued, *rest = [
+            b - a if b >= 0 else UNKNOWN for a, b in zip(last[2:], now[2:], strict=True)
+        ]
         return used, others, min(queued, took_ns), *rest  # type: ignore[return-value]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import functools
+import inspect
 import multiprocessing
 import os
 import pickle
@@ -14,11 +15,23 @@ import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+import pytest
 import torch
-from torch.utils.data import Dataset, IterableDataset, get_worker_info
+from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+
+needs_in_order = pytest.mark.skipif(
+    "in_order" not in inspect.signature(DataLoader).parameters, reason="torch before 2.6"
+)
+
+
+def stateful(*args: Any, **how: Any) -> Any:
+    """Torchdata's loader, where that is."""
+    torchdata = pytest.importorskip("torchdata.stateful_dataloader")
+    return torchdata.StatefulDataLoader(*args, **how)
 
 
 class Doubled:
@@ -66,6 +79,24 @@ class Composed:
         for one in self.transforms:
             x = one(x)
         return x
+
+
+class Backwards(torch.nn.Sequential):
+    """A Sequential that is none."""
+
+    def forward(self, x: Any) -> Any:
+        for one in reversed(self):
+            x = one(x)
+        return x
+
+
+class Called:
+    def __call__(*args: Any, **kwargs: Any) -> Any:  # noqa: N805, RUF100 - so that any name may be passed
+        return args[1:], kwargs
+
+
+def called(*args: Any, **kwargs: Any) -> Any:
+    return args, kwargs
 
 
 def shifted(x: Any, by: float = 1.0) -> Any:
@@ -318,6 +349,38 @@ class Busy(Dataset[int]):
         end = time.thread_time() + 0.02
         while time.thread_time() < end:
             pass
+        return index
+
+
+class Greedy(Dataset[int]):
+    """Keeps Python's lock most of the time, and gives it up elsewhere."""
+
+    def __len__(self) -> int:
+        return 200
+
+    def __getitem__(self, index: int) -> int:
+        keep_lock()
+        time.sleep(0)
+        return index
+
+
+def keep_lock() -> int:
+    """In one call that takes about 4 ms."""
+    return sum(range(400_000))
+
+
+class Late(Dataset[int]):
+    """Its last sample takes 5 ms."""
+
+    def __len__(self) -> int:
+        return 40
+
+    def __getitem__(self, index: int) -> int:
+        reading, writing = os.pipe()
+        if index == 39:
+            select.select([reading], [], [], 0.005)
+        os.close(reading)
+        os.close(writing)
         return index
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 import copy
 import gc
 import multiprocessing
+import multiprocessing.queues
 import os
 import pickle
 import queue
+import sys
 import threading
 import warnings
 from itertools import islice
@@ -18,13 +20,14 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils import fetch, pin_memory
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import LoaderEvaluator, evaluate_in_place, read_run
 from loadeval_adapters import pytorch_channel, pytorch_stages, pytorch_worker
 from loadeval_adapters.pytorch_channel import Channel
+from loadeval_adapters.pytorch_code import CodeSampler
 from loadeval_adapters.pytorch_transforms import Transforms
 from tests.adapters import stage_datasets as some
+from tests.adapters.stage_datasets import needs_in_order, stateful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -120,6 +123,19 @@ def test_two_iterators_at_once_without_workers() -> None:
     assert "__wrapped__" not in vars(some.Doubled.__call__)
 
 
+def test_an_iterator_whose_end_is_never_asked_for() -> None:
+    """As Lightning has it."""
+    with LoaderEvaluator(DataLoader(some.Picky(), batch_size=8), stages=True) as evaluator:
+        first = iter(evaluator)
+        for _ in range(5):
+            next(first)
+        for _ in evaluator:
+            pass
+        del first
+    names = [list(one.transform_ns) for one in evaluator.recorded().stages]
+    assert names[0] == names[1] != []
+
+
 def test_an_abandoned_iterator_ends_its_workers_at_once() -> None:
     gc.collect()
     gc.disable()
@@ -135,8 +151,8 @@ def test_an_abandoned_iterator_ends_its_workers_at_once() -> None:
 
 
 def test_a_stateful_loader_is_resumed() -> None:
-    def make() -> StatefulDataLoader[Any]:
-        return StatefulDataLoader(some.Countdown(), batch_size=4, num_workers=1)
+    def make() -> Any:
+        return stateful(some.Countdown(), batch_size=4, num_workers=1)
 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -155,7 +171,7 @@ def test_a_stateful_loader_is_resumed() -> None:
 def test_a_state_asked_for_before_the_epoch() -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        loader = StatefulDataLoader(Tensors, batch_size=8, num_workers=1)
+        loader = stateful(Tensors, batch_size=8, num_workers=1)
         with LoaderEvaluator(loader, stages=True) as evaluator:
             list(evaluator)
             evaluator.state_dict()
@@ -165,6 +181,7 @@ def test_a_state_asked_for_before_the_epoch() -> None:
     assert [len(one) for one in evaluator.recorded().stages] == [5, 5]
 
 
+@needs_in_order
 def test_batches_that_overtake_one_another() -> None:
     loader = DataLoader(some.Slow(), batch_size=1, num_workers=2, in_order=False)
     with LoaderEvaluator(loader, stages=True) as evaluator:
@@ -239,9 +256,9 @@ class TestTransforms:
         assert "__wrapped__" not in vars(some.Registered.__call__)
 
     def test_a_stand_in_behaves_as_what_it_stands_for(self) -> None:
-        model: Any = torch.nn.Sequential(torch.nn.Identity(), torch.nn.ReLU())
+        model: Any = some.Backwards(torch.nn.Identity(), torch.nn.ReLU())
         holder = SimpleNamespace(transform=model, transforms=(abs, len), loader={"a": some.shifted})
-        transforms = Transforms()
+        transforms = Transforms(in_training=True)
         transforms.find(holder)
         stand_in: Any = holder.transform
         assert stand_in is not model
@@ -258,6 +275,47 @@ class TestTransforms:
         transforms.restore()
         assert holder.transforms == (abs, len)
         assert holder.loader["a"] is some.shifted
+
+    @pytest.mark.parametrize("in_training", [True, False])
+    def test_modules_in_containers_have_names(self, in_training: bool) -> None:
+        inner = torch.nn.ModuleDict({"a": torch.nn.ReLU(), "b": some.Backwards()})
+        outer = torch.nn.Sequential(torch.nn.Identity(), torch.nn.Sequential(torch.nn.ReLU()))
+        held = torch.nn.Module()
+        held.transforms = torch.nn.ModuleList([inner, outer])
+        held.transform = torch.nn.Tanh()
+        holder = SimpleNamespace(transforms=[held, outer])
+        transforms = Transforms(in_training=in_training)
+        transforms.find(holder)
+        assert transforms.names == ["ReLU", "Backwards", "Identity", "ReLU (2)", "Tanh"]
+        transforms.thread[0] = threading.get_ident()
+        assert outer(torch.tensor(-1.0)) == 0
+        transforms.restore()
+        assert transforms.spent[1:10:2] == [0, 0, 1, 1, 0]
+        assert type(outer[0]) is torch.nn.Identity
+        assert type(held.transform) is torch.nn.Tanh
+
+    def test_a_model_that_trains_keeps_its_modules(self) -> None:
+        model = torch.nn.Sequential(torch.nn.Linear(1, 1))
+        transforms = Transforms(in_training=True)
+        transforms.find(SimpleNamespace(transform=model))
+        assert not transforms.names
+
+    @pytest.mark.parametrize("one", [some.Called(), some.called])
+    def test_arguments_are_passed_on(self, one: Any) -> None:
+        holder = SimpleNamespace(transform=one)
+        transforms = Transforms()
+        transforms.find(holder)
+        timed = holder.transform
+        for _ in range(2):
+            assert timed() == ((), {})
+            assert timed(1) == ((1,), {})
+            assert timed(1, 2) == ((1, 2), {})
+            assert timed(1, x=2) == ((1,), {"x": 2})
+            assert timed(x=1) == ((), {"x": 1})
+            assert timed(self=1, call=2) == ((), {"self": 1, "call": 2})
+            transforms.thread[0] = threading.get_ident()
+        transforms.restore()
+        assert transforms.spent[1] == 6
 
     def test_a_models_classes_are_left_alone_in_training(self) -> None:
         class OfModel(torch.nn.Module):
@@ -278,6 +336,99 @@ def test_lines_of_code_are_told() -> None:
     place = max(code.running, key=lambda name: code.running[name])
     assert "stage_datasets.py:" in place
     assert "__getitem__" in place
+
+
+def test_lines_of_code_are_told_without_workers() -> None:
+    run = recorded(DataLoader(some.Busy(), batch_size=8))
+    places = [place for one in run.code for place in one.running]
+    assert {one.worker for one in run.code} == {0}
+    assert any("stage_datasets.py:" in place and "__getitem__" in place for place in places)
+
+
+def test_code_that_keeps_pythons_lock_is_told() -> None:
+    run = recorded(DataLoader(some.Greedy(), batch_size=8, num_workers=1))
+    counts = {name: n for one in run.code for name, n in one.running.items()}
+    assert sum(n for name, n in counts.items() if "keep_lock" in name) > 0.5 * sum(counts.values())
+
+
+class TestSwitchInterval:
+    """How long code may keep Python's lock, while a worker is looked at."""
+
+    def sampler(self, *, in_training: bool = False) -> CodeSampler:
+        found = CodeSampler([0], set(), lambda: None, in_training=in_training)
+        found.start(threading.get_ident(), threading.get_native_id())
+        return found
+
+    def test_it_is_short_and_restored(self) -> None:
+        before = sys.getswitchinterval()
+        sampler = self.sampler()
+        assert sys.getswitchinterval() == pytest.approx(1e-4)
+        sampler.stop()
+        sampler.stop()
+        assert sys.getswitchinterval() == before
+
+    def test_it_stays_what_a_user_has_set_meanwhile(self) -> None:
+        before = sys.getswitchinterval()
+        sampler = self.sampler()
+        try:
+            sys.setswitchinterval(0.002)
+            sampler.stop()
+            assert sys.getswitchinterval() == pytest.approx(0.002)
+        finally:
+            sys.setswitchinterval(before)
+
+    def test_it_is_left_alone_in_training(self) -> None:
+        before = sys.getswitchinterval()
+        sampler = self.sampler(in_training=True)
+        assert sys.getswitchinterval() == before
+        sampler.stop()
+
+
+class TestConsumption:
+    """What the kernel says of a batch."""
+
+    def used(self, *readings: tuple[int, ...], took_ns: int) -> tuple[int, ...]:
+        consumption: Any = pytorch_worker.Consumption()
+        consumption.close()
+        consumption._so_far = iter(readings).__next__
+        consumption.start(asks=True)  # for a batch before
+        used: tuple[int, ...] = consumption.since(readings[-1][0] - 70, took_ns)
+        return used
+
+    def test_a_slow_batch_after_quick_ones_is_since_the_last_reading(self) -> None:
+        found = self.used((0, 0, 0, 0, 0, 0), (500, 560, 90, 7, 8, 9), took_ns=80)
+        assert found == (70, 60, 80, 7, 8, 9)
+
+    def test_times_are_no_longer_than_the_batch(self) -> None:
+        found = self.used((0, 0, 0, 0, 0, 0), (500, 900, 90, 7, 8, 9), took_ns=80)
+        assert found[1:3] == (80, 80)
+
+    def test_what_the_kernel_does_not_tell_is_unknown(self) -> None:
+        found = self.used((0, 0, -1, -1, -1, -1), (500, 560, -1, -1, -1, -1), took_ns=80)
+        assert found == (70, 60, -1, -1, -1, -1)
+
+    def test_another_thread_begins_anew(self) -> None:
+        consumption = pytorch_worker.Consumption()
+        consumption.start(asks=True)
+        found: list[Any] = []
+
+        def fetch() -> None:
+            found.append(consumption.since(consumption.start(asks=False), 1000))
+
+        thread = threading.Thread(target=fetch)
+        thread.start()
+        thread.join()
+        consumption.close()
+        assert found[0][0] >= 0
+        assert found[0][1:] == (-1,) * 5
+
+
+def test_a_slow_batch_after_quick_ones_has_the_kernels_figures() -> None:
+    run = recorded(DataLoader(some.Late(), batch_size=2, num_workers=1))
+    (stages,) = run.stages
+    assert stages.cpu_ns[-1] >= 0
+    assert stages.run_queue_ns[-1] >= 0
+    assert stages.cpu_ns[-1] + stages.run_queue_ns[-1] <= 2 * stages.fetch_ns[-1]
 
 
 def test_blocked_lines_are_told() -> None:
@@ -429,3 +580,60 @@ def test_a_text_that_is_being_written_is_read_later() -> None:
     channel.words[channel.own(0) + pytorch_channel.TEXT_VERSION] += 1
     assert channel.read_text(0) is None
     assert not channel.write_text(0, {"a": "x" * pytorch_channel.TEXT})
+
+
+class TestInOneProcess:
+    """What a worker does, called here."""
+
+    @pytest.fixture
+    def channel(self, monkeypatch: pytest.MonkeyPatch) -> Iterator[Channel]:
+        found = Channel(1, 64)
+        info = SimpleNamespace(dataset=some.Picky())
+        monkeypatch.setattr(pytorch_worker, "get_worker_info", lambda: info)
+        monkeypatch.setattr(pytorch_worker.util, "Finalize", lambda *_, **__: None)
+        init = pytorch_worker.WorkerInit(lambda _: None, found)
+        init._training = -1
+        init(0)
+        self.dataset = info.dataset
+        yield found
+        found.words[pytorch_channel.OPEN] = 0
+        assert len(self.fetched([1])) == 1  # the last one, which leaves all as it was
+
+    def fetched(self, index: list[int]) -> Any:
+        kind: Any = fetch._MapDatasetFetcher
+        return kind(self.dataset, True, list, False).fetch(index)
+
+    def sent(self, message: Any) -> None:
+        queues: Any = multiprocessing.queues
+        pickler = queues._ForkingPickler
+        assert type(pickler.loads(pickler.dumps(message))) is type(message)
+
+    def test_a_batch_is_told(self, channel: Channel) -> None:
+        self.sent((3, self.fetched([5, 6])))
+        record = channel.slot(3)
+        assert channel.words[record : record + 3].tolist() == [3, 0, 2]
+        assert channel.words[channel.own(0) + pytorch_channel.BATCH] == 3
+
+    def test_a_batch_that_was_not_fetched_is_not_told(self, channel: Channel) -> None:
+        self.sent((3, "of a user's queue"))
+        self.sent("no batch")
+        assert channel.words[channel.slot(3)] == -1
+
+    def test_a_batch_that_was_not_sent_is_left_out(self, channel: Channel) -> None:
+        kept = self.fetched([4])
+        self.dataset.transforms[0] = None
+        with pytest.raises(AssertionError):
+            self.fetched([4])
+        self.dataset.transforms[0] = some.Slotted()
+        self.sent((4, (self.fetched([7, 8]), 0, {})))  # as torchdata's workers do
+        assert kept
+        assert channel.words[channel.slot(4) + 2] == 2
+
+    def test_a_worker_that_cannot_be_looked_into(self) -> None:
+        channel = Channel(1, 64)
+        init = pytorch_worker.WorkerInit(None, channel)
+        init._training = -1
+        init(0)  # it has no WorkerInfo
+        text = channel.read_text(0)
+        assert text is not None
+        assert "worker 0 is not looked into (AttributeError" in text[1]["notes"][0]

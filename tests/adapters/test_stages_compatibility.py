@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 from torch.utils.data import BatchSampler, ConcatDataset, DataLoader, Subset, TensorDataset
-from torchdata.stateful_dataloader import StatefulDataLoader
 
 from loadeval import LoaderEvaluator
 from tests.adapters import stage_datasets as some
+from tests.adapters.stage_datasets import needs_in_order, stateful
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -92,8 +92,8 @@ CASES: dict[str, Callable[..., Any]] = {
     "Hugging Face with a transform": lambda **how: DataLoader(
         hugging_face(transform=doubled), batch_size=4, **how
     ),
-    "stateful": lambda **how: StatefulDataLoader(some.Picky(), batch_size=4, shuffle=True, **how),
-    "stateful stream": lambda **how: StatefulDataLoader(some.Countdown(), batch_size=4, **how),
+    "stateful": lambda **how: stateful(some.Picky(), batch_size=4, shuffle=True, **how),
+    "stateful stream": lambda **how: stateful(some.Countdown(), batch_size=4, **how),
     "empty": lambda **how: DataLoader(Subset(Tensors, []), batch_size=4, **how),
 }
 FAILING: dict[str, Callable[..., Any]] = {
@@ -102,7 +102,7 @@ FAILING: dict[str, Callable[..., Any]] = {
     "a stream": lambda **how: DataLoader(some.BrokenStream(), batch_size=4, **how),
     "a stream that does not begin": lambda **how: DataLoader(some.UnbegunStream(), **how),
     "collate": lambda **how: DataLoader(some.Structures(), collate_fn=some.with_random, **how),
-    "a stateful sample": lambda **how: StatefulDataLoader(some.Broken(), batch_size=4, **how),
+    "a stateful sample": lambda **how: stateful(some.Broken(), batch_size=4, **how),
 }
 LAMBDAS: dict[str, Callable[..., Any]] = {
     "collate and init": lambda **how: DataLoader(
@@ -221,6 +221,7 @@ def test_with_persistent_workers(case: str) -> None:
     check(lambda: CASES[case](num_workers=2, persistent_workers=True))
 
 
+@needs_in_order
 def test_out_of_order() -> None:
     run = check(lambda: DataLoader(Tensors, batch_size=4, num_workers=1, in_order=False))
     assert len(run.stages[0]) == 10
