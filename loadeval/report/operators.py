@@ -9,9 +9,8 @@ from loadeval.report.tables import table_lines, wrapped
 from loadeval.report.wording.operators import (
     NOT_KNOWN,
     OPERATORS_HEAD,
-    SHORT_HEADS,
-    WHAT_SHORT_HEADS_ARE,
     bottleneck_in_words,
+    heads_in_words,
     lock_in_words,
     no_threads_in_words,
     operators_headline,
@@ -35,11 +34,10 @@ MOST_OPERATORS, MOST_THREADS = 16, 8
 def operators_lines(found: OperatorReport, width: int) -> list[str]:
     """What each operator does, and which is the bottleneck."""
     head, *rows = operator_table(found, LONGEST_OPERATOR)
-    short = tuple(SHORT_HEADS.get(label, label) for label in head)
     return [
         *wrapped(operators_headline(found), width),
-        *table_lines([short, *first_rows(rows, MOST_OPERATORS)], width),
-        *wrapped(WHAT_SHORT_HEADS_ARE, width),
+        *table_lines([head, *first_rows(rows, MOST_OPERATORS)], width),
+        *wrapped(heads_in_words(head), width),
         *wrapped(bottleneck_in_words(found), width),
     ]
 
@@ -82,7 +80,7 @@ def thread_table(found: ThreadReport, longest: int) -> Table:
     rows = [
         (
             short_name(one.name, longest),
-            number(one.threads),
+            f"{one.threads:.3g}",
             _cores(one.cpu_cores, arms),
             _cores(one.run_queue_cores, arms),
         )

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from rich.console import Console
 
 from loadeval.analysis.operators import (
     Limit,
@@ -96,6 +97,13 @@ def test_what_is_not_known_of_an_operator_is_empty() -> None:
     assert cells(operators_lines(operators(), WIDTH), "source") == ["16.0", "1"]
 
 
+def test_what_the_columns_are_is_told_of_those_there_are() -> None:
+    told = " ".join(operators_lines(operators(), WIDTH))
+    assert "Tasks are those of a batch. Queue: for how much of the time" in told
+    told = " ".join(operators_lines(operators(unknown_concurrency("Map", 5 * MS)), WIDTH))
+    assert "Queue" not in told
+
+
 def test_what_is_known_of_no_operator_has_no_column() -> None:
     lines = operators_lines(operators(unknown_concurrency("Map", 5 * MS)), WIDTH)
     assert cells(lines, "operator") == ["tasks", "a task"]
@@ -143,14 +151,14 @@ def test_threads_have_both_arms() -> None:
     """A thread that is not there in one is marked."""
     lines = threads_lines(THREADS, WIDTH)
     assert cells(lines, "thread") == ["threads", "CPUs (real, ideal)", "waiting for a CPU"]
-    assert cells(lines, "decode") == ["2.00", "1.50, 0.25", "1.50, 0.25"]
-    assert cells(lines, "source") == ["2.00", "0.50, -", "0.50, -"]
+    assert cells(lines, "decode") == ["2", "1.50, 0.25", "1.50, 0.25"]
+    assert cells(lines, "source") == ["2", "0.50, -", "0.50, -"]
 
 
 def test_threads_of_one_arm_have_that() -> None:
     lines = threads_lines(ThreadReport((use("decode", 1.5, None),), NO_LOCK), WIDTH)
     assert lines[0].split("  ")[-2].strip() == "CPUs (real)"
-    assert cells(lines, "decode") == ["2.00", "1.50", "1.50"]
+    assert cells(lines, "decode") == ["2", "1.50", "1.50"]
     assert len(lines) == 2
 
 
@@ -240,4 +248,7 @@ def test_the_screen_has_as_many_operators_as_fit() -> None:
 
 
 def test_the_full_comparison_has_the_operators() -> None:
-    assert len(full_report(compared())) == len(full_report(Report.of([staged()])))
+    console = Console(width=WIDTH, no_color=True)
+    with console.capture() as captured:
+        console.print(*full_report(compared()))
+    assert "Inside the loader: 3 operators, over 96 batches" in captured.get()

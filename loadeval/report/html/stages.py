@@ -17,6 +17,7 @@ from loadeval.report.stages import code_rows, sample_rows, stage_rows, transform
 from loadeval.report.wording.operators import (
     THREADS,
     bottleneck_in_words,
+    heads_in_words,
     lock_in_words,
     no_threads_in_words,
     operators_headline,
@@ -139,7 +140,8 @@ def _inside(one: RunReport, found: StageReport) -> list[Block]:
 def _operators(found: OperatorReport) -> list[Block]:
     head, *rows = operator_table(found, LONGEST_NAME)
     told = (f"{operators_headline(found)}.", bottleneck_in_words(found))
-    return [Text(told), Table("Operators", head, tuple(rows[:MOST_ROWS]), figures=True)]
+    table = Table("Operators", head, tuple(rows[:MOST_ROWS]), figures=True)
+    return [Text(told), table, Text((heads_in_words(head),))]
 
 
 def _threads(found: ThreadReport, *, folded: bool) -> list[Block]:

@@ -20,22 +20,9 @@ if TYPE_CHECKING:
     from loadeval.analysis.operators import Operator, OperatorReport, ThreadReport
     from loadeval.runlog.model import Arm
 
-OPERATORS_HEAD = (
-    "operator",
-    "tasks a batch",
-    "a task",
-    "running",
-    "on CPU",
-    "at once",
-    "busy",
-    "queue not empty",
-)
-SHORT_HEADS = {"tasks a batch": "tasks", "queue not empty": "queue"}
-"""For a terminal, where WHAT_SHORT_HEADS_ARE stands below."""
-WHAT_SHORT_HEADS_ARE = (
-    "Tasks are those of a batch. Queue: for how much of the time the queue behind the operator "
-    "is not empty."
-)
+OPERATORS_HEAD = ("operator", "tasks", "a task", "running", "on CPU", "at once", "busy", "queue")
+TASKS = "Tasks are those of a batch."
+QUEUE = "Queue: for how much of the time the queue behind the operator is not empty."
 BOTTLENECK = {
     Limit.BUSY: "Bottleneck: {name:name}, which is busy {busy:share} of the time.",
     Limit.THREADS_BUSY: (
@@ -74,6 +61,11 @@ def bottleneck_in_words(found: OperatorReport) -> str:
     threads = min(found.threads_share or 0.0, 1.0)
     values = {"name": one.name, "busy": one.busy_share, "threads": threads}
     return filled(BOTTLENECK[limit], values)
+
+
+def heads_in_words(head: tuple[str, ...]) -> str:
+    """What those columns of OPERATORS_HEAD are that `head` has."""
+    return f"{TASKS} {QUEUE}" if "queue" in head else TASKS
 
 
 def operators_in_short(found: OperatorReport, most: int = MOST_IN_SHORT) -> str:
