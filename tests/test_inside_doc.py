@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
+from loadeval.analysis.operators import BUSY
 from loadeval.analysis.stages import SLOW_SAMPLE, UNEVEN
 from loadeval.cli.main import app
+from tests.runs import DALI, SPDL
 from tests.staged import staged, write_run
 
 PAGE = (Path(__file__).parents[1] / "docs" / "inside-the-loader.md").read_text(encoding="utf-8")
@@ -23,8 +26,10 @@ def code_blocks(language: str) -> list[str]:
 
 @pytest.fixture(autouse=True)
 def _in_the_folder_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The page's run is in run.jsonl, in the working folder."""
+    """The page's runs are in run.jsonl, spdl.jsonl and dali.jsonl, in the working folder."""
     monkeypatch.chdir(tmp_path)
+    for path in (SPDL, DALI):
+        shutil.copy(path, tmp_path)
     write_run(staged(name="run"), tmp_path / "run.jsonl")
 
 
@@ -36,22 +41,36 @@ def printed(*arguments: str) -> list[str]:
 
 def test_the_line_is_that_of_the_comparison() -> None:
     """As `loadeval compare` prints it."""
-    line, _ = code_blocks("text")
+    line, *_ = code_blocks("text")
     assert line.rstrip() in printed("compare", "run.jsonl")
 
 
-def test_the_tables_are_those_of_the_command() -> None:
-    """As the page's command prints them."""
-    (command,) = code_blocks("console")
-    program, *arguments = command.removeprefix("$ ").split()
+@pytest.mark.parametrize("place", range(3))
+def test_the_tables_are_those_of_the_command(place: int) -> None:
+    """As the page's commands print them."""
+    commands, (_, *tables) = code_blocks("console"), code_blocks("text")
+    assert len(commands) == len(tables) == 3
+    program, *arguments = commands[place].removeprefix("$ ").split()
     assert program == "loadeval"
-    assert printed(*arguments) == code_blocks("text")[1].splitlines()
+    assert printed(*arguments) == tables[place].splitlines()
+
+
+def test_the_line_of_operators_is_that_of_the_comparison() -> None:
+    """As `loadeval compare` prints it."""
+    (line,) = re.findall("has them in one line: `(.+)`", PAGE)
+    assert f"inside the loader  {line}" in printed("compare", "spdl.jsonl")
+
+
+def test_the_threshold_of_a_busy_operator_is_that_of_the_analysis() -> None:
+    """From which on it is the bottleneck."""
+    assert f"busy {BUSY:.0%} of the time or more is the bottleneck" in PAGE
 
 
 def test_the_code_that_reads_stages_runs(capsys: pytest.CaptureFixture[str]) -> None:
     """It finds slow samples in both epochs."""
     scope: dict[str, Any] = {}
-    exec(code_blocks("python")[1], scope)  # noqa: S102 - the document is ours
+    (code,) = (block for block in code_blocks("python") if "read_run" in block)
+    exec(code, scope)  # noqa: S102 - the document is ours
     lines = capsys.readouterr().out.splitlines()
     assert [line.split(":")[0] for line in lines] == ["epoch 0", "epoch 1"]
     assert all(re.search(r"\[\d+, \d+", line) for line in lines)

@@ -31,6 +31,7 @@ from loadeval.report.json import finding_as_dict, growth_as_dict
 from loadeval.runlog.model import Event
 from loadeval.runlog.writer import write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.runs import DALI, SPDL
 from tests.staged import staged, write_run
 
 PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text(encoding="utf-8")
@@ -43,7 +44,7 @@ PLAIN: dict[str, Any] = {
     "text, number or boolean": (str, int, float, bool),
 }
 COMMANDS = ("`show`", "`compare`", "`compare` of several backends", "`watch`", "`doctor`")
-NAMES = ("log", "replay", "alternate", "empty", "without", "staged", "in process")
+NAMES = ("log", "replay", "alternate", "empty", "without", "staged", "in process", "spdl", "dali")
 IN_A_CONTAINER = "in "
 """How a null is described that stands in a list or an object of plain values."""
 
@@ -132,7 +133,7 @@ def _runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     write_metrics(read_run(found["empty"]), found["without"])
     for name, workers in (("staged", 2), ("in process", 0)):
         found[name] = write_run(staged(name=name, workers=workers), folder / f"{name}.jsonl")
-    return found
+    return found | {"spdl": SPDL, "dali": DALI}
 
 
 def test_the_commands_have_their_tables() -> None:
@@ -153,14 +154,16 @@ def test_show(runs: dict[str, Path], name: str) -> None:
     """The figures of a run of each mode, and of one that has none."""
     found = printed("show", runs[name])
     check(found, "`show`")
-    alternated = name in {"alternate", "staged", "in process"}
+    alternated = name in {"alternate", "staged", "in process", "spdl", "dali"}
     assert ("summaries" in found["runs"][0]) is alternated
     assert (found["runs"][0]["stages"] is not None) is (name in {"staged", "in process"})
+    assert (found["runs"][0]["operators"] is not None) is (name == "spdl")
+    assert (found["runs"][0]["threads"] is not None) is (name in {"alternate", "spdl", "dali"})
     check_value(found["runs"][0].get("summaries", {}), "object of [summary](#summary)", "", name)
 
 
 @pytest.mark.parametrize(
-    "names", [("alternate",), ("staged",), ("log", "replay"), ("empty", "replay")]
+    "names", [("alternate",), ("staged",), ("spdl",), ("log", "replay"), ("empty", "replay")]
 )
 def test_compare(runs: dict[str, Path], names: tuple[str, ...]) -> None:
     """One run, two runs, and two of which one has nothing steady."""
@@ -169,7 +172,8 @@ def test_compare(runs: dict[str, Path], names: tuple[str, ...]) -> None:
 
 
 @pytest.mark.parametrize(
-    "names", [("log", "alternate"), ("empty", "alternate"), ("staged", "in process")]
+    "names",
+    [("log", "alternate"), ("empty", "alternate"), ("staged", "in process"), ("spdl", "dali")],
 )
 def test_compare_of_several_backends(runs: dict[str, Path], names: tuple[str, ...]) -> None:
     """One that logged, one that alternated, and one without a pace."""

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, final
 from loadeval.analysis.arms import run_times, throughput_ratio, throughputs
 from loadeval.analysis.headroom import MACHINE_FACTS, headroom
 from loadeval.analysis.metrics import Metrics
+from loadeval.analysis.operators import operators_of, threads_of
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.stages import stages_of
 from loadeval.analysis.summary import epoch_lengths, summarise
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.arms import RunTimes
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.operators import OperatorReport, ThreadReport
     from loadeval.analysis.stages import StageReport
     from loadeval.analysis.stats import Estimate
     from loadeval.analysis.verdict import Verdict
@@ -93,6 +95,16 @@ class MeasuredRun:
         """Where its loader's time goes; None where that was not looked into."""
         return stages_of(self.run)
 
+    @cached_property
+    def operators(self) -> OperatorReport | None:
+        """What its loader's operators do, while batches that count are served; None: not timed."""
+        return operators_of(self.times.counted)
+
+    @cached_property
+    def threads(self) -> ThreadReport | None:
+        """What the threads of its process do meanwhile; None where nobody read them."""
+        return threads_of(self.times.counted)
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -105,8 +117,8 @@ class BackendResult:
     Times are in nanoseconds a batch; `epoch_start_ns` is the mean first wait of an epoch.
     `epoch_sizes` are those of whole epochs, in that unit. `headroom` is None where there is no
     ideal arm, and `not_measured` says what is missing. `error` is what the loader raised.
-    A `BackendReport` has the `metrics` of each that has a `run`, and the `stages` of each whose
-    loader was looked into.
+    A `BackendReport` has the `metrics` of each that has a `run`, and the `stages` or `operators`,
+    and the `threads`, of each whose loader was looked into.
     """
 
     name: str
@@ -128,6 +140,8 @@ class BackendResult:
     run: Run | None = None
     metrics: Metrics | None = None
     stages: StageReport | None = None
+    operators: OperatorReport | None = None
+    threads: ThreadReport | None = None
 
     @property
     def state(self) -> BackendState:
@@ -285,8 +299,15 @@ class BackendReport:
                 result = result_of(name, found, unit)
             else:
                 continue
-            metrics, stages = found and found.metrics, found and found.stages
-            results.append(replace(result, metrics=metrics, stages=stages))
+            if found is not None:
+                result = replace(
+                    result,
+                    metrics=found.metrics,
+                    stages=found.stages,
+                    operators=found.operators,
+                    threads=found.threads,
+                )
+            results.append(result)
         times = {name: found.times for name, found, _ in measured if found is not None}
         fastest_first = [(one.name, one.run) for one in ranked(results) if one.real and one.run]
         by_sample = unit != BATCHES

@@ -9,6 +9,7 @@ from loadeval.analysis.arms import throughputs
 from loadeval.analysis.backends import BATCHES, BackendReport, MeasuredRun, names_of, unit_of
 from loadeval.analysis.headroom import headroom_of_two, same_unit
 from loadeval.analysis.metrics import Metrics
+from loadeval.analysis.operators import threads_of
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
 from loadeval.analysis.stages_missing import why_no_stages
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.operators import OperatorReport, ThreadReport
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.analysis.stages import StageReport
@@ -47,8 +49,9 @@ class RunReport:
     among them. `counted` is the run, in which no batch counts of a pair that was not measured
     whole. `rate` is its throughput per second in `unit`, of the real arm where it alternated, and
     `comparison` that of its arms. `diagnosis` is None where the run replayed, or was compared with
-    another. `stages` is None where its loader was not looked into; then `no_stages` says why,
-    unless it replayed.
+    another. `stages` is None where they were not timed, as `operators` is; where both are,
+    `no_stages` says why, unless it replayed. `threads` is None where nobody read them; of two runs
+    that are compared, the real one's has both arms.
     """
 
     name: str
@@ -63,6 +66,8 @@ class RunReport:
     comparison: Comparison | None = None
     stages: StageReport | None = None
     no_stages: Remark | None = None
+    operators: OperatorReport | None = None
+    threads: ThreadReport | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +76,8 @@ class Comparison:
 
     `counted` is the real run, in which no batch counts of a pair that was not measured whole.
     `rates` are throughputs per second in `unit`: real, ideal, and the loader alone, which two
-    separate runs do not have. `stages` are those of the real run's loader, where they are known.
+    separate runs do not have. `stages` and `operators` are those of the real
+    run's loader, where they are known.
     """
 
     real: Run
@@ -84,6 +90,7 @@ class Comparison:
     metrics: Metrics
     diagnosis: Diagnosis
     stages: StageReport | None = None
+    operators: OperatorReport | None = None
 
     @classmethod
     def of(cls, real: Run, ideal: Run | None = None) -> Comparison:
@@ -171,6 +178,8 @@ def _run_report(name: str, number: int, found: MeasuredRun) -> RunReport:
         None,
         stages=found.stages,
         no_stages=why_no_stages(run),
+        operators=found.operators,
+        threads=found.threads,
     )
 
 
@@ -196,6 +205,7 @@ def _one_run(name: str, number: int, found: MeasuredRun) -> RunReport:
         report.metrics,
         report.diagnosis,
         report.stages,
+        report.operators,
     )
     return replace(report, sides=sides, comparison=comparison)
 
@@ -219,8 +229,10 @@ def _two_runs(real: MeasuredRun, ideal: MeasuredRun) -> tuple[tuple[RunReport, .
         Metrics.of_two(real.metrics, ideal.metrics),
         diagnosis_of(Case(real.run, ideal.run, found, real.stages)),
         real.stages,
+        real.operators,
     )
-    return (one, other), comparison
+    one = replace(one, threads=threads_of(real.run, ideal.run))
+    return (one, replace(other, threads=None)), comparison
 
 
 def _compared(runs: Sequence[Run]) -> tuple[tuple[RunReport, ...], Comparison]:

@@ -22,8 +22,8 @@ class NoStages(Enum):
 
 
 def why_no_stages(run: Run) -> Remark | None:
-    """Why `run` has no stages; None where it has, or where it replayed and no loader worked."""
-    if run.stages or run.header.mode == "replay":
+    """Why `run` has no stages; None where it has, or operators, or where it replayed."""
+    if run.stages or run.operators or run.header.mode == "replay":
         return None
     told = next((one.message for one in run.events if one.kind == "stages missing"), None)
     if told is not None:

@@ -15,7 +15,9 @@ from loadeval.report.stages import StagesReport
 from loadeval.report.text import RunsReport
 from loadeval.runlog.reader import read_run
 
-STAGES = "Print what happens inside the loader instead: stages, transforms, slowest samples."
+STAGES = (
+    "Print what happens inside the loader instead: stages, transforms, slowest samples, operators."
+)
 FULL = "Print what happens inside the loader too."
 
 
@@ -40,7 +42,7 @@ def show(
     if as_json:
         print_json({"runs": [run_as_dict(one) for one in found]})
         return
-    inside = [StagesReport(one) for one in found]
+    inside = [StagesReport(one, full=full) for one in found]
     if stages and not full:
         print_report(*inside)
         return

@@ -20,6 +20,7 @@ from loadeval.report.wording.findings import (
     finding_sentence,
     why_not_checked,
 )
+from loadeval.report.wording.operators import operators_in_short
 from loadeval.report.wording.runs import growth_advice, growth_reason
 from loadeval.report.wording.stages import stages_in_short
 from loadeval.report.wording.verdict import cautions, not_measured, reason, verdict_advice
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.memory import Growth
     from loadeval.analysis.metrics import Metrics
+    from loadeval.analysis.operators import OperatorReport, ThreadReport
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.report import Report, RunReport
     from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
@@ -41,6 +43,8 @@ NOT_FIGURES = (
     "run",
     "metrics",
     "stages",
+    "operators",
+    "threads",
     "headroom",
     "verdict",
     "reason",
@@ -62,6 +66,8 @@ def report_as_dict(report: Report) -> dict[str, Any]:
         **{side.name: asdict(side.summary) for side in found.sides},
         "readings": [metrics_as_dict(one.metrics) for one in report.runs],
         "stages": [stages_as_dict(one.stages) for one in report.runs],
+        "operators": [operators_as_dict(one.operators) for one in report.runs],
+        "threads": [threads_as_dict(one.threads) for one in report.runs],
         "diagnosis": diagnosis_as_dict(found.diagnosis),
     }
 
@@ -85,6 +91,8 @@ def run_as_dict(one: RunReport) -> dict[str, Any]:
         "events": [asdict(event) for event in run.events],
         "readings": metrics_as_dict(one.metrics),
         "stages": stages_as_dict(one.stages),
+        "operators": operators_as_dict(one.operators),
+        "threads": threads_as_dict(one.threads),
         "diagnosis": None if one.diagnosis is None else diagnosis_as_dict(one.diagnosis),
         **({"summaries": summaries} if alternates else {"summary": summaries[header.mode]}),
     }
@@ -142,6 +150,27 @@ def stages_as_dict(found: StageReport | None) -> dict[str, Any] | None:
         ],
         "words": stages_in_short(found),
     }
+
+
+def operators_as_dict(found: OperatorReport | None) -> dict[str, Any] | None:
+    """What a loader's operators do, and which is the bottleneck. None where it is not known."""
+    if found is None:
+        return None
+    return {
+        **asdict(found),
+        "operators": [
+            {**asdict(one), "busy_share": one.busy_share, "batch_ns": one.batch_ns}
+            for one in found.operators
+        ],
+        "bottleneck": None if found.bottleneck is None else found.bottleneck.name,
+        "limit": None if found.limit is None else found.limit.value,
+        "words": operators_in_short(found),
+    }
+
+
+def threads_as_dict(found: ThreadReport | None) -> dict[str, Any] | None:
+    """How busy threads are, and the wait for Python's lock. None where nobody read them."""
+    return None if found is None else asdict(found)
 
 
 def growth_as_dict(found: Growth) -> dict[str, Any]:
@@ -225,6 +254,8 @@ def _backend_as_dict(found: BackendResult) -> dict[str, Any]:
         "not_measured_codes": _codes(found.not_measured),
         "readings": None if found.metrics is None else metrics_as_dict(found.metrics),
         "stages": stages_as_dict(found.stages),
+        "operators": operators_as_dict(found.operators),
+        "threads": threads_as_dict(found.threads),
     }
 
 

@@ -29,6 +29,7 @@ from loadeval.report.wording.backends import (
     failures,
     measured_in_words,
 )
+from loadeval.report.wording.operators import MOST_IN_SHORT, operators_in_short
 from loadeval.report.wording.page import STEADY_RATES
 from loadeval.report.wording.stages import IN_SHORT, stages_in_short
 from loadeval.report.wording.verdict import (
@@ -138,11 +139,14 @@ def _lost(gain: Headroom) -> list[list[str]]:
 
 def _inside(found: Comparison, width: int) -> Part:
     """Where the loader's time goes, in one line; nothing where that is not known."""
-    if found.stages is None or not (told := stages_in_short(found.stages)):
-        return []
-    if len(f"{IN_SHORT}  {told}") > width:
-        told = stages_in_short(found.stages, transform=False)
-    return wrapped(f"{IN_SHORT}  {told}", width, 1)
+    told: list[str] = []
+    if found.stages is not None:
+        told = [stages_in_short(found.stages, transform=whole) for whole in (True, False)]
+    elif found.operators is not None:
+        told = [operators_in_short(found.operators, most) for most in range(MOST_IN_SHORT, 0, -1)]
+    lines = [f"{IN_SHORT}  {one}" for one in told if one]
+    fitting = [line for line in lines if len(line) <= width] or lines[-1:]
+    return wrapped(fitting[0], width, 1) if fitting else []
 
 
 def _to_mind(gain: Headroom, width: int) -> Part:

@@ -1,4 +1,4 @@
-"""Inside the loader, as tables: stages, transforms, lines of code, the slowest samples."""
+"""Inside the loader, as tables: stages, transforms, lines of code, samples; or operators."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from loadeval.report.formatting import (
     share,
     short_name,
 )
+from loadeval.report.operators import first_rows, operators_lines, threads_lines
 from loadeval.report.tables import table_lines, wrapped
 from loadeval.report.wording.stages import (
     CODE_HEAD,
@@ -49,22 +50,40 @@ IN_WORKER = (Stage.FETCH, Stage.COLLATE)
 
 
 class StagesReport:
-    """Where the time of a run's loader goes, in the console's width; or why that is not known."""
+    """Where the time of a run's loader goes, in the console's width; or why that is not known.
 
-    def __init__(self, one: RunReport) -> None:
-        self.one = one
+    Threads are told where no stages are, and otherwise only in `full`: of workers, which are other
+    processes, those of the training process tell little.
+    """
+
+    def __init__(self, one: RunReport, *, full: bool = False) -> None:
+        self.one, self.full = one, full
 
     def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
         """A line of text for each line, the first in bold."""
-        for at, line in enumerate(stages_lines(self.one, options.max_width)):
+        for at, line in enumerate(inside_lines(self.one, options.max_width, full=self.full)):
             yield Text(line, "" if at else "bold", overflow="fold")
 
 
-def stages_lines(one: RunReport, width: int) -> list[str]:
-    """The tables one below the other; nothing for a run that replayed."""
-    found = one.stages
-    if found is None:
-        return [] if one.no_stages is None else [printable(why_no_stages_in_words(one.no_stages))]
+def inside_lines(one: RunReport, width: int, *, full: bool = False) -> list[str]:
+    """Stages and operators, or why there are neither; then threads. Nothing if it replayed."""
+    parts: list[list[str]] = []
+    if one.stages is not None:
+        parts.append(stages_lines(one, one.stages, width))
+    if one.operators is not None:
+        parts.append(operators_lines(one.operators, width))
+    if one.no_stages is not None:
+        parts.append([printable(why_no_stages_in_words(one.no_stages))])
+    if one.threads is not None and (full or one.stages is None):
+        parts.append(threads_lines(one.threads, width))
+    lines: list[str] = []
+    for part in filter(None, parts):
+        lines += ["", *part] if lines else part
+    return lines
+
+
+def stages_lines(one: RunReport, found: StageReport, width: int) -> list[str]:
+    """The tables of `found`, which are `one`'s stages, one below the other."""
     tables: list[Sequence[tuple[str, ...]]] = [
         [STAGES_HEAD, *stage_rows(found)],
         _first(TRANSFORMS_HEAD, transform_rows(found), MOST_TRANSFORMS),
@@ -158,7 +177,4 @@ def _first(head: tuple[str, ...], rows: Table, most: int) -> Table:
     """The first of `rows` under `head`, and how many there are more; nothing for none."""
     if not rows:
         return []
-    if len(rows) > most:
-        left_out = (f"and {len(rows) - most} more", *("" for _ in head[1:]))
-        rows = [*rows[:most], left_out]
-    return [head, *rows]
+    return [head, *first_rows(rows, most)]

@@ -122,7 +122,11 @@ def full_report(report: Report) -> list[RenderableType]:
     return [
         comparison_report(found),
         diagnosis_report(found.diagnosis),
-        *(StagesReport(one) for one in report.runs if one.stages or one.no_stages),
+        *(
+            StagesReport(one, full=True)
+            for one in report.runs
+            if one.stages or one.operators or one.no_stages
+        ),
         metrics_report(found.metrics),
         RunsReport(report.runs, metrics=False),
     ]

@@ -10,7 +10,10 @@ import pytest
 from loadeval import OperatorTimes, Readings
 from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.operators import Limit, LockWait, operators_of, threads_of
+from loadeval.analysis.report import Report
 from loadeval.runlog.model import Aggregate, Block, Header, LoaderInfo, Run, Steps
+from loadeval.runlog.reader import read_run
+from tests.runs import DALI, SPDL
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -272,3 +275,38 @@ def test_threads_are_in_no_table_of_system_metrics() -> None:
     none = Readings("threads", "", np.empty(0, np.int64), {}, "no /proc")
     found = Metrics.of(run_of(readings=[readings("decode", cpu_cores=[2.0] * 20), none]))
     assert (found.quantities, found.missing) == ((), ())
+
+
+# In reports
+
+
+def test_a_run_and_its_comparison_have_the_operators() -> None:
+    """And no reason why there are no stages."""
+    report = Report.of([read_run(SPDL)])
+    (one,) = report.runs
+    assert one.operators is not None
+    assert (one.stages, one.no_stages) == (None, None)
+    assert report.comparison is not None
+    assert report.comparison.operators == one.operators
+    assert one.threads is not None
+
+
+def test_each_backend_has_its_own() -> None:
+    found = Report.of([read_run(SPDL), read_run(DALI)]).backends
+    assert found is not None
+    spdl, dali = found.backends
+    assert spdl.operators is not None
+    assert dali.operators is None
+    assert spdl.threads is not None
+    assert dali.threads is not None
+
+
+def test_of_two_runs_the_real_one_has_the_threads_of_both() -> None:
+    real = run_of(readings=[readings("decode", cpu_cores=[2.0] * 9)], arms=["real"], mode="log")
+    ideal = run_of(
+        readings=[readings("decode", cpu_cores=[0.5] * 9)], arms=["ideal"], mode="replay"
+    )
+    one, other = Report.of([real, ideal]).runs
+    assert one.threads is not None
+    assert one.threads.threads[0].cpu_cores == {"real": 2, "ideal": 0.5}
+    assert other.threads is None

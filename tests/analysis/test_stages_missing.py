@@ -9,6 +9,7 @@ import pytest
 
 from loadeval.analysis.stages_missing import NoStages, why_no_stages
 from loadeval.runlog.model import Run, Steps
+from loadeval.runlog.stages import OperatorTimes
 from tests.staged import staged, without_stages
 
 if TYPE_CHECKING:
@@ -29,6 +30,13 @@ def run_with(mode: Mode, settings: dict[str, Any]) -> Run:
 def test_a_run_that_has_them() -> None:
     """There is nothing to explain."""
     assert why_no_stages(staged("log", batches=10)) is None
+
+
+def test_a_run_whose_operators_were_timed() -> None:
+    """There is nothing to explain either, whatever else was said."""
+    run = without_stages(staged("log", batches=10), kind="stages missing", message="it ended")
+    operator = OperatorTimes(0, "decode", 0, 10, 10, 1)
+    assert why_no_stages(replace(run, operators=(operator,))) is None
 
 
 def test_a_run_that_replayed() -> None:

@@ -13,7 +13,7 @@ from loadeval.analysis.report import Report, RunReport
 from loadeval.analysis.stages import CodeLine, Stage, StageReport, TransformTime, WorkerTime
 from loadeval.analysis.stages_missing import NoStages
 from loadeval.report.formatting import NOT_MEASURED
-from loadeval.report.stages import StagesReport, stages_lines
+from loadeval.report.stages import StagesReport, inside_lines
 from loadeval.report.wording.stages import stages_in_short, why_no_stages_in_words
 from tests.staged import MS, staged, without_stages
 
@@ -53,22 +53,22 @@ def _one() -> RunReport:
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_it_fits_a_terminal(mode: Mode, workers: int) -> None:
     """80 columns, and some 40 lines."""
-    lines = stages_lines(reported(mode, workers=workers), WIDTH)
+    lines = inside_lines(reported(mode, workers=workers), WIDTH)
     assert len(lines) <= MOST_LINES
     assert max(map(len, lines)) <= WIDTH
 
 
 def test_the_first_line_says_which_time_is_divided_up(one: RunReport) -> None:
     """That of the loader alone, or the wait."""
-    first, *_ = stages_lines(one, WIDTH)
+    first, *_ = inside_lines(one, WIDTH)
     assert first == "Inside the loader: 11.7 ms a batch with the loader alone, over 72 batches"
-    first, *_ = stages_lines(reported("log"), WIDTH)
+    first, *_ = inside_lines(reported("log"), WIDTH)
     assert first.startswith("Inside the loader: training waits ")
 
 
 def test_a_stage_has_its_time_its_share_and_the_parts_of_that(one: RunReport) -> None:
     """The parts of fetch add up to its share; the rest has none."""
-    lines = stages_lines(one, WIDTH)
+    lines = inside_lines(one, WIDTH)
     time, *parts = cells(lines, "fetch")
     whole, on_cpu, waiting, blocked = (float(part.rstrip("%")) for part in parts)
     assert time == "20.8 ms"
@@ -81,7 +81,7 @@ def test_cpu_times_that_are_not_known(one: RunReport) -> None:
     """They are "not measured" of fetch and collate, where a reader expects them."""
     unknown: dict[str, Any] = {"cpu_ns": None, "run_queue_ns": None, "blocked_ns": None}
     parts = tuple(replace(part, **unknown) for part in stages(one).stages)
-    lines = stages_lines(changed(one, stages=parts, **unknown), WIDTH)
+    lines = inside_lines(changed(one, stages=parts, **unknown), WIDTH)
     assert cells(lines, "fetch")[2:] == [NOT_MEASURED] * 3
     assert len(cells(lines, "pickle")) == 2
     assert not any("CPU times are" in line for line in lines)
@@ -89,12 +89,12 @@ def test_cpu_times_that_are_not_known(one: RunReport) -> None:
 
 def test_transforms_are_the_longest(one: RunReport) -> None:
     """Calls, time and share of each, and how many there are more."""
-    lines = stages_lines(one, WIDTH)
+    lines = inside_lines(one, WIDTH)
     assert cells(lines, "GaussianBlur") == ["12.5 ms", "43.5%", "32.0"]
     many = tuple(TransformTime(f"T{at}", 32.0, 1e6, 0.01) for at in range(9))
-    lines = stages_lines(changed(one, transforms=many), WIDTH)
+    lines = inside_lines(changed(one, transforms=many), WIDTH)
     assert "and 4 more" in lines
-    none = stages_lines(changed(one, transforms=(), code=()), WIDTH)
+    none = inside_lines(changed(one, transforms=(), code=()), WIDTH)
     assert not any(line.startswith(("transform", "line of code")) for line in none)
 
 
@@ -106,37 +106,37 @@ def test_a_line_of_code_says_what_it_was_blocked_in(one: RunReport) -> None:
         CodeLine("data.py:9 run", "Image.convert", 0.1, 0.0, ""),
         CodeLine(f"{'long/' * 20}data.py:77 decode", "", 0.1, 0.0, ""),
     )
-    lines = stages_lines(changed(one, code=code), WIDTH)
+    lines = inside_lines(changed(one, code=code), WIDTH)
     assert cells(lines, "data.py:24 load") == ["45.4%", "22.7% in folio_wait_bit_common"]
     assert cells(lines, "data.py:35 lock") == ["9.1%", "9.1%"]
     assert cells(lines, "data.py:9 run > Image.convert") == ["9.1%"]
     assert cells(lines, "data.py:77 decode") == ["9.1%"]
     longer = (CodeLine(f"a/data.py:77 {'long_' * 20}decode", "", 0.1, 0.0, ""),)
-    (long,) = (line for line in stages_lines(changed(one, code=longer), WIDTH) if "decode" in line)
+    (long,) = (line for line in inside_lines(changed(one, code=longer), WIDTH) if "decode" in line)
     assert long.startswith("...")
     assert "long_decode  " in long
 
 
 def test_the_slowest_samples(one: RunReport) -> None:
     """With their indices as a program needs them, and how often they recur."""
-    assert cells(stages_lines(one, WIDTH), "25925") == ["25.9 ms", "42.4x", "2"]
+    assert cells(inside_lines(one, WIDTH), "25925") == ["25.9 ms", "42.4x", "2"]
 
 
 def test_no_slow_sample(one: RunReport) -> None:
     """None was slow, or it was not measured."""
-    lines = stages_lines(changed(one, slow_samples=()), WIDTH)
+    lines = inside_lines(changed(one, slow_samples=()), WIDTH)
     assert cells(lines, "slowest samples") == ["none over 3x the typical one and 100 us"]
-    lines = stages_lines(changed(one, slow_samples=(), sample_ns=None), WIDTH)
+    lines = inside_lines(changed(one, slow_samples=(), sample_ns=None), WIDTH)
     assert cells(lines, "slowest samples") == [NOT_MEASURED]
 
 
 def test_workers_are_told_if_they_differ(one: RunReport) -> None:
     """The slowest and the fastest."""
-    assert not any(line.startswith("workers differ") for line in stages_lines(one, WIDTH))
+    assert not any(line.startswith("workers differ") for line in inside_lines(one, WIDTH))
     workers = tuple(
         WorkerTime(at, 9 - at, ms * MS, ms * MS, 32) for at, ms in enumerate((12, 40, 20))
     )
-    lines = stages_lines(changed(one, workers=workers), WIDTH)
+    lines = inside_lines(changed(one, workers=workers), WIDTH)
     told = "worker 1 40.0 ms a batch (8 batches), worker 0 12.0 ms a batch (9 batches)"
     assert " ".join(cells(lines, "workers differ")) == told
 
@@ -144,10 +144,10 @@ def test_workers_are_told_if_they_differ(one: RunReport) -> None:
 def test_what_is_not_known_of_a_batch(one: RunReport) -> None:
     """Not measured, where a reader expects it."""
     unknown = dict.fromkeys(("queue_ns", "head_of_line_ns", "pickled_bytes", "read_bytes"))
-    lines = stages_lines(changed(one, **unknown), WIDTH)
+    lines = inside_lines(changed(one, **unknown), WIDTH)
     for label in ("head-of-line wait", "ready in the queue", "bytes pickled", "bytes read"):
         assert cells(lines, label) == [NOT_MEASURED]
-    lines = stages_lines(changed(one, disk_bytes=None, major_faults=1.5), WIDTH)
+    lines = inside_lines(changed(one, disk_bytes=None, major_faults=1.5), WIDTH)
     assert cells(lines, "bytes read") == ["3.40 MB a batch, from the disk not measured"]
     assert cells(lines, "major page faults") == ["1.50 a batch"]
 
@@ -155,7 +155,7 @@ def test_what_is_not_known_of_a_batch(one: RunReport) -> None:
 @pytest.mark.parametrize(("workers", "told"), [(0, 0), (1, 2), (2, 3)])
 def test_what_a_loader_cannot_have_is_left_out(workers: int, told: int) -> None:
     """Nothing is pickled without workers, and one worker has no order to keep."""
-    lines = stages_lines(reported(workers=workers), WIDTH)
+    lines = inside_lines(reported(workers=workers), WIDTH)
     labels = ("head-of-line wait", "ready in the queue", "bytes pickled")
     assert sum(line.startswith(labels) for line in lines) == told
 
@@ -165,7 +165,7 @@ def test_without_stages_one_line_says_why() -> None:
     run = without_stages(staged("log", batches=20))
     run = replace(run, header=replace(run.header, settings={"stages": False}))
     (one,) = Report.of([run]).runs
-    (line,) = stages_lines(one, WIDTH)
+    (line,) = inside_lines(one, WIDTH)
     assert line.startswith("Inside the loader: not measured: ")
     assert "stages=True" in line
     assert 'mode="alternate"' in line
@@ -185,7 +185,7 @@ def test_a_run_that_replayed_says_nothing() -> None:
     run = without_stages(staged("log", batches=20))
     steps = replace(run.steps, arm=run.steps.arm + 1)
     (one,) = Report.of([replace(run, header=replace(run.header, mode="replay"), steps=steps)]).runs
-    assert stages_lines(one, WIDTH) == []
+    assert inside_lines(one, WIDTH) == []
 
 
 def test_a_name_cannot_steer_the_terminal(one: RunReport) -> None:
@@ -193,7 +193,7 @@ def test_a_name_cannot_steer_the_terminal(one: RunReport) -> None:
     transforms = (TransformTime("\x1b[2J", 1.0, 1e6, 0.1),)
     code = (CodeLine("\x1b[2J", "\x1b[2J", 0.5, 0.5, "\x1b[2J"),)
     hostile = changed(one, transforms=transforms, code=code)
-    assert "\x1b" not in "".join([*stages_lines(hostile, WIDTH), stages_in_short(stages(hostile))])
+    assert "\x1b" not in "".join([*inside_lines(hostile, WIDTH), stages_in_short(stages(hostile))])
 
 
 def test_rich_prints_the_same_lines(one: RunReport) -> None:
@@ -202,7 +202,7 @@ def test_rich_prints_the_same_lines(one: RunReport) -> None:
     with console.capture() as captured:
         console.print(StagesReport(one))
     lines = [line.rstrip() for line in captured.get().splitlines()]
-    assert lines == stages_lines(one, WIDTH)
+    assert lines == inside_lines(one, WIDTH)
 
 
 # In one line

@@ -10,9 +10,18 @@ from loadeval.analysis.lanes import lanes_of
 from loadeval.report.formatting import LONGEST_NAME, duration, share, shortened
 from loadeval.report.html import plotly
 from loadeval.report.html.blocks import MOST_ROWS, Figure, Heading, Section, Table, Text, listed
+from loadeval.report.operators import operator_table, thread_table
 from loadeval.report.point_charts import SECOND_NS, RunTime
 from loadeval.report.stage_charts import TEXTURES, stages_chart
 from loadeval.report.stages import code_rows, sample_rows, stage_rows, transform_rows, worker_rows
+from loadeval.report.wording.operators import (
+    THREADS,
+    bottleneck_in_words,
+    heads_in_words,
+    lock_in_words,
+    no_threads_in_words,
+    operators_headline,
+)
 from loadeval.report.wording.stages import (
     CODE_HEAD,
     HELD_UP_NAME,
@@ -42,6 +51,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.lanes import Lanes
+    from loadeval.analysis.operators import OperatorReport, ThreadReport
     from loadeval.analysis.report import Report, RunReport
     from loadeval.analysis.stages import Mask, StageReport
     from loadeval.report.html.blocks import Block, Json
@@ -60,18 +70,23 @@ BAR, PICKLE_BAR, PICKLE_AT = 0.5, 0.12, 0.34
 
 def inside_the_loader(report: Report) -> list[Section]:
     """One section where a loader was looked into, else none."""
-    if not any(one.stages for one in report.runs):
+    if not any(one.stages or one.operators or one.threads for one in report.runs):
         return []
     blocks: list[Block] = []
     several = [(one.name, one.stages) for one in report.runs if one.stages is not None]
     if len(several) > 1:
         blocks.append(_side_by_side(several))
     for one in report.runs:
+        found: list[Block] = []
         if one.stages is not None:
-            blocks += _heading(one)
-            blocks += _inside(one, one.stages)
-        elif one.no_stages is not None:
-            blocks += [*_heading(one), Text((why_no_stages_in_words(one.no_stages),))]
+            found += _inside(one, one.stages)
+        if one.operators is not None:
+            found += _operators(one.operators)
+        if one.no_stages is not None:
+            found.append(Text((why_no_stages_in_words(one.no_stages),)))
+        if one.threads is not None:
+            found += _threads(one.threads, folded=one.stages is not None)
+        blocks += [*_heading(one), *found] if found else []
     return [Section("inside-the-loader", TITLE, tuple(blocks))]
 
 
@@ -120,6 +135,22 @@ def _inside(one: RunReport, found: StageReport) -> list[Block]:
         blocks.append(Table("Workers", WORKERS_HEAD, tuple(rows), folded=True, figures=True))
     lanes = lanes_of(one.run)
     return blocks if lanes is None else [*blocks, _lanes(one, lanes)]
+
+
+def _operators(found: OperatorReport) -> list[Block]:
+    head, *rows = operator_table(found, LONGEST_NAME)
+    told = (f"{operators_headline(found)}.", bottleneck_in_words(found))
+    table = Table("Operators", head, tuple(rows[:MOST_ROWS]), figures=True)
+    return [Text(told), table, Text((heads_in_words(head),))]
+
+
+def _threads(found: ThreadReport, *, folded: bool) -> list[Block]:
+    told = tuple(filter(None, (lock_in_words(found), no_threads_in_words(found))))
+    blocks: list[Block] = [Text(told)] if told else []
+    if table := thread_table(found, LONGEST_NAME):
+        head, *rows = table
+        blocks.insert(0, Table(THREADS, head, tuple(rows), folded=folded, figures=True))
+    return blocks
 
 
 def _stages(one: RunReport, found: StageReport) -> Figure:

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from loadeval.runlog.reader import read_run
+from tests.runs import DALI, SPDL
 from tests.staged import staged
 
 if TYPE_CHECKING:
@@ -86,6 +88,7 @@ def test_sorts_of_pages(write: Write, record: Record, alternating: Record, opene
         [record("log", waits_ns=(), name="empty")],
         [staged()],
         [staged(name="torch", workers=0), staged("log", name="dali", workers=20)],
+        [read_run(SPDL), read_run(DALI)],
     ]
     for runs in sorts:
         with opened(write(runs)) as found:

@@ -17,7 +17,10 @@ from loadeval.report.html.page import sections
 from loadeval.report.palette import LIGHT
 from loadeval.report.point_charts import OUTLIERS, waits_chart
 from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Readings
+from loadeval.runlog.reader import read_run
 from tests.report.conftest import MS
+from tests.runs import DALI, SPDL
 from tests.staged import staged
 
 if TYPE_CHECKING:
@@ -304,6 +307,53 @@ def test_stages_without_details() -> None:
     no_samples = [replace(one, samples=np.full(len(one), UNKNOWN)) for one in run.stages]
     run = replace(run, stages=tuple(no_samples))
     assert not any("Slowest" in line for text in of_kind([run], Text) for line in text.lines)
+
+
+def test_tables_of_operators_and_threads() -> None:
+    """With the bottleneck, and no figure."""
+    run = read_run(SPDL)
+    found = tables([run])
+    assert [row[0] for row in found["Operators"].rows][:2] == ["src", "decode"]
+    threads = found["Threads of the training process"]
+    assert "spdl_worker_thread_" in [row[0] for row in threads.rows]
+    assert not threads.folded
+    told = [line for text in of_kind([run], Text) for line in text.lines]
+    assert "Inside the loader: 5 operators, over 128 batches." in told
+    assert "Bottleneck: decode, which is busy 94.6% of the time." in told
+    assert not {"stages-0", "lanes-0"} & set(figures([run]))
+
+
+def test_threads_of_a_loader_that_was_not_looked_into() -> None:
+    """Below the reason."""
+    run = read_run(DALI)
+    assert "Threads of the training process" in tables([run])
+    told = [line for text in of_kind([run], Text) for line in text.lines]
+    assert any(line.startswith("Inside the loader: not measured: DALI") for line in told)
+
+
+def test_threads_beside_stages_are_folded() -> None:
+    """Workers are other processes."""
+    run = replace(staged(), readings=read_run(DALI).readings)
+    assert tables([run])["Threads of the training process"].folded
+
+
+def test_threads_that_were_not_read_say_why() -> None:
+    """In place of the table."""
+    none = Readings("threads", "", np.empty(0, dtype=np.int64), {}, "no /proc")
+    run = replace(read_run(DALI), readings=(none,))
+    assert "Threads of the training process" not in tables([run])
+    told = [line for text in of_kind([run], Text) for line in text.lines]
+    assert "Threads of the training process: not measured: no /proc" in told
+
+
+def test_threads_in_which_nothing_is_known_have_no_table() -> None:
+    """Of a run without a reading in either arm."""
+    readings = Readings(
+        "threads", "decode", np.empty(0, dtype=np.int64), {"cpu_cores": np.empty(0)}
+    )
+    assert "Threads of the training process" not in tables(
+        [replace(read_run(DALI), readings=(readings,))]
+    )
 
 
 def test_a_loader_in_which_nothing_was_delivered_has_no_lanes() -> None:

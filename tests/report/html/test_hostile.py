@@ -11,6 +11,7 @@ from loadeval.runlog.model import EpochEnd, Event, LoaderInfo
 from loadeval.runlog.reader import read_run
 from loadeval.runlog.stages import CodeSamples
 from loadeval.runlog.writer import write_metrics
+from tests.runs import SPDL
 from tests.staged import staged
 
 if TYPE_CHECKING:
@@ -124,6 +125,17 @@ def test_names_of_backends_stay_text(
     text, drawn = opens_quietly(write(runs, names=["a.jsonl", "b.jsonl"]), opened)
     assert f"{payload}0" in text
     assert "<b>$x$</b>" in drawn
+
+
+def test_names_of_operators_and_threads_stay_text(write: Write, opened: Open) -> None:
+    """In tables, and in the sentence on the bottleneck."""
+    payload, run = PAYLOADS[0], read_run(SPDL)
+    operators = [replace(one, operator=f"{payload}{one.operator}") for one in run.operators]
+    readings = [replace(one, subject=payload) for one in run.readings if "spdl" in one.subject]
+    hostile_run = replace(run, operators=tuple(operators), readings=tuple(readings[:40]))
+    text, _ = opens_quietly(write([hostile_run]), opened)
+    assert f"{payload}collate" in text
+    assert f"Bottleneck: {payload}decode" in text
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)

@@ -19,6 +19,7 @@ from loadeval.report.html.plotly import PlotlyJs
 from loadeval.report.wording.runs import report_headline
 from loadeval.runlog.model import Event
 from loadeval.runlog.reader import read_run
+from tests.runs import DALI
 from tests.staged import staged, without_stages
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def test_the_inside_of_the_loader_is_below_the_iteration_time(write: Write) -> N
     assert "Inside the loader: not measured: " in several.text
     neither = outlined(write([without_stages(staged())]))
     assert ("h2", "Inside the loader") not in neither.headings
+    threads = outlined(write([read_run(DALI)]))
+    assert ("h2", "Inside the loader") in threads.headings
 
 
 def test_the_inside_of_the_loader_does_not_make_the_page_long(write: Write) -> None:
