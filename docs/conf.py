@@ -34,6 +34,8 @@ nitpick_ignore_regex = [
     # What a result keeps for reports.
     ("py:class", "Metrics"),
     ("py:class", "StageReport"),
+    ("py:class", "OperatorReport"),
+    ("py:class", "ThreadReport"),
 ]
 
 myst_enable_extensions = ["colon_fence"]
