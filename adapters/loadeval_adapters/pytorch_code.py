@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Container
     from types import CodeType, FrameType
 
-INTERVAL_S = 0.025
-INTERVAL_IN_TRAINING_S = 0.05
+INTERVAL_S = 0.05
+INTERVAL_IN_TRAINING_S = 0.1
 SWITCH_S = 0.0001
 """How long code may keep Python's lock from others while it is looked at.
 
