@@ -42,7 +42,9 @@ class LoaderStages(Protocol):
         asked for, which may never be.
         """
 
-    def take(self) -> Sequence[Found | StageNote]:
+    def take(
+        self,
+    ) -> Sequence[StageTimes | WorkerStart | CodeSamples | OperatorTimes | Readings | StageNote]:
         """What was found since the last call, of epochs whose number is known.
 
         Called now and then, by one thread at a time, also after `close`.
