@@ -194,8 +194,10 @@ def _function(frame: FrameType) -> str:
     outer: FrameType | None = frame
     while outer is not None and outer.f_code.co_name in COMPREHENSIONS:
         outer = outer.f_back
-    return (outer or frame).f_code.co_name
+    return _qualified((outer or frame).f_code)
 
 
 def _qualified(code: CodeType) -> str:
-    return str(getattr(code, "co_qualname", code.co_name))
+    """With its class, `Texts.__getitem__`, where Python tells: from 3.11 on."""
+    name = str(getattr(code, "co_qualname", code.co_name))
+    return name.rpartition("<locals>.")[2]
