@@ -161,6 +161,7 @@ class Advice(Enum):
     FIND_EPOCH_START = "find_epoch_start"
     FASTER_START = "faster_start"
     LOOK_AT = "look_at"
+    MOSTLY_IN = "mostly_in"
     CHEAPER_NAMED = "cheaper_named"
     CHEAPER_COLLATE = "cheaper_collate"
     SEND_TENSORS = "send_tensors"

@@ -88,13 +88,21 @@ def slow_transform(case: Case) -> Answer:
         case,
         Rule.SLOW_TRANSFORM,
         Remark(Problem.TRANSFORM_SLOW, values),
-        (*or_workers(case, inside), cheaper),
+        (*_mostly_in(inside, top.name), cheaper, *or_workers(case, inside)),
         facts(
             ("its share of loading a batch", top.share, "share"),
             ("in a batch", top.ns, "ns"),
             ("calls in a batch", top.calls, "calls"),
         ),
     )
+
+
+def _mostly_in(inside: Inside, name: str) -> tuple[Remark, ...]:
+    """Where the transform `name` spends its time, if that is a function of another name."""
+    line = inside.line
+    if line is None or line.share < DOMINATES or name in line.place:
+        return ()
+    return (Remark(Advice.MOSTLY_IN, {"place": line.name}),)
 
 
 def slow_fetch(case: Case) -> Answer:
@@ -112,7 +120,7 @@ def slow_fetch(case: Case) -> Answer:
         case,
         Rule.SLOW_FETCH,
         Remark(Problem.CODE_SLOW, {"place": line.name, "share": line.share}),
-        (*or_workers(case, inside), Remark(Advice.CHEAPER_NAMED, {"name": line.function})),
+        (Remark(Advice.CHEAPER_NAMED, {"name": line.function}), *or_workers(case, inside)),
         facts(("its share of loading a batch", line.share, "share")),
     )
 
@@ -134,7 +142,7 @@ def slow_collate(case: Case) -> Answer:
         case,
         Rule.SLOW_COLLATE,
         Remark(Problem.COLLATE_SLOW, {"name": name, "collate_ns": collate_ns, "share": share}),
-        (*or_workers(case, inside), Remark(Advice.CHEAPER_COLLATE)),
+        (Remark(Advice.CHEAPER_COLLATE), *or_workers(case, inside)),
         facts(("collate", collate_ns, "ns"), ("fetch", fetch_ns, "ns")),
     )
 
@@ -507,7 +515,7 @@ def best_workers(case: Case, inside: Inside) -> int | None:
     now = inside.setting.workers
     if now < inside.workers:  # some have nothing to do already
         return None
-    most = max(math.ceil((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
+    most = max(math.floor((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
     times = {
         workers: iteration_ns(
             _grown(inside.costs, workers - now),

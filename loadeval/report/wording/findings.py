@@ -76,7 +76,7 @@ QUESTIONS = {
 }
 BOUNDS = "TensorFlow's input-pipeline analyzer, 5% and 20% of the time"
 TIMES = "times of real, ideal and loader-only batches"
-STAGE_TIMES = "times of the stages inside the loader, replayed without what is slow"
+STAGE_TIMES = "times of the stages inside the loader, and a simulation of it without this"
 KERNEL = "on-CPU, run-queue and blocked time of the workers, as the kernel counts it"
 EPOCH_STARTS = "first waits of the epochs, compared with a whole epoch in steady state"
 SOURCES = {
@@ -447,6 +447,7 @@ ADVICE: dict[Enum, str] = {
         "shuffle buffer, imports in spawned workers. Save an index or file list to disk."
     ),
     **{code: GROWTH[code] for code in GrowthAdvice},
+    Advice.MOSTLY_IN: "Most of it is in {place:code}.",
     Advice.LOOK_AT: "Workers were seen most often in {place:code}.",
     Advice.CHEAPER_NAMED: (
         "Make {name:code} cheaper: smaller inputs, a faster library, once for the whole batch or "

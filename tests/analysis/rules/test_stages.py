@@ -82,7 +82,7 @@ def test_a_slow_transform(run: Callable[..., Run]) -> None:
         "call_ns": pytest.approx(12e6),
         "calls": 4,
     }
-    assert advised(found) == [Advice.RAISE, Advice.CPU_USE_NOT_READ, Advice.CHEAPER_NAMED]
+    assert advised(found) == [Advice.CHEAPER_NAMED, Advice.RAISE, Advice.CPU_USE_NOT_READ]
     assert numbers(found)[Advice.RAISE]["proposed"] == 4
     assert numbers(found)[Advice.CHEAPER_NAMED] == {"name": "blur"}
     assert (found.severity, found.confidence) == ("high", "measured")
@@ -92,6 +92,19 @@ def test_a_slow_transform(run: Callable[..., Run]) -> None:
         ("calls in a batch", 4),
     ]
     assert "blur takes 80.0% of loading a batch: 12.0 ms a call, 4 calls" in describe(found)
+
+
+def test_a_transform_of_another_name_than_its_code(run: Callable[..., Run]) -> None:
+    """A container whose parts are not timed: the function in it is named too."""
+    transforms = {"Compose": 0.8}
+    found = finding(
+        Rule.SLOW_TRANSFORM, run(fetch=60, transforms=transforms, seen=code({"a.py:1 blur": 9}))
+    )
+    assert advised(found)[:2] == [Advice.MOSTLY_IN, Advice.CHEAPER_NAMED]
+    assert numbers(found)[Advice.MOSTLY_IN] == {"place": "a.py:1 blur"}
+    seen = code({"a.py:1 Compose.__call__": 9})
+    found = finding(Rule.SLOW_TRANSFORM, run(fetch=60, transforms=transforms, seen=seen))
+    assert advised(found)[0] is Advice.CHEAPER_NAMED
 
 
 def test_a_transform_that_costs_what_it_takes_too_long(run: Callable[..., Run]) -> None:
@@ -124,7 +137,7 @@ def test_more_workers_than_help_are_not_advised(run: Callable[..., Run]) -> None
     found = finding(
         Rule.SLOW_TRANSFORM, run(fetch=400, workers=8, transforms={"blur": 0.8}, step=20)
     )
-    assert advised(found) == [Advice.NO_MORE_WORKERS, Advice.CHEAPER_NAMED]
+    assert advised(found) == [Advice.CHEAPER_NAMED, Advice.NO_MORE_WORKERS]
 
 
 @pytest.mark.parametrize(("cpus", "proposed"), [(None, 3), (2, None), (4, 3), (16, 4)])
@@ -198,8 +211,8 @@ def test_slow_collate(run: Callable[..., Run]) -> None:
         "collate_ns": 30e6,
         "share": pytest.approx(0.5),
     }
-    assert advised(found)[0] is Advice.RAISE
-    assert advised(found)[-1] is Advice.CHEAPER_COLLATE
+    assert advised(found)[0] is Advice.CHEAPER_COLLATE
+    assert Advice.RAISE in advised(found)
     assert found.cost_share == A_THIRD
     assert [one.value for one in found.evidence] == [30e6, 30e6]
 
