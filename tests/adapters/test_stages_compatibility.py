@@ -26,6 +26,9 @@ TWO = {"num_workers": 2}
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
 
 
+pytestmark = pytest.mark.slow
+
+
 def hugging_face(**how: Any) -> Any:
     datasets = pytest.importorskip("datasets")
 
