@@ -156,6 +156,7 @@ def looked_into(loader: Any) -> LoaderEvaluator:
 
 def check(make: Callable[[], Any]) -> Run:
     """The run of a loader that is looked into, after it was compared with one that is not."""
+    before = set(multiprocessing.active_children())  # workers that a test before left
     plain, measured = Outcome(make, lambda loader: loader), Outcome(make, looked_into)
     assert same(plain.batches, measured.batches)
     assert plain.error == measured.error
@@ -174,9 +175,9 @@ def check(make: Callable[[], Any]) -> Run:
     del plain, measured
     if has_failed:  # torch's own traceback holds the iterator
         gc.collect()
-    for worker in multiprocessing.active_children():
+    for worker in set(multiprocessing.active_children()) - before:
         worker.join(2)  # a StatefulDataLoader does not wait for those it ends
-    assert not multiprocessing.active_children()
+    assert not set(multiprocessing.active_children()) - before
     return run
 
 
