@@ -33,9 +33,6 @@ nitpick_ignore_regex = [
     ("py:class", r"(os\.PathLike|Path|enum\.Enum|collections\.abc\.Mapping.*)"),
     # What a result keeps for reports.
     ("py:class", "Metrics"),
-    ("py:class", "StageReport"),
-    ("py:class", "OperatorReport"),
-    ("py:class", "ThreadReport"),
 ]
 
 myst_enable_extensions = ["colon_fence"]

@@ -7,9 +7,11 @@ if TYPE_CHECKING:
     from loadeval.analysis.backends import BackendResult
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.metrics import Level, Quantity, quantities
+    from loadeval.analysis.operators import OperatorReport, ThreadReport
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.rules.diagnosis import diagnose
     from loadeval.analysis.rules.finding import Check, Diagnosis, Fact, Finding, Place, Rule
+    from loadeval.analysis.stages import StageReport
     from loadeval.analysis.stats import Estimate
     from loadeval.analysis.verdict import Verdict
     from loadeval.backends import compare_backends
@@ -47,6 +49,7 @@ __all__ = [
     "LoaderStages",
     "LoadevalError",
     "LoadevalWarning",
+    "OperatorReport",
     "OperatorTimes",
     "Place",
     "Quantity",
@@ -56,7 +59,9 @@ __all__ = [
     "Run",
     "RunLogError",
     "StageNote",
+    "StageReport",
     "StageTimes",
+    "ThreadReport",
     "UsageError",
     "Verdict",
     "WorkerStart",
@@ -78,9 +83,11 @@ _MODULES = {
         "analysis.backends": ("BackendResult",),
         "analysis.headroom": ("Headroom",),
         "analysis.metrics": ("Level", "Quantity", "quantities"),
+        "analysis.operators": ("OperatorReport", "ThreadReport"),
         "analysis.remark": ("Remark",),
         "analysis.rules.diagnosis": ("diagnose",),
         "analysis.rules.finding": ("Check", "Diagnosis", "Fact", "Finding", "Place", "Rule"),
+        "analysis.stages": ("StageReport",),
         "analysis.stats": ("Estimate",),
         "backends": ("compare_backends",),
         "analysis.verdict": ("Verdict",),

@@ -73,7 +73,7 @@ class Operator:
 
     @property
     def batch_ns(self) -> float | None:
-        """What it does for a batch: its tasks one after the other, without the wait for threads."""
+        """Its tasks for a batch, one after the other, without the wait for threads."""
         work_ns = self.task_ns if self.run_ns is None else self.run_ns
         return None if work_ns is None else self.tasks_per_batch * work_ns
 

@@ -107,7 +107,7 @@ class CodeLine:
 
     @property
     def name(self) -> str:
-        """The place, and what is called there: `data.py:31 __getitem__ > Image.convert`."""
+        """`place`, and behind it `leaf` where there is one."""
         return f"{self.place}{LEAF}{self.leaf}" if self.leaf else self.place
 
 

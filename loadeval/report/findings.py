@@ -10,11 +10,10 @@ from rich.text import Text
 
 from loadeval.report.formatting import printable, share, short_name, shortened
 from loadeval.report.tables import Paragraph
+from loadeval.report.wording.advice import change_in_short, finding_advice
 from loadeval.report.wording.findings import (
     SOURCES,
-    change_in_short,
     checked_in_words,
-    finding_advice,
     finding_sentence,
     places_in_words,
     value_in_words,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
+from loadeval.report.wording.advice import finding_advice
 from loadeval.report.wording.backends import (
     backend_cautions,
     backend_not_measured,
@@ -13,13 +14,7 @@ from loadeval.report.wording.backends import (
     difference_sentence,
     missing_of,
 )
-from loadeval.report.wording.findings import (
-    QUESTIONS,
-    SOURCES,
-    finding_advice,
-    finding_sentence,
-    why_not_checked,
-)
+from loadeval.report.wording.findings import QUESTIONS, SOURCES, finding_sentence, why_not_checked
 from loadeval.report.wording.operators import operators_in_short
 from loadeval.report.wording.runs import growth_advice, growth_reason
 from loadeval.report.wording.stages import stages_in_short

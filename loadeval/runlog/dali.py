@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.codec import unexpected
 from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.fields import unexpected
 from loadeval.runlog.model import (
     NOT_RECORDED,
     SECOND_NS,

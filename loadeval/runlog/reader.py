@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.codec import Line, LineValidator, RunEnd, decode
+from loadeval.runlog.codec import Line, RunEnd, decode
 from loadeval.runlog.dali import is_dali, run_from_dali
 from loadeval.runlog.histogram import PARTS
 from loadeval.runlog.model import (
@@ -27,6 +27,7 @@ from loadeval.runlog.model import (
     Window,
     join_readings,
 )
+from loadeval.runlog.sequence import LineValidator
 from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
 if TYPE_CHECKING:

@@ -27,15 +27,13 @@ from loadeval.analysis.rules.finding import (
 from loadeval.analysis.verdict import Unmeasured
 from loadeval.report.findings import diagnosis_report
 from loadeval.report.json import diagnosis_as_dict
+from loadeval.report.wording.advice import ADVICE, SHORT_CHANGES, change_in_short
 from loadeval.report.wording.findings import (
-    ADVICE,
     CAVEATS,
     PROBLEMS,
     QUESTIONS,
-    SHORT_CHANGES,
     SOURCES,
     UNKNOWNS,
-    change_in_short,
     checked_in_words,
     describe,
     places_in_words,

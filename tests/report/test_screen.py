@@ -20,7 +20,7 @@ from loadeval.report.screen import (
     backends_screen,
     comparison_screen,
 )
-from loadeval.report.wording.findings import change_in_short
+from loadeval.report.wording.advice import change_in_short
 from loadeval.runlog.model import LoaderInfo
 from tests.staged import staged
 

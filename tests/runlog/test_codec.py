@@ -15,18 +15,15 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.codec import (
-    KINDS,
+from loadeval.runlog.codec import KINDS, decode, encode, to_text
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.fields import (
     LARGEST,
     MAY_BE_MISSING,
     OPTIONAL_COLUMNS,
     STAGE_COLUMNS,
     WITH_GAPS,
-    decode,
-    encode,
-    to_text,
 )
-from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.histogram import BINS
 from loadeval.runlog.model import (
     Aggregate,
@@ -43,7 +40,7 @@ from loadeval.runlog.stages import StageTimes
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.runlog.codec import Fields
+    from loadeval.runlog.fields import Fields
 
 Draw = st.DrawFn
 WHOLE = st.integers(0, LARGEST)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from loadeval.runlog.codec import LARGEST
+from loadeval.runlog.fields import LARGEST
 from loadeval.runlog.histogram import BINS, PARTS, bin_counts, bin_of, dense, greatest_of, least_of
 
 

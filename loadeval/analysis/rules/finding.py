@@ -1,6 +1,6 @@
 """A finding: what is wrong, the figures that show it, what it costs and what to change.
 
-Findings have codes and numbers; their sentences are in `loadeval.report.wording.findings`.
+Findings have codes and numbers; their sentences are in `loadeval.report.wording`.
 """
 
 from __future__ import annotations

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 from loadeval.report.findings import UNKNOWN_COST
 from loadeval.report.formatting import share
 from loadeval.report.html.blocks import Advised, Heading, Section, Table, Text
+from loadeval.report.wording.advice import finding_advice
 from loadeval.report.wording.findings import (
     QUESTIONS,
     SOURCES,
-    finding_advice,
     finding_sentence,
     places_in_words,
     value_in_words,

@@ -10,7 +10,8 @@ import pytest
 
 from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.report.findings import LONGEST_CHANGE
-from loadeval.report.wording.findings import change_in_short, describe, why_not_checked
+from loadeval.report.wording.advice import change_in_short
+from loadeval.report.wording.findings import describe, why_not_checked
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import (
     Arm,

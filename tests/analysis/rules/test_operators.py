@@ -14,7 +14,8 @@ from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
 from loadeval.analysis.rules.operators import python_lock, slow_operator
 from loadeval.report.formatting import filled
-from loadeval.report.wording import findings as wording
+from loadeval.report.wording.advice import ADVICE, SHORT_CHANGES
+from loadeval.report.wording.findings import PROBLEMS, UNKNOWNS
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -61,13 +62,13 @@ def with_lock(
 def found_by(answer: Any) -> Finding:
     """A finding, all of whose remarks have a sentence that their numbers fill."""
     assert isinstance(answer, Finding)
-    told: dict[Enum, str] = {**wording.PROBLEMS, **wording.ADVICE}
+    told: dict[Enum, str] = {**PROBLEMS, **ADVICE}
     for remark in (answer.problem, *answer.changes):
         sentence = filled(told[remark.code], remark.values)
         assert sentence.endswith(".")
         assert "None" not in sentence
     for change in answer.changes:
-        assert filled(wording.SHORT_CHANGES[change.code], change.values)
+        assert filled(SHORT_CHANGES[change.code], change.values)
     return answer
 
 
@@ -218,7 +219,7 @@ def test_a_lock_that_was_not_read_cannot_be_judged(alternating: MakeRun) -> None
     assert unknown.values == {"readings": 0, "needed": rules.FEWEST_READINGS}
     for remark in (answer, unknown):
         assert isinstance(remark, Remark)
-        assert filled(wording.UNKNOWNS[remark.code], remark.values)
+        assert filled(UNKNOWNS[remark.code], remark.values)
 
 
 def test_no_lock_matters_where_nothing_is_lost(alternating: MakeRun, timed_run: Run) -> None:

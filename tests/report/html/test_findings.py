@@ -20,7 +20,8 @@ from loadeval.analysis.rules.finding import (
 )
 from loadeval.report.html.blocks import Heading
 from loadeval.report.html.findings import findings
-from loadeval.report.wording.findings import ADVICE, QUESTIONS, SOURCES, UNKNOWNS, finding_sentence
+from loadeval.report.wording.advice import ADVICE
+from loadeval.report.wording.findings import QUESTIONS, SOURCES, UNKNOWNS, finding_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
