@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from dataclasses import dataclass, replace
+from collections.abc import Mapping  # noqa: TC003 - dataclass fields
+from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
 from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
@@ -15,14 +16,17 @@ from loadeval.analysis.stages import slow_from_ns, split_of, typical_sample_ns
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator
+    from collections.abc import Generator, Iterator, Sequence
 
     from loadeval.analysis.stats import Series
     from loadeval.runlog.columns import Column
     from loadeval.runlog.model import Run
+    from loadeval.runlog.stages import StageTimes
 
 MOST_BATCHES = 400
 """Batches that are replayed: enough for a mean within a few percent."""
+LEAST_CPU = 0.001
+"""Of a CPU, that every step uses."""
 SETTLING = 3
 """The first part of this many, in which the queue fills, is not counted."""
 
@@ -34,7 +38,8 @@ class Costs:
     In a worker: `cpu_ns` on a CPU, `run_queue_ns` runnable without one, `blocked_ns` neither, and
     `pickle_ns`. `receive_ns` in the training process, or its pin thread with `pin_ns`; `index_ns`
     in the training process. `slow_ns` is what a slow sample takes more than a typical one, of the
-    first three. `worker` made it. `step_ns` is the training step with ideal loading.
+    first three. `worker` made it. `step_ns` is the training step with ideal loading, which uses
+    `step_cpus` CPUs. `named_ns` is what each transform, and collating, takes of the first three.
     """
 
     cpu_ns: Series
@@ -47,6 +52,8 @@ class Costs:
     slow_ns: Series
     worker: Column
     step_ns: float
+    step_cpus: float = 1.0
+    named_ns: Mapping[str, Series] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.cpu_ns)
@@ -72,8 +79,10 @@ class Setting:
     """How a DataLoader loads: `workers` 0 is in the training process.
 
     `prefetch_factor` batches are outstanding for each worker. `cpus` are those that the workers
-    and the training process may share; None is as many as they want. `pins` tells that a thread
-    of the training process receives and pins batches.
+    and the training process share with other programs, which want `others_cpus` of them; None is as
+    many as they want. What a CPU does takes longer by `growth`, a share, for each further CPU that
+    is in use. `pins` tells that a thread of the
+    training process receives and pins batches.
     """
 
     workers: int
@@ -81,9 +90,11 @@ class Setting:
     in_order: bool = True
     cpus: float | None = None
     pins: bool = False
+    growth: float = 0.0
+    others_cpus: float = 0.0
 
 
-def costs_of(run: Run, step_ns: float) -> Costs | None:
+def costs_of(run: Run, step_ns: float, step_cpus: float = 1.0) -> Costs | None:
     """The costs of a run's batches, without each worker's first of an epoch; None without any."""
     workers = run.header.loader.workers or 1
     parts = [one.part(one.batch >= workers) for one in run.stages]
@@ -125,11 +136,39 @@ def costs_of(run: Run, step_ns: float) -> Costs | None:
         slow_ns=np.where(is_slow, np.minimum(slowest_ns - typical_ns, fetch_ns), 0.0),
         worker=column_of("worker")[:MOST_BATCHES],
         step_ns=step_ns,
+        step_cpus=step_cpus,
+        named_ns={"collate": joined("collate_ns"), **_transforms(parts)},
     )
 
 
+def _transforms(parts: Sequence[StageTimes]) -> dict[str, Series]:
+    """What each transform takes of a batch, in nanoseconds; 0 where that is not known."""
+    names = dict.fromkeys(name for one in parts for name in one.transform_ns)
+    found = {}
+    for name in names:
+        columns = [one.transform_ns.get(name, np.zeros(len(one))) for one in parts]
+        found[name] = np.nan_to_num(np.concatenate(columns)[:MOST_BATCHES])
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay came to: the mean time of an iteration, in nanoseconds, once it has settled.
+
+    `grown` is by how much the CPU time of a batch exceeds what it would be with one CPU in use.
+    """
+
+    iteration_ns: float
+    grown: float = 1.0
+
+
 def iteration_ns(costs: Costs, setting: Setting) -> float:
-    """The mean time of an iteration, in nanoseconds, once the loader's queue has settled.
+    """The mean time of an iteration, in nanoseconds, see `replayed`."""
+    return replayed(costs, setting).iteration_ns
+
+
+def replayed(costs: Costs, setting: Setting) -> Replayed:
+    """What a loader of `setting` comes to whose batches take `costs`.
 
     The rules are those of torch's DataLoader: batches are handed to the workers in turn, as many
     as `workers` times `prefetch_factor` outstanding, and served in order or as they come; then a
@@ -139,8 +178,8 @@ def iteration_ns(costs: Costs, setting: Setting) -> float:
     """
     if not setting.workers:
         each = costs.fetch_ns + costs.index_ns + costs.pin_ns
-        return float(each.mean()) + costs.step_ns
-    return _Replay(costs, setting).iteration_ns()
+        return Replayed(float(each.mean()) + costs.step_ns)
+    return _Replay(costs, setting).result()
 
 
 TRAINING, PINNING = -1, -2
@@ -164,7 +203,12 @@ class _Replay:
     def __init__(self, costs: Costs, setting: Setting) -> None:
         self._setting = setting
         self._costs = self._endless(costs)
-        self._step_ns = costs.step_ns
+        self._step_cpu_ns = costs.step_ns * min(max(costs.step_cpus, LEAST_CPU), 1.0)
+        self._step_other_ns = costs.step_ns - self._step_cpu_ns
+        # Its threads share the CPUs with the workers, one each.
+        self._more_cpus = max(costs.step_cpus - 1.0, 0.0)
+        self._in_step = False
+        self._spent_ns = self._alone_ns = 0.0
         self._count = max(len(costs), 8 * setting.workers * setting.prefetch_factor)
         self._now_ns = self._cpu_now_ns = 0.0
         self._computing: list[tuple[float, int]] = []  # until when on the CPU's clock, and who
@@ -185,7 +229,7 @@ class _Replay:
         )
         return cycle(list(rows))
 
-    def iteration_ns(self) -> float:
+    def result(self) -> Replayed:
         setting = self._setting
         for number in range(setting.workers * setting.prefetch_factor):
             self._send(number % setting.workers)
@@ -202,27 +246,46 @@ class _Replay:
                 is_waiting = not self._go_on(training)
         counted = self._count - self._count // SETTLING
         counted -= counted % setting.workers  # whole rounds, for workers may all end at a time
-        return (self._served_ns[-1] - self._served_ns[-1 - counted]) / counted
+        found_ns = (self._served_ns[-1] - self._served_ns[-1 - counted]) / counted
+        grown = self._spent_ns / self._alone_ns if self._alone_ns else 1.0
+        return Replayed(found_ns, grown)
 
     def _next_event(self) -> int:
         """Wait until someone has done what it does, and tell who; a worker may compute first."""
         while True:
-            cpus, busy = self._setting.cpus, len(self._computing)
-            rate = 1.0 if cpus is None or not busy else min(1.0, cpus / busy)
+            share, rate = self._rates()
             wait_ns = math.inf
             if self._computing:
                 wait_ns = max((self._computing[0][0] - self._cpu_now_ns) / rate, 0.0)
             if self._elsewhere and self._elsewhere[0][0] <= self._now_ns + wait_ns:
                 until_ns, who = heappop(self._elsewhere)
-                self._cpu_now_ns += (until_ns - self._now_ns) * rate
-                self._now_ns = until_ns
+                self._pass(until_ns - self._now_ns, share, rate)
                 return who
+            self._pass(wait_ns, share, rate)
             self._cpu_now_ns, who = heappop(self._computing)
-            self._now_ns += wait_ns
             if who == TRAINING:
+                if self._in_step and self._step_other_ns:
+                    heappush(self._elsewhere, (self._now_ns + self._step_other_ns, TRAINING))
+                    continue
                 return who
             other_ns = self._queues[who][0].other_ns
             heappush(self._elsewhere, (self._now_ns + other_ns, who))
+
+    def _rates(self) -> tuple[float, float]:
+        """The part of a CPU that each has who computes, and how fast it gets on with that."""
+        setting = self._setting
+        busy = len(self._computing) + (self._more_cpus if self._in_step else 0.0)
+        busy += setting.others_cpus
+        cpus = setting.cpus
+        used = busy if cpus is None else min(busy, cpus)
+        share = used / busy if busy else 1.0
+        return share, share / (1 + setting.growth * max(used - 1, 0.0))
+
+    def _pass(self, elapsed_ns: float, share: float, rate: float) -> None:
+        self._now_ns += elapsed_ns
+        self._cpu_now_ns += elapsed_ns * rate
+        self._spent_ns += elapsed_ns * share
+        self._alone_ns += elapsed_ns * rate
 
     def _training(self) -> Generator[float | None, None, None]:
         """What the training process computes, in nanoseconds; None is to wait for a batch."""
@@ -243,7 +306,9 @@ class _Replay:
             yield batch.index_ns
             self._send(batch.worker)
             self._served_ns.append(self._now_ns)
-            yield self._step_ns
+            self._in_step = True
+            yield self._step_cpu_ns
+            self._in_step = False
 
     def _go_on(self, training: Generator[float | None, None, None]) -> bool:
         """Whether it is busy; else it waits for a batch."""

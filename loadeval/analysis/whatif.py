@@ -1,17 +1,64 @@
-"""What if: throughput under other settings, predicted from a recorded run, never measured."""
+"""What if: throughput under other settings, predicted from a recorded run, never measured.
+
+The batches of the run are replayed by the rules of torch's DataLoader (see `simulation`), under
+the new settings and under those that it had. What fetching takes is scaled until the latter takes
+as long as was measured, so that the prediction starts from what is known.
+
+The CPU time of a batch grows with the CPUs in use, for they share caches and memory. By how much
+is fitted where runs with different numbers of workers are given, and else taken from GROWTH.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
+from functools import cached_property
 from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.analysis.arms import run_times, throughputs
+from loadeval.analysis.cpus import CpuUse
+from loadeval.analysis.headroom import headroom
+from loadeval.analysis.metrics import quantities
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns, replayed
+from loadeval.analysis.stages import StageReport, stages_of
+from loadeval.analysis.stats import Estimate
+from loadeval.analysis.summary import summarise
+from loadeval.errors import UsageError
+from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.model import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.analysis.remark import Remark
-    from loadeval.runlog.model import Run
+    from loadeval.analysis.stats import Series
+    from loadeval.analysis.summary import Summary
+    from loadeval.runlog.model import LoaderInfo
+
+GROWTH = (0.0, 0.04, 0.12)
+"""By how much the CPU time of a batch grows for each further CPU in use: least, usual, most."""
+MOST_GROWTH = 0.5
+SCALES = (0.6, 1.6)
+"""Of what fetching takes, that a calibration may find."""
+NO_EFFECT = 0.01
+"""Of the iteration: what changes it by less has no effect on it."""
+USUAL_ERROR = 0.03
+"""Of any prediction; see the table in docs/how-it-measures.md."""
+ERROR_OF_CHANGE = 0.1
+"""Of a prediction, for each factor of e that it is from what was measured."""
+HAND_OVER_NS = 200_000
+"""To pickle a batch, and to receive it, where the run had no workers to show it."""
+SHARED_NS_PER_BYTE = 0.7
+"""To collate into shared memory rather than into a process's own."""
+MOSTLY_BLOCKED = 0.2
+"""Of fetching: from here on it matters whether blocked time would grow with more workers."""
+USUAL_PREFETCH = 2
+"""Batches that torch keeps ready for each worker, unless told otherwise."""
+PARTS = ("fetch", "collate", "indices", "hand-over", "pin", "step")
 
 
 class Limit(Enum):
@@ -23,6 +70,18 @@ class Limit(Enum):
     TRAINING_PROCESS = "training process"
     STORAGE = "storage"
     PREFETCH = "prefetched batches"
+
+
+class Assumption(Enum):
+    """What a prediction takes for granted, which the run does not show."""
+
+    CPU_TIME_GROWS = "cpu_time_grows"
+    BLOCKED_IN_PARALLEL = "blocked_in_parallel"
+    CPUS_NOT_READ = "cpus_not_read"
+    STEP_PER_SAMPLE = "step_per_sample"
+    HAND_OVER_USUAL = "hand_over_usual"
+    STEP_IN_LOG = "step_in_log"
+    UNLIKE_REPLAY = "unlike_replay"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +100,7 @@ class Prediction:
     `throughput` is per second, in `unit`; `speedup` is that over the run as it was measured, both
     in the steady state. `limit` is what it is held up by then. `memory_bytes` is what the workers
     and the batches in the queue take, `shared_memory_bytes` what of it lies in /dev/shm; None is
-    not known. `assumptions` are those that this run could not check.
+    not known. `assumptions` are those that the run could not check.
     """
 
     num_workers: int
@@ -60,16 +119,148 @@ class Prediction:
     assumptions: tuple[Remark, ...]
 
 
+@dataclass(frozen=True)
+class Recorded:
+    """One run, as predictions take it: `measured_ns` is its iteration in the steady state."""
+
+    loader: LoaderInfo
+    costs: Costs
+    setting: Setting
+    measured_ns: float
+    rate: Estimate
+    unit: str
+    stages: StageReport
+    summary: Summary
+    alternates: bool
+    worker_bytes: float | None
+
+    @classmethod
+    def of(cls, run: Run) -> Recorded:
+        """Raises UsageError where it does not tell what happens inside the loader."""
+        times, stages, summary = run_times(run), stages_of(run), summarise(run, "real")
+        found = headroom(run, times) if run.header.mode == "alternate" else None
+        step_ns = summary.step_ns if found is None else found.ideal_ns
+        measured_ns = summary.iteration_ns if found is None else found.real_ns
+        by_sample = summary.samples_per_s is not None
+        rate, *_ = throughputs(run, times, by_sample)
+        use = CpuUse.of(times.counted)
+        if stages is None:
+            raise UsageError(
+                f"{_name(run)} does not tell what happens inside the loader, so nothing can be "
+                "predicted from it; expected a run with mode='alternate', or with stages=True, of "
+                "a loader that loadeval looks into, such as PyTorch's DataLoader"
+            )
+        if step_ns is None or measured_ns is None or rate is None:
+            raise UsageError(
+                f"{_name(run)} has too few batches to predict from: its training step or its "
+                "iteration was not measured; let it run for more batches"
+            )
+        costs = costs_of(run, step_ns, _step_cpus(use, measured_ns, step_ns, stages))
+        if costs is None:
+            raise UsageError(f"{_name(run)} has no batch whose loading was timed; let it run longer")
+        return cls(
+            run.header.loader,
+            costs if use.others is None else replace(costs, run_queue_ns=np.zeros(len(costs))),
+            setting_of(run, costs, use),
+            measured_ns,
+            rate,
+            run.header.unit if by_sample else "batches",
+            stages,
+            summary,
+            found is not None,
+            _worker_bytes(run),
+        )
+
+    @cached_property
+    def batch_bytes(self) -> float | None:
+        """Of a batch."""
+        return self.summary.bytes_per_batch
+
+    @property
+    def blocked(self) -> float:
+        """The share of fetching in which workers are blocked."""
+        whole_ns = float(self.costs.fetch_ns.sum())
+        return float(self.costs.blocked_ns.sum()) / whole_ns if whole_ns else 0.0
+
+    def calibrated(self, growth: float) -> Calibrated:
+        """Its costs with one CPU in use, scaled until replaying it takes what was measured."""
+        setting = replace(self.setting, growth=growth)
+        costs = self.costs
+        costs = replace(costs, cpu_ns=costs.cpu_ns / replayed(costs, setting).grown)
+        scale, found_ns = 1.0, iteration_ns(costs, setting)
+        for _ in range(CALIBRATIONS):
+            if abs(found_ns / self.measured_ns - 1) < NO_EFFECT:
+                break
+            tried = scale * 1.1
+            steeper_ns = iteration_ns(costs.fetched_in(tried), setting)
+            slope = (steeper_ns - found_ns) / (tried - scale)
+            if slope * 0.1 * scale < NO_EFFECT * found_ns:  # something else limits it
+                break
+            scale += (self.measured_ns - found_ns) / slope
+            scale = min(max(scale, SCALES[0]), SCALES[1])
+            found_ns = iteration_ns(costs.fetched_in(scale), setting)
+        return Calibrated(costs.fetched_in(scale), growth, found_ns)
+
+
+CALIBRATIONS = 3
+"""Steps of Newton's method."""
+
+
+@dataclass(frozen=True)
+class Calibrated:
+    """Costs that give `base_ns` under the settings of the run, with this growth of CPU time."""
+
+    costs: Costs
+    growth: float
+    base_ns: float
+
+
 class LoaderModel:
     """A recorded loader, and what it would do under other settings."""
+
+    def __init__(self, recorded: Sequence[Recorded]) -> None:
+        self._recorded = list(recorded)
+        self._calibrated: dict[tuple[int, float], Calibrated] = {}
 
     @classmethod
     def of(cls, runs: Run | Sequence[Run]) -> LoaderModel:
         """Of one run with stages, or of several of one loader that differ in `num_workers`.
 
-        Raises UsageError where no run tells what happens inside the loader.
+        Raises UsageError where a run does not tell what happens inside the loader.
         """
-        raise NotImplementedError
+        given = [runs] if isinstance(runs, Run) else list(runs)
+        if not given:
+            raise UsageError("no run was given; expected one at least, with stages")
+        return cls([Recorded.of(run) for run in given])
+
+    @cached_property
+    def growth(self) -> tuple[float, float, float]:
+        """By how much the CPU time of a batch grows for each further CPU in use: least to most.
+
+        Fitted where runs differ in their number of workers.
+        """
+        if len({one.setting.workers for one in self._recorded if one.setting.workers}) <= 1:
+            return GROWTH
+        candidates = np.linspace(0.0, MOST_GROWTH, 26)
+        errors = [self._misfit(growth) for growth in candidates.tolist()]
+        best = float(candidates[int(np.argmin(errors))])
+        return max(best - 0.02, 0.0), best, best + 0.02
+
+    def _misfit(self, growth: float) -> float:
+        found = 0.0
+        for at, one in enumerate(self._recorded):
+            costs = self._at(at, growth).costs
+            for other in self._recorded:
+                setting = replace(other.setting, growth=growth)
+                if setting.workers and one.setting.workers and other is not one:
+                    predicted_ns = iteration_ns(costs, setting)
+                    found += math.log(predicted_ns / other.measured_ns) ** 2
+        return found
+
+    def _at(self, at: int, growth: float) -> Calibrated:
+        if (at, growth) not in self._calibrated:
+            self._calibrated[at, growth] = self._recorded[at].calibrated(growth)
+        return self._calibrated[at, growth]
 
     def predict(  # noqa: PLR0913 - the settings of a loader, by keyword
         self,
@@ -81,8 +272,30 @@ class LoaderModel:
         batch_size: int | None = None,
         faster: Mapping[str, float] | None = None,
     ) -> Prediction:
-        """What training would do under these settings; None leaves one as it was."""
-        raise NotImplementedError
+        """What training would do under these settings; None leaves one as it was.
+
+        `faster` maps a transform, or one of PARTS, to how many times as fast it becomes. Raises
+        UsageError for a value that no loader can have.
+        """
+        _check(num_workers, prefetch_factor, cpus, batch_size, faster)
+        last = self._recorded[-1]
+        workers = last.setting.workers if num_workers is None else num_workers
+        at = min(
+            range(len(self._recorded)),
+            key=lambda at: abs(math.log((self._recorded[at].setting.workers + 0.5) / (workers + 0.5))),
+        )
+        one = self._recorded[at]
+        setting = replace(
+            last.setting,
+            workers=workers,
+            prefetch_factor=prefetch_factor or last.setting.prefetch_factor,
+            in_order=last.setting.in_order if in_order is None else in_order,
+            cpus=last.setting.cpus if cpus is None else cpus,
+            others_cpus=last.setting.others_cpus if cpus is None else 0.0,
+        )
+        changed = _Changed(one, setting, batch_size, faster or {})
+        cases = [changed.iteration_ns(self._at(at, growth)) for growth in self.growth]
+        return changed.prediction(cases, self._at(at, self.growth[1]), last.measured_ns)
 
 
 def whatif(  # noqa: PLR0913 - the settings of a loader, by keyword
@@ -95,5 +308,269 @@ def whatif(  # noqa: PLR0913 - the settings of a loader, by keyword
     batch_size: int | None = None,
     faster: Mapping[str, float] | None = None,
 ) -> Prediction:
-    """What training would do under other settings; None leaves one as it was."""
-    raise NotImplementedError
+    """What training would do under other settings; None leaves one as it was.
+
+    `runs` is one with stages (mode "alternate", or stages=True), or several of the same loader with
+    different numbers of workers, which show how its CPU time grows with them. `cpus` are those that
+    training and its workers may share. `faster` maps a transform, or "fetch", "collate",
+    "indices", "hand-over", "pin" or "step", to how many times as fast it becomes.
+
+    Raises UsageError where a run does not tell what happens inside the loader, or for a value that
+    no loader can have.
+    """
+    return LoaderModel.of(runs).predict(
+        num_workers=num_workers,
+        prefetch_factor=prefetch_factor,
+        cpus=cpus,
+        in_order=in_order,
+        batch_size=batch_size,
+        faster=faster,
+    )
+
+
+@dataclass(frozen=True)
+class _Changed:
+    """A recorded loader under other settings."""
+
+    recorded: Recorded
+    setting: Setting
+    batch_size: int | None
+    faster: Mapping[str, float]
+
+    @property
+    def batches(self) -> float:
+        """How many batches of the run one batch is worth."""
+        size = self.recorded.loader.batch_size or self.recorded.summary.samples_per_batch
+        if self.batch_size is None:
+            return 1.0
+        if not size:
+            raise UsageError("the run does not tell its batch size; leave batch_size out")
+        return self.batch_size / size
+
+    def costs(self, calibrated: Calibrated) -> Costs:
+        """What each batch takes then."""
+        costs = calibrated.costs
+        for name, factor in self.faster.items():
+            costs = _sped_up(costs, name, factor)
+        if not self.recorded.setting.workers and self.setting.workers:
+            hand_over = np.full(len(costs), float(HAND_OVER_NS))
+            shared_ns = SHARED_NS_PER_BYTE * (self.recorded.batch_bytes or 0.0)
+            costs = replace(
+                costs, cpu_ns=costs.cpu_ns + shared_ns, pickle_ns=hand_over, receive_ns=hand_over
+            )
+        return costs if self.batches == 1 else _resized(costs, self.batches)
+
+    def iteration_ns(self, calibrated: Calibrated) -> float:
+        """For a batch of the run."""
+        setting = replace(self.setting, growth=calibrated.growth)
+        found_ns = iteration_ns(self.costs(calibrated), setting) / self.batches
+        return self.recorded.measured_ns * found_ns / calibrated.base_ns
+
+    def prediction(
+        self, cases: Sequence[float], calibrated: Calibrated, present_ns: float
+    ) -> Prediction:
+        least_ns, usual_ns, most_ns = cases
+        one, setting = self.recorded, self.setting
+        rate = one.rate
+        noise = (rate.high - rate.low) / 2 / rate.value if rate.low and rate.high else 0.0
+        further = ERROR_OF_CHANGE * abs(math.log(one.measured_ns / usual_ns))
+        error = math.hypot(USUAL_ERROR + further, noise, _noise_of(one.costs.fetch_ns))
+        slower = math.hypot(most_ns / usual_ns - 1, error)
+        faster = math.hypot(1 - least_ns / usual_ns, error)
+        if setting == one.setting and not self.faster and self.batches == 1:
+            slower = faster = noise
+
+        def range_of(value: float) -> Range:
+            return Range(value, value / (1 + slower), value * (1 + faster))
+
+        iteration = usual_ns * self.batches
+        low_high = (iteration / (1 + faster), iteration * (1 + slower))
+        workers, depth = setting.workers, setting.workers * setting.prefetch_factor
+        queued = None if one.batch_bytes is None else (depth + 1) * one.batch_bytes * self.batches
+        memory = None
+        if one.worker_bytes is not None and queued is not None:
+            memory = workers * one.worker_bytes + queued
+        piped = (one.stages.pickled_bytes or 0.0) * 2 >= (one.batch_bytes or math.inf)
+        return Prediction(
+            num_workers=workers,
+            prefetch_factor=setting.prefetch_factor,
+            in_order=setting.in_order,
+            cpus=setting.cpus,
+            batch_size=self.batch_size or one.loader.batch_size,
+            faster=self.faster,
+            iteration_ns=Range(iteration, *low_high),
+            throughput=range_of(rate.value * one.measured_ns / usual_ns),
+            unit=one.unit,
+            speedup=range_of(present_ns / usual_ns),
+            limit=self._limit(calibrated),
+            memory_bytes=memory if workers else queued,
+            shared_memory_bytes=0.0 if piped or not workers else queued,
+            assumptions=tuple(self._assumptions(calibrated)),
+        )
+
+    def _limit(self, calibrated: Calibrated) -> Limit:
+        setting = replace(self.setting, growth=calibrated.growth)
+        costs = self.costs(calibrated)
+        found_ns = iteration_ns(costs, setting)
+        free = iteration_ns(costs.fetched_in(0.0), setting)
+        if found_ns <= (1 + 3 * NO_EFFECT) * free:
+            alone = max(costs.step_ns, 1.0)
+            return Limit.STEP if free <= 1.1 * alone else Limit.TRAINING_PROCESS
+        if not setting.workers:
+            return Limit.WORKERS
+
+        def helps(changed: Setting) -> bool:
+            return iteration_ns(costs, changed) < (1 - 3 * NO_EFFECT) * found_ns
+
+        if helps(replace(setting, cpus=None)):
+            return Limit.CPUS
+        if helps(replace(setting, prefetch_factor=4 * setting.prefetch_factor)):
+            return Limit.PREFETCH
+        if not helps(replace(setting, workers=2 * setting.workers)):
+            return Limit.TRAINING_PROCESS
+        return Limit.WORKERS
+
+    def _assumptions(self, calibrated: Calibrated) -> list[Remark]:
+        one, workers = self.recorded, self.setting.workers
+        found = []
+        if workers > max(one.setting.workers, 1):
+            if one.blocked >= MOSTLY_BLOCKED:
+                found.append(Remark(Assumption.BLOCKED_IN_PARALLEL, {"share": one.blocked}))
+            if calibrated.growth == GROWTH[1]:
+                growth = {"least": GROWTH[0], "most": GROWTH[2]}
+                found.append(Remark(Assumption.CPU_TIME_GROWS, growth))
+            if self.setting.cpus is None:
+                found.append(Remark(Assumption.CPUS_NOT_READ))
+        if workers and not one.setting.workers:
+            found.append(Remark(Assumption.HAND_OVER_USUAL, {"hand_over_ns": HAND_OVER_NS}))
+        if self.batches != 1:
+            found.append(Remark(Assumption.STEP_PER_SAMPLE))
+        if not one.alternates:
+            found.append(Remark(Assumption.STEP_IN_LOG))
+        ratio = calibrated.base_ns / one.measured_ns
+        if abs(math.log(ratio)) > UNLIKE:
+            found.append(Remark(Assumption.UNLIKE_REPLAY, {"ratio": ratio}))
+        return found
+
+
+UNLIKE = 0.1
+
+
+def setting_of(run: Run, costs: Costs, use: CpuUse) -> Setting:
+    """The setting of a run's loader, with the workers that have something to do."""
+    workers, depth = run.header.loader.workers or 0, run.header.loader.prefetch_depth or 0
+    busy = {number for one in run.stages for number in one.worker[one.samples > 0].tolist()}
+    return Setting(
+        workers=min(len(busy - {UNKNOWN}) or workers, workers),
+        prefetch_factor=max(depth // workers, 1) if workers else USUAL_PREFETCH,
+        cpus=None if use.usable is None else float(use.usable),
+        others_cpus=use.competing,
+        pins=bool(costs.pin_ns.any()),
+    )
+
+
+def _sped_up(costs: Costs, name: str, factor: float) -> Costs:
+    """`costs`, of which one part takes a `factor`-th."""
+    if name == "step":
+        return replace(costs, step_ns=costs.step_ns / factor)
+    if name == "indices":
+        return replace(costs, index_ns=costs.index_ns / factor)
+    if name == "pin":
+        return replace(costs, pin_ns=costs.pin_ns / factor)
+    if name == "hand-over":
+        return replace(
+            costs, pickle_ns=costs.pickle_ns / factor, receive_ns=costs.receive_ns / factor
+        )
+    if name == "fetch":
+        part_ns = costs.fetch_ns - costs.named_ns["collate"]
+    elif name in costs.named_ns:
+        part_ns = costs.named_ns[name]
+    else:
+        known = ", ".join(repr(one) for one in (*costs.named_ns, *PARTS) if one != "collate")
+        raise UsageError(
+            f"the run knows nothing of {name!r}, which faster= is to make faster; expected one of "
+            f"{known}, 'collate'"
+        )
+    share = np.minimum(part_ns / np.maximum(costs.fetch_ns, 1.0), 1.0)
+    return costs.fetched_in(1 - share * (1 - 1 / factor))
+
+
+def _resized(costs: Costs, batches: float) -> Costs:
+    """`costs` of batches that hold the samples of `batches` of these, one after the other."""
+    count = max(int(len(costs) / batches), 1)
+    bounds = np.arange(count + 1) * batches
+
+    def summed(column: Series) -> Series:
+        total = np.concatenate([[0.0], np.cumsum(column)])
+        places = np.arange(len(total), dtype=np.float64)
+        return np.diff(np.interp(bounds, places, total))
+
+    return replace(
+        costs,
+        **{
+            name: summed(getattr(costs, name))
+            for name in ("cpu_ns", "run_queue_ns", "blocked_ns", "index_ns", "pin_ns", "slow_ns")
+        },
+        pickle_ns=np.full(count, costs.pickle_ns.mean()),
+        receive_ns=np.full(count, costs.receive_ns.mean()),
+        worker=np.full(count, UNKNOWN),
+        step_ns=costs.step_ns * batches,
+        named_ns={name: summed(column) for name, column in costs.named_ns.items()},
+    )
+
+
+def _step_cpus(use: CpuUse, measured_ns: float, step_ns: float, stages: StageReport) -> float:
+    """CPUs that the training step uses; 1 where that was not read."""
+    if use.process is None:
+        return 1.0
+    if use.process.ideal is not None:
+        return use.process.ideal.mean
+    if use.process.real is None:
+        return 1.0
+    own_ns = sum(one.work_ns for one in stages.stages if one.stage.value in ("indices", "receive"))
+    return max(use.process.real.mean * measured_ns - own_ns, 0.0) / max(step_ns, 1.0)
+
+
+def _worker_bytes(run: Run) -> float | None:
+    """Memory of one worker; None where it was not read."""
+    found = {one.name: one.real for one in quantities(run) if one.subject == "workers"}
+    alive = found.get("alive_workers")
+    for name in ("pss_bytes", "anonymous_bytes", "rss_bytes"):
+        level = found.get(name)
+        if level is not None and alive is not None and alive.mean:
+            return level.mean / alive.mean
+    return None
+
+
+def _noise_of(column: Series) -> float:
+    """The relative standard error of a mean."""
+    mean = float(column.mean())
+    return float(column.std()) / math.sqrt(len(column)) / mean if mean else 0.0
+
+
+def _name(run: Run) -> str:
+    return str(run.path or run.header.name)
+
+
+def _check(
+    num_workers: int | None,
+    prefetch_factor: int | None,
+    cpus: float | None,
+    batch_size: int | None,
+    faster: Mapping[str, float] | None,
+) -> None:
+    for name, value, least in (
+        ("num_workers", num_workers, 0),
+        ("prefetch_factor", prefetch_factor, 1),
+        ("batch_size", batch_size, 1),
+    ):
+        if value is not None and (type(value) is not int or value < least):
+            raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
+    if cpus is not None and not cpus > 0:
+        raise UsageError(f"cpus is {cpus!r}; expected a number above 0")
+    for part, factor in (faster or {}).items():
+        if not factor > 0:
+            raise UsageError(
+                f"faster has {factor!r} for {part!r}; expected how many times as fast it becomes, "
+                "above 0: 2 is twice as fast"
+            )
