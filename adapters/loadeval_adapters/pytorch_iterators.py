@@ -24,11 +24,13 @@ if TYPE_CHECKING:
     from loadeval_adapters.pytorch_pins import Pins
 
     Measured = StageTimes | WorkerStart | CodeSamples
-    Row = tuple[int, int, int, int, int, int, int, bytes]
-    Receipt = tuple[int, int, int, bytes]
     Note = Callable[[StageNote], object]
+    Receipt = tuple[int, int, int, bytes]
+    """Of a batch: start and end of getting it, nanoseconds of pinning, its worker's record."""
+    Row = tuple[int, int, int, int, int, int, int, bytes]
+    """Of a batch: when it was requested and given, nanoseconds of its index, idx, its receipt."""
 
-NOT_RECEIVED: Any = (UNKNOWN, UNKNOWN, UNKNOWN, b"")
+NOT_RECEIVED: Receipt = (UNKNOWN, UNKNOWN, UNKNOWN, b"")
 NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
 
 
@@ -392,11 +394,8 @@ class WithWorkers(WatchedIterator):
             return []
         found = []
         for worker in sorted(self._not_started):
-            own = channel.own(worker)
-            ready_ns, init_ns = (
-                channel.words[own + told.READY_NS],
-                channel.words[own + told.INIT_NS],
-            )
+            words, own = channel.words, channel.own(worker)
+            ready_ns, init_ns = words[own + told.READY_NS], words[own + told.INIT_NS]
             if ready_ns:
                 found.append(WorkerStart(epoch.number, worker, *self.starting, ready_ns, init_ns))
                 self._not_started.remove(worker)
@@ -418,11 +417,8 @@ class WithWorkers(WatchedIterator):
     def _over_what(self, worker: int) -> str:
         if self._channel is None:
             return ""
-        own = self._channel.own(worker)
-        sample, batch = (
-            self._channel.words[own + told.SAMPLE],
-            self._channel.words[own + told.BATCH],
-        )
+        words, own = self._channel.words, self._channel.own(worker)
+        sample, batch = words[own + told.SAMPLE], words[own + told.BATCH]
         if sample == told.NO_SAMPLE:
             return " between two batches"
         if sample == told.COLLATING:
