@@ -28,8 +28,8 @@ WORD = 8
 OPEN = 0
 """The word that is 1 while somebody looks into the loader."""
 CHANNEL_WORDS = 8
-PID, READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES = range(7)
-"""A worker's own words: its process, when it was ready, how long the user's `worker_init_fn` took,
+READY_NS, INIT_NS, BATCH, SAMPLE, TEXT_VERSION, TEXT_BYTES = range(6)
+"""A worker's own words: when it was ready, how long the user's `worker_init_fn` took,
 the batch and the sample it reads, and of its text how often it was changed and how long it is."""
 WORKER_WORDS = 8  # a cache line: no two workers write to one
 NO_SAMPLE, COLLATING = -1, -2
@@ -46,7 +46,7 @@ class Channel:
     """
 
     def __init__(self, workers: int, slots: int) -> None:
-        self.workers, self.slots = workers, slots
+        self.slots = slots
         self._ring = CHANNEL_WORDS + workers * WORKER_WORDS
         self._texts = self._ring + slots * STRIDE
         self._memory = RawArray("q", self._texts + workers * TEXT // WORD)

@@ -11,6 +11,8 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from loadeval_adapters.pytorch_kernel import ThreadState
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Container
     from types import CodeType, FrameType
@@ -23,8 +25,6 @@ SWITCH_S = 0.0001
 Else it would mostly be seen where it gives the lock up by itself, not where it spends its time.
 """
 FLUSH_NS = 500_000_000
-MOSTLY = 0.95
-"""A thread that was on a CPU so much since the look before is taken to be on one."""
 PLACES = 200
 """How many places are told apart."""
 COMPREHENSIONS = {"<listcomp>", "<setcomp>", "<dictcomp>"}  # until Python 3.11
@@ -71,8 +71,8 @@ class CodeSampler:
         """Begin to look at a thread: its identifier, and that of the kernel."""
         self.is_started = True
         self._thread = thread
-        self._kernel = Kernel(thread, native)
-        if not self._kernel.tells:
+        self._state = ThreadState(thread, native)
+        if not self._state.tells:
             return
         if not self._in_training:
             self._users_s = sys.getswitchinterval()
@@ -96,7 +96,7 @@ class CodeSampler:
 
     def _count(self) -> None:
         place, leaf = self._place()
-        blocked_in = self._kernel.blocked_in()
+        blocked_in = self._state.blocked_in()
         if not place:
             return
         if blocked_in is not None:
@@ -136,57 +136,6 @@ class CodeSampler:
             is_there = "-packages" in file_name or file_name.startswith(LIBRARIES)
             known = self._is_library[file_name] = is_there or file_name.startswith("<")
         return known
-
-
-class Kernel:
-    """What the kernel says of a thread: whether it is blocked, and in what."""
-
-    def __init__(self, thread: int, native: int) -> None:
-        self._task = f"/proc/self/task/{native}"
-        self._stat = _opened(f"{self._task}/stat")
-        self.tells = self._stat >= 0
-        self._schedstat = _opened(f"{self._task}/schedstat")
-        self._wchan = _opened(f"{self._task}/wchan")
-        self._clock = getattr(time, "pthread_getcpuclockid", lambda _: None)(thread)
-        self._queued_ns = self._queued()
-        self._before = self._moment()
-
-    def blocked_in(self) -> str | None:
-        """None while it runs; what it is blocked in, or "" where the kernel does not tell.
-
-        A thread that waits for Python's lock, which ours has, runs: since the look before it was
-        on a CPU, or waited for one, most of the time.
-        """
-        before, self._before = self._before, self._moment()
-        active, passed = (b - a for a, b in zip(before, self._before, strict=True))
-        if active >= MOSTLY * passed:
-            return None  # to read a file would take Python's lock from it once more
-        state = os.pread(self._stat, 512, 0).rpartition(b") ")[2][:1]
-        queued, self._queued_ns = self._queued_ns, self._queued()
-        if state == b"R":
-            return None
-        where = "" if self._wchan < 0 else os.pread(self._wchan, 64, 0).decode().strip()
-        where = "" if where == "0" else where
-        active += self._queued_ns - queued
-        if state == b"S" and (not where or "futex" in where) and 2 * active > passed:
-            return None
-        return where
-
-    def _queued(self) -> int:
-        """Nanoseconds in which it waited for a CPU."""
-        return 0 if self._schedstat < 0 else int(os.pread(self._schedstat, 96, 0).split()[1])
-
-    def _moment(self) -> tuple[int, int]:
-        """Nanoseconds on a CPU, and the time."""
-        on_cpu = 0 if self._clock is None else time.clock_gettime_ns(self._clock)
-        return on_cpu, time.perf_counter_ns()
-
-
-def _opened(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDONLY)
-    except OSError:
-        return -1
 
 
 def _function(frame: FrameType) -> str:

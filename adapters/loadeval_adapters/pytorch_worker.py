@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from multiprocessing import queues, util
 from threading import get_ident
-from time import perf_counter_ns, process_time_ns, thread_time_ns
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 from torch.utils.data import Subset, get_worker_info
@@ -27,6 +27,7 @@ from loadeval_adapters.pytorch_channel import (
     is_of_a_signal,
 )
 from loadeval_adapters.pytorch_code import CodeSampler
+from loadeval_adapters.pytorch_kernel import UNKNOWN_FIGURES, Consumption
 from loadeval_adapters.pytorch_transforms import Transforms
 
 if TYPE_CHECKING:
@@ -34,13 +35,6 @@ if TYPE_CHECKING:
 
     Fetch = Callable[[Any, Any], Any]
 
-try:
-    import resource
-except ImportError:  # Windows
-    resource = None  # type: ignore[assignment]
-
-Figures = tuple[int, int, int, int, int, int]
-UNKNOWN_FIGURES = (UNKNOWN,) * 6
 WORTH_NS = 1_000_000
 """The kernel is asked only after a batch that took as long, and before the one that follows."""
 FETCHERS = (fetch._MapDatasetFetcher, fetch._IterableDatasetFetcher)  # noqa: SLF001 - see below
@@ -88,7 +82,6 @@ def _start(channel: Channel, worker: int, times: tuple[int, int], training: int)
     sending.install()
     own = channel.own(worker)
     channel.words[own + told.INIT_NS] = times[1]
-    channel.words[own + told.PID] = os.getpid()
     channel.words[own + told.READY_NS] = times[0]
 
 
@@ -454,83 +447,6 @@ class TimedPickler:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._pickler, name)
-
-
-class Consumption:
-    """What the kernel says this thread, and this process, have used."""
-
-    def __init__(self) -> None:
-        self._thread = self._sched = self._io = UNKNOWN
-        self._last: Figures | None = None
-        self._own_bytes = 0  # the kernel counts what is read of its files, too
-        self._open()
-
-    def _open(self) -> None:
-        self.close()
-        self._thread = get_ident()
-        self._last = None
-        self._sched = _opened("/proc/thread-self/schedstat")
-        self._io = _opened("/proc/self/io")
-
-    def close(self) -> None:
-        """Close the files of the kernel's."""
-        for descriptor in (self._sched, self._io):
-            if descriptor >= 0:
-                os.close(descriptor)
-        self._sched = self._io = UNKNOWN
-
-    def start(self, *, asks: bool) -> int:
-        """The CPU time of this thread; `asks` for all else too, which `since` begins with."""
-        if asks:
-            self._last = self._so_far()
-            return self._last[0]
-        return thread_time_ns()
-
-    def _so_far(self) -> Figures:
-        """CPU time, that of all threads, time without a CPU, bytes read, from disk, faults."""
-        if get_ident() != self._thread:
-            self._open()
-        run_queue = read = disk = faults = UNKNOWN
-        if self._sched >= 0:
-            text = os.pread(self._sched, 96, 0)
-            run_queue = int(text.split()[1])
-            self._own_bytes += len(text)
-        if self._io >= 0:
-            text = os.pread(self._io, 256, 0)
-            lines = text.split()
-            read, disk = int(lines[1]) - self._own_bytes, int(lines[9])
-            self._own_bytes += len(text)
-        if BY_THREAD is not None:
-            faults = resource.getrusage(BY_THREAD).ru_majflt
-        return thread_time_ns(), process_time_ns(), run_queue, read, disk, faults
-
-    def since(self, began: int, took_ns: int) -> Figures:
-        """What a batch has used that began with so much CPU time, with that of other threads alone.
-
-        All but that is counted since the kernel was asked the last time: before this batch, or
-        before quick ones. No time is longer than the batch took.
-        """
-        now = self._so_far()
-        last, self._last = self._last, now
-        used = now[0] - began
-        if last is None:
-            return (used, *UNKNOWN_FIGURES[1:])
-        # The clocks are read one after the other.
-        others = min(took_ns, max(0, now[1] - last[1] - (now[0] - last[0])))
-        queued, *rest = [
-            b - a if b >= 0 else UNKNOWN for a, b in zip(last[2:], now[2:], strict=True)
-        ]
-        return used, others, min(queued, took_ns), *rest  # type: ignore[return-value]
-
-
-BY_THREAD = getattr(resource, "RUSAGE_THREAD", None)
-
-
-def _opened(path: str) -> int:
-    try:
-        return os.open(path, os.O_RDONLY)
-    except OSError:
-        return UNKNOWN
 
 
 def _is_as_expected(function: Any, module: str, names: set[str]) -> bool:

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Readings
     from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
-    Found: TypeAlias = StageTimes | WorkerStart | CodeSamples | OperatorTimes | Readings
-    StageLine: TypeAlias = Found | Event
+    StageData: TypeAlias = StageTimes | WorkerStart | CodeSamples | OperatorTimes | Readings
+    StageLine: TypeAlias = StageData | Event
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +113,7 @@ class StageRecorder:
 
         return known
 
-    def _line(self, one: Found | StageNote) -> StageLine:
+    def _line(self, one: StageData | StageNote) -> StageLine:
         """A line of the run log. Raises RunLogError for one that would make it unreadable."""
         if isinstance(one, StageNote):
             return Event(time.perf_counter_ns() - self._origin_ns, one.message, one.kind)

@@ -22,9 +22,10 @@ from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils import fetch, pin_memory
 
 from loadeval import LoaderEvaluator, evaluate_in_place, read_run
-from loadeval_adapters import pytorch_channel, pytorch_stages, pytorch_worker
+from loadeval_adapters import pytorch_channel, pytorch_kernel, pytorch_stages, pytorch_worker
 from loadeval_adapters.pytorch_channel import Channel
 from loadeval_adapters.pytorch_code import CodeSampler
+from loadeval_adapters.pytorch_pins import Pins
 from loadeval_adapters.pytorch_transforms import Transforms
 from tests.adapters import stage_datasets as some
 from tests.adapters.stage_datasets import needs_in_order, stateful
@@ -388,7 +389,7 @@ class TestConsumption:
     """What the kernel says of a batch."""
 
     def used(self, *readings: tuple[int, ...], took_ns: int) -> tuple[int, ...]:
-        consumption: Any = pytorch_worker.Consumption()
+        consumption: Any = pytorch_kernel.Consumption()
         consumption.close()
         consumption._so_far = iter(readings).__next__
         consumption.start(asks=True)  # for a batch before
@@ -408,7 +409,7 @@ class TestConsumption:
         assert found == (70, 60, -1, -1, -1, -1)
 
     def test_another_thread_begins_anew(self) -> None:
-        consumption = pytorch_worker.Consumption()
+        consumption = pytorch_kernel.Consumption()
         consumption.start(asks=True)
         found: list[Any] = []
 
@@ -545,7 +546,7 @@ def test_a_torch_that_fetches_in_its_own_way(monkeypatch: pytest.MonkeyPatch) ->
 
 def test_pinning_is_timed_in_its_thread() -> None:
     """With queues of our own: there is no accelerator to pin for."""
-    pins = pytorch_stages.Pins()
+    pins = Pins()
     incoming: queue.Queue[Any] = queue.Queue()
     outgoing: queue.Queue[Any] = queue.Queue()
 
@@ -565,7 +566,7 @@ def test_a_failure_of_ours_ends_looking_and_nothing_else(monkeypatch: pytest.Mon
         raise ValueError("planted")
 
     monkeypatch.setattr(pytorch_worker.Tracer, "after", pytorch_worker.Tracer.after)
-    monkeypatch.setattr(pytorch_worker.Consumption, "since", fail)
+    monkeypatch.setattr(pytorch_kernel.Consumption, "since", fail)
     loader = DataLoader(Tensors, batch_size=8, num_workers=1)
     with LoaderEvaluator(loader, stages=True) as evaluator:
         assert len(list(evaluator)) == 5

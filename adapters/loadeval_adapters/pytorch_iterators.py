@@ -1,0 +1,456 @@
+"""The iterators of a DataLoader: each is timed in the training process, with what workers tell."""
+
+from __future__ import annotations
+
+import os
+import signal
+import weakref
+from collections import deque
+from contextlib import suppress
+from time import perf_counter_ns
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart
+from loadeval_adapters import pytorch_channel as told
+from loadeval_adapters.pytorch_channel import FIXED, RECORD, STRIDE, UNKNOWN, WORD
+from loadeval_adapters.pytorch_worker import FETCHERS, Tracer, fetches
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval_adapters.pytorch_channel import Channel
+    from loadeval_adapters.pytorch_pins import Pins
+
+    Measured = StageTimes | WorkerStart | CodeSamples
+    Note = Callable[[StageNote], object]
+    Receipt = tuple[int, int, int, bytes]
+    """Of a batch: start and end of getting it, nanoseconds of pinning, its worker's record."""
+    Row = tuple[int, int, int, int, int, int, int, bytes]
+    """Of a batch: when it was requested and given, nanoseconds of its index, idx, its receipt."""
+
+NOT_RECEIVED: Receipt = (UNKNOWN, UNKNOWN, UNKNOWN, b"")
+NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
+
+
+class Epoch:
+    """One epoch's batches, in the order in which the loader gave them."""
+
+    def __init__(self) -> None:
+        self.number: int | None = None
+        self.rows: deque[Row] = deque()
+        self.taken = 0
+        self._known: Callable[[], object] | None = None
+
+    def to_be_known(self) -> Callable[[int], object]:
+        """What is to be called with the number; once it is gone, nobody will. Called once."""
+
+        def known(number: int) -> None:
+            self.number = number
+
+        self._known = weakref.ref(known)
+        return known
+
+    def is_done(self) -> bool:
+        """Whether nothing is left to be taken of it."""
+        if self.number is not None:
+            return not self.rows
+        return self._known is None or self._known() is None
+
+
+class WatchedIterator:
+    """An iterator of a DataLoader that is looked into; `epoch` is the one that it serves."""
+
+    def __init__(self, iterator: Any, note: Note) -> None:
+        self.alive: Callable[[], Any] = weakref.ref(iterator)
+        self.epoch: Epoch | None = None
+        self.starting: tuple[int, int] | None = None
+        self._note = note
+        self._epochs: list[Epoch] = []
+        self._hooked: list[str] = []
+
+    def begin(self, epoch: Epoch | None) -> None:
+        """Batches are those of `epoch` from now on; None is an epoch that is not measured."""
+        self.epoch = epoch
+        if epoch is not None:
+            self._epochs.append(epoch)
+
+    def take(self) -> list[Measured]:
+        """What was found since the last call."""
+        found: list[Measured] = []
+        for epoch in list(self._epochs):
+            if epoch.number is not None:
+                rows = [epoch.rows.popleft() for _ in range(len(epoch.rows))]
+                if rows:
+                    found.append(self._times(epoch, rows))
+            if epoch is not self.epoch and epoch.is_done():
+                self._epochs.remove(epoch)
+        return found
+
+    def is_done(self) -> bool:
+        """Whether nothing is left to be taken, if the iterator is gone."""
+        return all(epoch.is_done() for epoch in self._epochs)
+
+    def close(self) -> None:
+        """Leave the iterator as it was."""
+        self.epoch = None
+        iterator = self.alive()
+        for name in self._hooked if iterator is not None else ():
+            vars(iterator).pop(name, None)
+
+    def fail(self, error: Exception) -> None:
+        """Stop looking, and say why. Raises what a signal's handler raised."""
+        if told.is_of_a_signal(error):
+            raise error
+        self._note(
+            StageNote(f"the loader is not looked into any more ({type(error).__name__}: {error})")
+        )
+        self.close()
+
+    def make_way(self) -> None:
+        """Another iterator of the loader begins in this process."""
+
+    def _hook(self, iterator: Any, **methods: Any) -> None:
+        for name, method in methods.items():
+            vars(iterator)[name] = method
+            self._hooked.append(name)
+
+    def _names(self, worker: int) -> list[str]:
+        raise NotImplementedError
+
+    def _times(self, epoch: Epoch, rows: list[Row]) -> StageTimes:
+        own = np.array([row[:7] for row in rows], np.int64).T
+        requested, delivered, index_ns, idx, get_start, received, pin_ns = own
+        size = STRIDE * WORD
+        words = b"".join([row[7].ljust(size, b"\xff") for row in rows])
+        records = np.frombuffer(words, np.int64).reshape(-1, STRIDE)
+        # Where in_order=False lets batches overtake, one may have been written over another.
+        is_its_own = (records[:, 0] == idx) & (records[:, FIXED - 1] == idx)
+        records = np.where(is_its_own[:, None], records, UNKNOWN)
+        column = dict(zip(RECORD, records.T[:FIXED], strict=True))
+        ready = column["pickle_start_ns"] + column["pickle_ns"]
+        receive_ns = np.maximum(received - np.maximum(get_start, ready), 0)
+        is_known = (received != UNKNOWN) & (column["pickle_ns"] != UNKNOWN)
+        first, epoch.taken = epoch.taken, epoch.taken + len(rows)
+        transform_ns: dict[str, Any] = {}
+        transform_calls: dict[str, Any] = {}
+        for worker in np.unique(column["worker"][is_its_own]):
+            of_worker = is_its_own & (column["worker"] == worker)
+            for number, name in enumerate(self._names(int(worker))):
+                for values, offset in ((transform_ns, 0), (transform_calls, 1)):
+                    values.setdefault(name, np.full(len(rows), np.nan))[of_worker] = records[
+                        of_worker, FIXED + 2 * number + offset
+                    ]
+        del column["idx"], column["same_idx"]
+        return StageTimes(
+            epoch=epoch.number or 0,
+            batch=np.arange(first, first + len(rows)),
+            requested_ns=requested,
+            delivered_ns=delivered,
+            index_ns=index_ns,
+            received_ns=received,
+            receive_ns=np.where(is_known, receive_ns, UNKNOWN),
+            pin_ns=pin_ns,
+            transform_ns=transform_ns,
+            transform_calls=transform_calls,
+            **column,
+        )
+
+
+class InTraining(WatchedIterator):
+    """An iterator without workers: the training process itself fetches."""
+
+    def __init__(self, iterator: Any, note: Note) -> None:
+        super().__init__(iterator, note)
+        words = [1] * (told.CHANNEL_WORDS + told.WORKER_WORDS)
+        self._tracer = Tracer(self._tell, words, told.CHANNEL_WORDS, in_training=True)
+        self._lines: dict[str, dict[str, int]] = {}
+        self._tracer.look_into(iterator._dataset)  # noqa: SLF001 - what it fetches from
+        self._fetcher = weakref.ref(iterator._dataset_fetcher)  # noqa: SLF001 - there is no other way in
+        end = weakref.finalize(iterator, self._tracer.end)
+        end.atexit = False
+        self._hook_into(iterator)
+
+    def _hook_into(self, iterator: Any) -> None:
+        alive, fetcher, tracer = self.alive, self._fetcher, self._tracer
+        pack, parts = told.packer(len(tracer.transforms.names)).pack, tracer.parts
+        kind = type(iterator)
+        give, next_index = kind._next_data, kind._next_index  # noqa: SLF001 - as above
+        by_kind = dict(zip(FETCHERS, fetches(tracer), strict=True))
+        own: Any = fetcher()
+        ours = by_kind.get(type(own))
+        if ours is None:
+            self._note(StageNote(NOT_TORCHS))
+            return
+        is_pinned = iterator._pin_memory  # noqa: SLF001 - as above
+        index_ns = [0]
+
+        def timed_next_index() -> Any:
+            start = perf_counter_ns()
+            try:
+                return next_index(alive())
+            finally:
+                index_ns[0] = perf_counter_ns() - start
+
+        def timed_next_data() -> Any:
+            parts.clear()
+            requested = perf_counter_ns()
+            try:
+                batch = give(alive())
+            except StopIteration:
+                tracer.end()
+                raise
+            delivered = perf_counter_ns()
+            epoch = self.epoch
+            if epoch is not None and parts:
+                try:
+                    _, words, spent = parts.pop()
+                    pinned = delivered - words[1] - words[2] - words[3] if is_pinned else UNKNOWN
+                    record = pack(0, UNKNOWN, *words, UNKNOWN, UNKNOWN, UNKNOWN, 0, *spent)
+                    epoch.rows.append(
+                        (requested, delivered, index_ns[0], 0, UNKNOWN, UNKNOWN, pinned, record)
+                    )
+                except Exception as error:  # noqa: BLE001 - looking may not end a training
+                    self.fail(error)
+            return batch
+
+        own.fetch = lambda index: ours(fetcher(), index)
+        self._hook(iterator, _next_data=timed_next_data, _next_index=timed_next_index)
+
+    def _tell(self, text: dict[str, Any]) -> None:
+        for note in text["notes"]:
+            self._note(StageNote(note))
+
+    def take(self) -> list[Measured]:
+        """As of others, and the lines of code."""
+        before, self._lines = self._lines, self._tracer.lines()
+        return [*super().take(), *_code_since(before, self._lines, None)]
+
+    def _names(self, worker: int) -> list[str]:  # noqa: ARG002 - there is none
+        return self._tracer.transforms.names
+
+    def make_way(self) -> None:
+        """Leave the transforms to it: who knows a loader's length may never ask for its end."""
+        self._tracer.end()
+
+    def close(self) -> None:
+        """As of others; the dataset is left as it was, too."""
+        super().close()
+        self._tracer.end()
+        fetcher = self._fetcher()
+        if fetcher is not None:
+            vars(fetcher).pop("fetch", None)
+
+
+class WithWorkers(WatchedIterator):
+    """An iterator with worker processes, which tell by `channel`; None where they tell nothing."""
+
+    def __init__(self, iterator: Any, note: Note, channel: Channel | None, pins: Pins) -> None:
+        super().__init__(iterator, note)
+        self._channel = channel
+        self._processes: list[Any] = list(iterator._workers)  # noqa: SLF001 - there is no other way in
+        workers = range(len(self._processes))
+        self._versions = dict.fromkeys(workers, 0)
+        self._texts: dict[int, dict[str, Any]] = {worker: {} for worker in workers}
+        self._not_started = set(workers)
+        self._dead: set[int] = set()
+        self._first: Epoch | None = None
+        self._pins = pins.of(iterator._worker_result_queue)  # noqa: SLF001 - as above
+        self._hook_into(iterator)
+
+    def begin(self, epoch: Epoch | None) -> None:
+        """As of others; the first epoch is the one in which the workers start."""
+        if self.epoch is None and not self._epochs:
+            self._first = epoch
+        super().begin(epoch)
+
+    def _hook_into(self, iterator: Any) -> None:
+        kind = type(iterator)
+        receipts: dict[int, Receipt] = {}
+        last_idx, index_ns = [0], [0]
+        in_order = getattr(iterator, "_in_order", True)  # since torch 2.6
+        self._hook(
+            iterator,
+            _try_get_data=self._receiving(kind._try_get_data, receipts, last_idx),  # noqa: SLF001 - as above
+            _try_put_index=self._asking(kind._try_put_index, index_ns),  # noqa: SLF001 - as above
+            _next_data=self._giving(
+                kind._next_data,  # noqa: SLF001 - as above
+                receipts,
+                None if in_order else last_idx,
+                index_ns,
+            ),
+        )
+
+    def _receiving(
+        self, get: Callable[..., Any], receipts: dict[int, Receipt], last_idx: list[int]
+    ) -> Callable[..., Any]:
+        """`get`, which receives a batch in whichever order; of each it leaves a receipt."""
+        alive, channel, pins = self.alive, self._channel, self._pins
+
+        def receipt(idx: int, start: int, end: int) -> Receipt:
+            of_thread = pins.pop(idx, None)
+            record = b""
+            if channel is not None:
+                slot = channel.slot(idx)
+                record = bytes(channel.bytes[slot * WORD : (slot + STRIDE) * WORD])
+                channel.words[slot] = UNKNOWN
+            return (start, end, UNKNOWN, record) if of_thread is None else (*of_thread, record)
+
+        def timed_try_get_data(*args: Any, **kwargs: Any) -> Any:
+            start = perf_counter_ns()
+            try:
+                got = get(alive(), *args, **kwargs)
+            except Exception:
+                self.look_for_dead()
+                raise
+            end = perf_counter_ns()
+            if got[0]:
+                try:
+                    idx = got[1][0]
+                    if type(idx) is int:
+                        last_idx[0] = idx
+                        receipts[idx] = receipt(idx, start, end)
+                except Exception as error:  # noqa: BLE001 - looking may not end a training
+                    self.fail(error)
+            return got
+
+        return timed_try_get_data
+
+    def _asking(self, put: Callable[[Any], None], index_ns: list[int]) -> Callable[[], None]:
+        """`put`, which asks a worker for a batch; its nanoseconds are added to `index_ns`."""
+        alive = self.alive
+
+        def timed_try_put_index() -> None:
+            start = perf_counter_ns()
+            put(alive())
+            index_ns[0] += perf_counter_ns() - start
+
+        return timed_try_put_index
+
+    def _giving(
+        self,
+        give: Callable[[Any], Any],
+        receipts: dict[int, Receipt],
+        last_idx: list[int] | None,
+        index_ns: list[int],
+    ) -> Callable[[], Any]:
+        """`give`, which gives the next batch: that of `last_idx`, or None: in torch's order."""
+        alive = self.alive
+
+        def timed_next_data() -> Any:
+            index_ns[0] = 0
+            requested = perf_counter_ns()
+            batch = give(alive())
+            delivered = perf_counter_ns()
+            epoch = self.epoch
+            if epoch is not None:
+                try:
+                    idx = alive()._rcvd_idx - 1 if last_idx is None else last_idx[0]  # noqa: SLF001 - as above
+                    receipt = receipts.pop(idx, NOT_RECEIVED)
+                    epoch.rows.append((requested, delivered, index_ns[0], idx, *receipt))
+                except Exception as error:  # noqa: BLE001 - as above
+                    self.fail(error)
+            return batch
+
+        return timed_next_data
+
+    def take(self) -> list[Measured]:
+        """As of others, and how the workers started, their lines of code, and their deaths."""
+        if self._channel is None:
+            return super().take()
+        code = self._read_texts(self._channel)
+        self.look_for_dead()
+        return [*super().take(), *self._starts(self._channel), *code]
+
+    def close(self) -> None:
+        """As of others; the workers stop looking with their next batch."""
+        self.look_for_dead()
+        super().close()
+        if self._channel is not None:
+            self._channel.words[told.OPEN] = 0
+
+    def _names(self, worker: int) -> list[str]:
+        names: list[str] = self._texts[worker].get("names", [])
+        return names
+
+    def _read_texts(self, channel: Channel) -> list[CodeSamples]:
+        found: list[CodeSamples] = []
+        for worker, known in self._versions.items():
+            read = channel.read_text(worker, known)
+            if read is None:
+                continue
+            before = self._texts[worker]
+            self._versions[worker], text = read
+            self._texts[worker] = text
+            for note in text.get("notes", ()):
+                self._note(StageNote(note))
+            found += _code_since(before, text, worker)
+        return found
+
+    def _starts(self, channel: Channel) -> list[WorkerStart]:
+        epoch = self._first
+        if epoch is None or epoch.number is None or self.starting is None:
+            return []
+        found = []
+        for worker in sorted(self._not_started):
+            words, own = channel.words, channel.own(worker)
+            ready_ns, init_ns = words[own + told.READY_NS], words[own + told.INIT_NS]
+            if ready_ns:
+                found.append(WorkerStart(epoch.number, worker, *self.starting, ready_ns, init_ns))
+                self._not_started.remove(worker)
+        return found
+
+    def look_for_dead(self) -> None:
+        """Note which workers have died, and over what."""
+        with suppress(Exception):
+            iterator = self.alive()
+            for worker, process in enumerate(self._processes):
+                code = _exit_code(process)
+                was_ended = code == -signal.SIGTERM and getattr(iterator, "_shutdown", True)
+                if not code or was_ended or worker in self._dead:
+                    continue
+                self._dead.add(worker)
+                died = f"worker {worker} (pid {process.pid}) died ({_cause(code)})"
+                self._note(StageNote(died + self._over_what(worker), "worker died"))
+
+    def _over_what(self, worker: int) -> str:
+        if self._channel is None:
+            return ""
+        words, own = self._channel.words, self._channel.own(worker)
+        sample, batch = words[own + told.SAMPLE], words[own + told.BATCH]
+        if sample == told.NO_SAMPLE:
+            return " between two batches"
+        if sample == told.COLLATING:
+            return f" while collating batch {batch}"
+        return f" while loading sample {sample} of batch {batch}"
+
+
+def _exit_code(process: Any) -> int | None:
+    """As `process.exitcode`, but torch can still ask how its child ended."""
+    popen = process._popen  # noqa: SLF001 - its poll() would take the answer away
+    code: int | None = popen.returncode
+    if code is None and hasattr(os, "waitid"):
+        with suppress(OSError):
+            how = os.waitid(os.P_PID, popen.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            if how is not None:
+                code = how.si_status if how.si_code == os.CLD_EXITED else -how.si_status
+    return code
+
+
+def _cause(code: int) -> str:
+    return f"killed by signal {-code}" if code < 0 else f"exit code {code}"
+
+
+def _code_since(
+    before: dict[str, Any], text: dict[str, Any], worker: int | None
+) -> list[CodeSamples]:
+    """How often lines of code were seen since `before`; none if none was."""
+    more = [_more(text.get(name, {}), before.get(name, {})) for name in ("running", "blocked")]
+    return [CodeSamples(worker, *more)] if any(more) else []
+
+
+def _more(counts: dict[str, int], before: dict[str, int]) -> dict[str, int]:
+    return {
+        place: more for place, count in counts.items() if (more := count - before.get(place, 0)) > 0
+    }
