@@ -11,7 +11,7 @@ is fitted where runs with different numbers of workers are given, and else taken
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping  # noqa: TC003 - dataclass fields
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -26,7 +26,7 @@ from loadeval.analysis.metrics import quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns, replayed
 from loadeval.analysis.stages import StageReport, stages_of
-from loadeval.analysis.stats import Estimate
+from loadeval.analysis.stats import Estimate  # noqa: TC001 - as above
 from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.columns import UNKNOWN
@@ -119,6 +119,22 @@ class Prediction:
     assumptions: tuple[Remark, ...]
 
 
+@dataclass(frozen=True, slots=True)
+class WorkerCurve:
+    """Throughput against the number of workers.
+
+    `measured` has the runs, each with its number of workers and its throughput, `predicted` one
+    prediction for each number of workers, in order; all else is as it was. `cpus` are those that
+    training may use, and `others_cpus` what other programs use of them; None is not known.
+    """
+
+    measured: tuple[tuple[int, Estimate], ...]
+    predicted: tuple[Prediction, ...]
+    unit: str
+    cpus: float | None
+    others_cpus: float
+
+
 @dataclass(frozen=True)
 class Recorded:
     """One run, as predictions take it: `measured_ns` is its iteration in the steady state."""
@@ -157,7 +173,9 @@ class Recorded:
             )
         costs = costs_of(run, step_ns, _step_cpus(use, measured_ns, step_ns, stages))
         if costs is None:
-            raise UsageError(f"{_name(run)} has no batch whose loading was timed; let it run longer")
+            raise UsageError(
+                f"{_name(run)} has no batch whose loading was timed; let it run longer"
+            )
         return cls(
             run.header.loader,
             costs if use.others is None else replace(costs, run_queue_ns=np.zeros(len(costs))),
@@ -262,7 +280,7 @@ class LoaderModel:
             self._calibrated[at, growth] = self._recorded[at].calibrated(growth)
         return self._calibrated[at, growth]
 
-    def predict(  # noqa: PLR0913 - the settings of a loader, by keyword
+    def predict(
         self,
         *,
         num_workers: int | None = None,
@@ -282,7 +300,9 @@ class LoaderModel:
         workers = last.setting.workers if num_workers is None else num_workers
         at = min(
             range(len(self._recorded)),
-            key=lambda at: abs(math.log((self._recorded[at].setting.workers + 0.5) / (workers + 0.5))),
+            key=lambda at: abs(
+                math.log((self._recorded[at].setting.workers + 0.5) / (workers + 0.5))
+            ),
         )
         one = self._recorded[at]
         setting = replace(
@@ -297,8 +317,21 @@ class LoaderModel:
         cases = [changed.iteration_ns(self._at(at, growth)) for growth in self.growth]
         return changed.prediction(cases, self._at(at, self.growth[1]), last.measured_ns)
 
+    def curve(self) -> WorkerCurve:
+        """Throughput with 1 worker, and with more, until twice the CPUs or the workers there are."""
+        last = self._recorded[-1]
+        most = 2 * max(last.setting.workers, math.ceil(last.setting.cpus or 1), 2)
+        counts = {*_counts(1, most), *(one.setting.workers for one in self._recorded)}
+        return WorkerCurve(
+            tuple((one.setting.workers, one.rate) for one in self._recorded),
+            tuple(self.predict(num_workers=count) for count in sorted(counts)),
+            last.unit,
+            last.setting.cpus,
+            last.setting.others_cpus,
+        )
 
-def whatif(  # noqa: PLR0913 - the settings of a loader, by keyword
+
+def whatif(
     runs: Run | Sequence[Run],
     *,
     num_workers: int | None = None,
@@ -454,6 +487,14 @@ class _Changed:
 
 
 UNLIKE = 0.1
+
+
+def _counts(first: int, last: int) -> list[int]:
+    """Numbers from `first` to `last`, the larger ones some 20% apart."""
+    counts = [first]
+    while counts[-1] < last:
+        counts.append(min(counts[-1] + max(counts[-1] // 5, 1), last))
+    return counts
 
 
 def setting_of(run: Run, costs: Costs, use: CpuUse) -> Setting:
