@@ -242,7 +242,12 @@ def _with_contention(case: Case, findings: list[Finding], waiting: float) -> lis
     if contention is not None and taker is not None:
         more = replace(taker, cost_share=_cost_of(taker) + _cost_of(contention))
         findings = [more if one is taker else one for one in findings if one is not contention]
-    return [one for one in findings if one is not crowded or _cost_of(one) >= LEAST_GAIN]
+    # Of one whose cost is not known, it is not known that it is small either.
+    return [
+        one
+        for one in findings
+        if one is not crowded or one.cost_share is None or one.cost_share >= LEAST_GAIN
+    ]
 
 
 def _cost_of(finding: Finding) -> float:
