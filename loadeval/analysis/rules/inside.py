@@ -13,8 +13,9 @@ from loadeval.runlog.columns import UNKNOWN
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from loadeval.analysis.stages import CodeLine, Stage, StageReport
+    from loadeval.analysis.stages import CodeLine, StageReport
     from loadeval.analysis.stats import Series
+    from loadeval.analysis.timeline import Stage
     from loadeval.runlog.model import Run
 
     Fix: TypeAlias = Callable[[Costs, Setting], tuple[Costs, Setting]]

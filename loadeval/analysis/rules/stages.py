@@ -15,7 +15,7 @@ from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unkn
 from loadeval.analysis.rules.inside import LEAST_GAIN
 from loadeval.analysis.rules.workers import MUCH, competing_cpus, cpus_left, workers_to
 from loadeval.analysis.simulation import Costs, Setting, iteration_ns
-from loadeval.analysis.stages import Stage
+from loadeval.analysis.timeline import Stage
 from loadeval.analysis.verdict import MODERATE_SHARE
 
 if TYPE_CHECKING:
