@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Problem, Rule
-from loadeval.analysis.rules.stages import FIXES
+from loadeval.analysis.rules.fixes import FIXES
 from loadeval.report.wording.findings import describe
 from loadeval.runlog.columns import UNKNOWN
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding, numbers, outcome
