@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.stages import LoaderTimeline
+from loadeval.analysis.timeline import LoaderTimeline
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.analysis.stages import Mask
+    from loadeval.analysis.timeline import Mask
     from loadeval.runlog.columns import Column
     from loadeval.runlog.model import Run, Steps
     from loadeval.runlog.stages import StageTimes

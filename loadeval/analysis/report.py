@@ -12,7 +12,7 @@ from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.operators import threads_of
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
-from loadeval.analysis.stages_missing import why_no_stages
+from loadeval.analysis.stages import why_no_stages
 from loadeval.analysis.summary import Summary, summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, Run, Steps

@@ -5,23 +5,22 @@ from __future__ import annotations
 from collections import Counter
 from dataclasses import dataclass
 from enum import Enum
-from functools import cached_property
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.timeline import LoaderTimeline, Stage, or_0
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
 
     from loadeval.analysis.stats import Series
+    from loadeval.analysis.timeline import Charges
     from loadeval.runlog.columns import Column
     from loadeval.runlog.model import Run
     from loadeval.runlog.stages import StageTimes
-
-Mask = npt.NDArray[np.bool_]
 
 MOST_SAMPLES = 10
 """Slow samples that are told."""
@@ -33,17 +32,6 @@ MOST_KNOWN = 0.5
 """Of the time: where the kernel's figures are known of less, they are known of none."""
 UNEVEN = 1.2
 """Times the fastest worker, over which the slowest one differs from it."""
-
-
-class Stage(Enum):
-    """What is done for a batch, in order."""
-
-    INDICES = "indices"
-    FETCH = "fetch"
-    COLLATE = "collate"
-    PICKLE = "pickle"
-    RECEIVE = "receive"
-    PIN = "pin"
 
 
 class Basis(Enum):
@@ -207,6 +195,16 @@ class StageReport:
         return len(batch_ns) > 1 and max(batch_ns) > UNEVEN * min(batch_ns)
 
 
+class NoStages(Enum):
+    """Why a run has no stages."""
+
+    NOT_ASKED_FOR = "not asked for"
+    NOT_RECORDED = "not recorded"
+    ENDED = "looking into the loader ended"
+    NO_BATCH = "no batch"
+    LOADER = "loader not looked into"
+
+
 def stages_of(run: Run) -> StageReport | None:
     """Where the time of `run`'s loader goes; None where it was not looked into.
 
@@ -225,128 +223,22 @@ def stages_of(run: Run) -> StageReport | None:
     return _report(run, basis, epochs, charges)
 
 
-class Charges(NamedTuple):
-    """What each stage is charged in all, over `batches` that took `total_ns`."""
-
-    batches: int
-    total_ns: float
-    stages: dict[Stage, float]
-
-
-class LoaderTimeline:
-    """One epoch of a loader: when which worker did what, and what was waited for meanwhile.
-
-    A batch was made by one worker, in order: fetch, collate, pickle; then received and pinned by
-    the training process. What the worker did before was for batches that training had before, so
-    that it is in no later wait.
-    """
-
-    def __init__(self, times: StageTimes, depth: int) -> None:
-        known = (times.requested_ns != UNKNOWN) & (times.delivered_ns != UNKNOWN)
-        self.times = times.part(known & (times.fetch_start_ns != UNKNOWN))
-        self._depth = depth
-
-    def __len__(self) -> int:
-        return len(self.times)
-
-    @cached_property
-    def fetched_ns(self) -> Column:
-        """When each batch was fetched."""
-        return self.times.fetch_start_ns + _or_0(self.times.fetch_ns)
-
-    @cached_property
-    def collated_ns(self) -> Column:
-        """When each was collated."""
-        return self.fetched_ns + _or_0(self.times.collate_ns)
-
-    @cached_property
-    def ready_ns(self) -> Column:
-        """When each could be received: pickled, or collated where nothing is pickled."""
-        times = self.times
-        pickled = times.pickle_start_ns + _or_0(times.pickle_ns)
-        pickled = np.where(times.pickle_start_ns == UNKNOWN, self.collated_ns, pickled)
-        found: Column = np.maximum(pickled, self.collated_ns)
-        return found
-
-    @cached_property
-    def received_ns(self) -> Column:
-        """When the training process had each; where nobody tells, when it was ready."""
-        # UNKNOWN is less than any moment.
-        found: Column = np.maximum(self.times.received_ns, self.ready_ns)
-        return found
-
-    def prefetched(self, run: Run) -> Mask:
-        """Batches that were taken back to back, and timed: see Prefetch."""
-        found = np.zeros(len(self), dtype=np.bool_)
-        batch = self.times.batch
-        for one in run.prefetches:
-            if one.epoch == self.times.epoch and one.began_ns is not None and one.timed:
-                since = batch[self.times.requested_ns >= one.began_ns]
-                if len(since):  # by their numbers, for rows may be missing
-                    end = int(since[0]) + one.batches
-                    found |= (batch >= end - one.timed) & (batch < end)
-        return found
-
-    def steady(self, warmup: int) -> Mask:
-        """All but the first `warmup` batches of the epoch, and one at least."""
-        return np.asarray(self.times.batch >= max(warmup, 1))
-
-    def charged(self, rows: Mask, *, back_to_back: bool) -> Charges:
-        """What each stage was waited for, in the requests of `rows`.
-
-        `back_to_back` adds what lies between them and the batch before, in which the workers
-        went on, and training did not.
-        """
-        times = self.times
-        begin, end = times.requested_ns.copy(), times.delivered_ns
-        if back_to_back and (times.worker != UNKNOWN).any():
-            follows = np.diff(times.batch) == 1  # else rows between them are missing
-            begin[1:][follows] = end[:-1][follows]
-        begin, end = begin[rows], end[rows]
-        found = dict.fromkeys(Stage, 0.0)
-        for stage, start_ns, stop_ns in self._segments(rows):
-            found[stage] += _overlap(start_ns, stop_ns, begin, end)
-        return Charges(len(begin), float((end - begin).sum()), found)
-
-    def _segments(self, rows: Mask) -> Iterator[tuple[Stage, Column, Column]]:
-        """What was done, one after the other, until each of `rows` was delivered."""
-        times = self.times
-        fetch, fetched, collated, ready, received = (
-            column[rows]
-            for column in (
-                times.fetch_start_ns,
-                self.fetched_ns,
-                self.collated_ns,
-                self.ready_ns,
-                self.received_ns,
-            )
-        )
-        if (times.worker == UNKNOWN).all():  # the training process asks for indices, and fetches
-            yield Stage.INDICES, fetch - _or_0(times.index_ns[rows]), fetch
-        yield Stage.FETCH, fetch, fetched
-        yield Stage.COLLATE, fetched, collated
-        pickles = times.pickle_start_ns[rows]
-        pickles = np.where(pickles == UNKNOWN, collated, np.clip(pickles, collated, ready))
-        # Its queue's thread waits for Python's lock, with which the worker fetches the next batch.
-        yield Stage.FETCH, collated, pickles
-        yield Stage.PICKLE, pickles, ready
-        yield Stage.RECEIVE, ready, received
-        pinned = received + _or_0(times.pin_ns[rows])
-        yield Stage.PIN, received, pinned
-        if (times.worker != UNKNOWN).any():
-            delivered = times.delivered_ns[rows]
-            indices = np.maximum(delivered - _or_0(times.index_ns[rows]), pinned)
-            yield Stage.INDICES, indices, delivered
-
-    def head_of_line_ns(self) -> Column:
-        """For each batch, how long it was waited for while a later one lay ready."""
-        requested, ready = self.times.requested_ns, self.ready_ns
-        until = np.clip(ready, requested, self.times.delivered_ns)
-        earliest = np.full(len(self), np.iinfo(np.int64).max)
-        for ahead in range(1, min(max(self._depth, 1), len(self) - 1) + 1):
-            earliest[:-ahead] = np.minimum(earliest[:-ahead], ready[ahead:])
-        found: Column = np.maximum(until - np.maximum(requested, earliest), 0)
-        return found
+def why_no_stages(run: Run) -> Remark | None:
+    """Why `run` has no stages; None where it has, or operators, or where it replayed."""
+    if run.stages or run.operators or run.header.mode == "replay":
+        return None
+    told = next((one.message for one in run.events if one.kind == "stages missing"), None)
+    if told is not None:
+        return Remark(NoStages.ENDED, {"message": told})
+    settings = run.header.settings
+    if "stages" not in settings:
+        return Remark(NoStages.NOT_RECORDED)
+    asked = settings["stages"]
+    if not (run.header.mode == "alternate" if asked is None else asked):
+        return Remark(NoStages.NOT_ASKED_FOR)
+    if not run.batches:
+        return Remark(NoStages.NO_BATCH)
+    return Remark(NoStages.LOADER, {"loader": run.header.loader.backend})
 
 
 def _report(
@@ -368,7 +260,7 @@ def _report(
         shares.append(StageShare(stage, charged_ns, work_ns, *parts))
     total_ns = sum(one.total_ns for one in charges) / batches
     queue_ns = [
-        (one.received_ns - _or_0(one.times.receive_ns) - one.ready_ns).clip(min=0)[
+        (one.received_ns - or_0(one.times.receive_ns) - one.ready_ns).clip(min=0)[
             one.times.received_ns != UNKNOWN
         ]
         for one in epochs
@@ -421,7 +313,7 @@ def split_of(times: Sequence[StageTimes]) -> tuple[float, float, float] | None:
     total = whole = cpu = run_queue = 0.0
     for one in times:
         known = (one.cpu_ns != UNKNOWN) & (one.run_queue_ns != UNKNOWN)
-        taken_ns = _or_0(one.fetch_ns) + _or_0(one.collate_ns)
+        taken_ns = or_0(one.fetch_ns) + or_0(one.collate_ns)
         whole += float(taken_ns.sum())
         total += float(taken_ns[known].sum())
         cpu += float(one.cpu_ns[known].sum())
@@ -544,7 +436,7 @@ def _workers(times: Sequence[StageTimes]) -> list[WorkerTime]:
     worker, samples = (
         np.concatenate([getattr(one, name) for one in times]) for name in ("worker", "samples")
     )
-    batch_ns = np.concatenate([_or_0(one.fetch_ns) + _or_0(one.collate_ns) for one in times])
+    batch_ns = np.concatenate([or_0(one.fetch_ns) + or_0(one.collate_ns) for one in times])
     return [
         WorkerTime(
             number,
@@ -555,15 +447,6 @@ def _workers(times: Sequence[StageTimes]) -> list[WorkerTime]:
         )
         for number in np.unique(worker[worker != UNKNOWN]).tolist()
     ]
-
-
-def _overlap(start: Column, stop: Column, begin: Column, end: Column) -> float:
-    """How much of the intervals from `start` to `stop` lies within those from `begin` to `end`."""
-    return float((np.minimum(stop, end) - np.maximum(start, begin)).clip(min=0).sum())
-
-
-def _or_0(column: Column) -> Column:
-    return np.where(column == UNKNOWN, 0, column)
 
 
 def _mean(times: Sequence[StageTimes], name: str) -> float | None:

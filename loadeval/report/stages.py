@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from rich.text import Text
 
-from loadeval.analysis.stages import Stage
+from loadeval.analysis.timeline import Stage
 from loadeval.report.formatting import (
     NOT_MEASURED,
     duration,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.lanes import MOST_BATCHES, Choice, Lanes, lanes_of
-from loadeval.analysis.stages import LoaderTimeline
+from loadeval.analysis.timeline import LoaderTimeline
 from loadeval.runlog.columns import UNKNOWN
 from tests.staged import MS, staged, without_stages
 

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.report import Report
-from loadeval.analysis.stages import Stage, StageReport, WorkerTime
+from loadeval.analysis.stages import StageReport, WorkerTime
+from loadeval.analysis.timeline import Stage
 from tests.staged import MS, staged
 
 

@@ -10,15 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from loadeval.analysis.stages import (
-    MOST_SAMPLES,
-    Basis,
-    LoaderTimeline,
-    Stage,
-    StageReport,
-    TransformTime,
-    stages_of,
-)
+from loadeval.analysis.stages import MOST_SAMPLES, Basis, StageReport, TransformTime, stages_of
+from loadeval.analysis.timeline import LoaderTimeline, Stage
 from loadeval.runlog.model import Prefetch, Run
 from loadeval.runlog.stages import CodeSamples, StageTimes
 from tests.analysis.loader_model import MS, LoaderModel, constant, of_each, run_of, stage_times

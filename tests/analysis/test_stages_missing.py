@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval.analysis.stages_missing import NoStages, why_no_stages
+from loadeval.analysis.stages import NoStages, why_no_stages
 from loadeval.runlog.model import Run, Steps
 from loadeval.runlog.stages import OperatorTimes
 from tests.staged import staged, without_stages

@@ -18,7 +18,7 @@ from loadeval.analysis.operators import (
 )
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.report import Report, RunReport
-from loadeval.analysis.stages_missing import NoStages
+from loadeval.analysis.stages import NoStages
 from loadeval.report.operators import operators_lines, threads_lines
 from loadeval.report.screen import screen
 from loadeval.report.stages import inside_lines

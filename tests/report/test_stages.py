@@ -10,8 +10,8 @@ from rich.console import Console
 
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.report import Report, RunReport
-from loadeval.analysis.stages import CodeLine, Stage, StageReport, TransformTime, WorkerTime
-from loadeval.analysis.stages_missing import NoStages
+from loadeval.analysis.stages import CodeLine, NoStages, StageReport, TransformTime, WorkerTime
+from loadeval.analysis.timeline import Stage
 from loadeval.report.formatting import NOT_MEASURED
 from loadeval.report.stages import StagesReport, inside_lines
 from loadeval.report.wording.stages import stages_in_short, why_no_stages_in_words

@@ -11,6 +11,7 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules import operators, resources, stages, starts, throughput, variability
 from loadeval.analysis.rules.case import Case, severity_of
 from loadeval.analysis.rules.finding import Advice, Caveat, Check, Diagnosis, Finding, Rule, Unknown
+from loadeval.analysis.rules.fixes import FIXES
 from loadeval.analysis.rules.inside import LEAST_GAIN
 from loadeval.analysis.rules.workers import no_cpu_left
 
@@ -105,7 +106,7 @@ def diagnosis_of(case: Case) -> Diagnosis:
 
 def _as_sure(case: Case, finding: Finding) -> Finding:
     """The finding, which is only possible where a run too short shows what is lost."""
-    of_loss = finding.rule in {*OF_WAITING, *stages.FIXES, Rule.CONTENTION}
+    of_loss = finding.rule in {*OF_WAITING, *FIXES, Rule.CONTENTION}
     if not case.no_interval or not of_loss or finding.cost_share is None:
         return finding
     caveat, pairs = Remark(Caveat.RUNS_TOO_SHORT), case.headroom and case.headroom.pairs
@@ -138,7 +139,7 @@ def _without_overlap(case: Case, findings: list[Finding]) -> list[Finding]:
     costs = {one.rule: one.cost_share for one in findings}
     raw = {rule: cost or 0.0 for rule, cost in costs.items()}
     of_both = {Rule.PYTHON_LOCK, Rule.OVERSUBSCRIPTION}
-    of_waits = {Rule.STALLS, Rule.SLOW_OPERATOR, *OF_WAITING, *stages.FIXES}
+    of_waits = {Rule.STALLS, Rule.SLOW_OPERATOR, *OF_WAITING, *FIXES}
     waits_told = bool({*of_waits, *of_both} & costs.keys())
     steps_told = bool({Rule.CONTENTION, *of_both} & costs.keys())
     falling, outliers = Rule.FALLING_THROUGHPUT, Rule.OUTLIERS
@@ -176,7 +177,7 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
     if rules & {Rule.HEAD_OF_LINE, Rule.SLOW_SAMPLES}:
         findings, stalled = [one for one in findings if one.rule != Rule.STALLS], 0.0
     waiting = max(case.waiting_share - stalled, 0.0)
-    told = [one for one in findings if one.rule in stages.FIXES and one.cost_share is not None]
+    told = [one for one in findings if one.rule in FIXES and one.cost_share is not None]
     if rules & (GENERAL - {Rule.CAPACITY}):  # which also say how many workers help
         told = [one for one in told if one.rule != Rule.CAPACITY]
     told.sort(key=lambda one: (_is_general(case, one), -_cost_of(one)))
@@ -186,13 +187,13 @@ def _causes(case: Case, findings: list[Finding]) -> list[Finding]:
     found = [one for one in findings if one not in told and one.rule not in OF_WAITING]
     fixes, gained = [], 0.0
     for one in told:
-        fixes.append(stages.FIXES[one.rule](case, inside))
+        fixes.append(FIXES[one.rule](case, inside))
         before, gained = gained, max(inside.gain(fixes), gained)
         cost = (gained - before) * waiting
         if cost >= LEAST_GAIN or one.rule == Rule.OVERSUBSCRIPTION:
             found.append(replace(one, cost_share=cost))
     found = _with_contention(case, found, waiting)
-    if any(one.rule in stages.FIXES and one.cost_share is not None for one in found):
+    if any(one.rule in FIXES and one.cost_share is not None for one in found):
         return found
     unexplained = [one for one in findings if one.rule in OF_WAITING]
     return [*found, *(replace(one, cost_share=waiting) for one in unexplained)]
@@ -242,7 +243,12 @@ def _with_contention(case: Case, findings: list[Finding], waiting: float) -> lis
     if contention is not None and taker is not None:
         more = replace(taker, cost_share=_cost_of(taker) + _cost_of(contention))
         findings = [more if one is taker else one for one in findings if one is not contention]
-    return [one for one in findings if one is not crowded or _cost_of(one) >= LEAST_GAIN]
+    # Of one whose cost is not known, it is not known that it is small either.
+    return [
+        one
+        for one in findings
+        if one is not crowded or one.cost_share is None or one.cost_share >= LEAST_GAIN
+    ]
 
 
 def _cost_of(finding: Finding) -> float:

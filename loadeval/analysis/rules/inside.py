@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns
+from loadeval.analysis.timeline import Stage
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from loadeval.analysis.stages import CodeLine, Stage, StageReport
+    from loadeval.analysis.stages import CodeLine, StageReport, WorkerTime
     from loadeval.analysis.stats import Series
     from loadeval.runlog.model import Run
 
@@ -25,6 +26,18 @@ USUAL_PREFETCH = 2
 """Batches that torch keeps ready for each worker, unless told otherwise."""
 LEAST_GAIN = 0.02
 """Of the iteration: what would gain less is no cause."""
+DOMINATES = 0.4
+"""Of fetching and collating a batch: one transform or function that takes as much is named."""
+CHARGED = 0.2
+"""Of the loader's time, from which on a stage is a cause of its own."""
+MOSTLY_BLOCKED = 0.4
+"""Of fetching and collating: workers that are blocked for so long need no CPU."""
+ONE_AT_A_TIME = 0.35
+"""Of the loader's time, by which the work of all may differ from it if one works at a time."""
+SLOWER_WORKER = 1.5
+"""Times the median worker."""
+FEWEST_BATCHES = 4
+"""Of each worker, before it is said to be slow."""
 
 
 @dataclass(frozen=True)
@@ -82,6 +95,11 @@ class Inside:
         """The share in which it is runnable without a CPU."""
         return self._typical(self.costs.run_queue_ns)
 
+    @property
+    def mostly_blocked(self) -> bool:
+        """Whether workers are blocked for so long that they need no CPU for themselves."""
+        return self.blocked >= MOSTLY_BLOCKED
+
     def _typical(self, part_ns: Series) -> float:
         typical = self.costs.slow_ns == 0
         if typical.mean() < MOSTLY:
@@ -93,3 +111,36 @@ class Inside:
     def line(self) -> CodeLine | None:
         """The line of code that workers were seen in most often."""
         return next(iter(self.stages.code), None)
+
+    @property
+    def computes(self) -> bool:
+        """Whether training waits for workers that fetch, and are not blocked most of that."""
+        return self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED and not self.mostly_blocked
+
+    @property
+    def collates(self) -> bool:
+        """Whether training waits for workers that collate for a large part of their time."""
+        collate_ns, fetch_ns = self.stages.collate_ns, self.stages.fetch_ns
+        return collate_ns >= DOMINATES * (collate_ns + fetch_ns) > 0 and (
+            self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED
+        )
+
+    @property
+    def works_one_at_a_time(self) -> bool:
+        """Whether what workers do when they are not blocked adds up to the loader's time."""
+        if self.setting.workers <= 1:
+            return False
+        active_ns = (1 - self.blocked) * float(self.costs.fetch_ns.mean())
+        total_ns = self.stages.total_ns
+        return abs(active_ns - total_ns) <= ONE_AT_A_TIME * total_ns
+
+    @property
+    def slow_worker(self) -> tuple[WorkerTime, float] | None:
+        """The worker that is slower than the others in all it does, and what these take in ns."""
+        workers = [one for one in self.stages.workers if one.batches >= FEWEST_BATCHES]
+        if len(workers) <= 1:
+            return None
+        slowest = max(workers, key=lambda one: one.typical_ns)
+        others_ns = float(np.median([one.typical_ns for one in workers if one is not slowest]))
+        slow_ns = max(SLOWER_WORKER * others_ns, 1.0)
+        return (slowest, others_ns) if slowest.typical_ns >= slow_ns else None

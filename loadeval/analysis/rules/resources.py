@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.arms import lost_share
 from loadeval.analysis.memory import growth_of
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.rules import stages
+from loadeval.analysis.rules import fixes, stages
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.workers import (
@@ -227,7 +227,7 @@ def _lighter_loading(case: Case) -> tuple[Remark, ...]:
         return Remark(Advice.LOADING_EVICTS_CACHES), Remark(Advice.LOAD_IN_WORKERS)
     # A loader that is too slow with its workers is slower with fewer.
     lowers = workers is not None and workers > 1 and (required is None or required.value <= 1)
-    lowers = lowers and (case.inside is None or stages.fewer_workers_do(case.inside))
+    lowers = lowers and (case.inside is None or fixes.fewer_workers_do(case.inside))
     less = Remark(Advice.LIGHTER_LOADING)
     if lowers:
         less = workers_to(Advice.LOWER_WORKERS, case.loader)

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.rules import stages
+from loadeval.analysis.rules import fixes, stages
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
+from loadeval.analysis.rules.inside import DOMINATES
 from loadeval.analysis.rules.workers import (
     WorkerAdvice,
     cpus_left,
@@ -32,13 +33,6 @@ MOST_IN_STALLS = 0.2
 """Of the waiting: where stalls hold more of it, not every batch is waited for about equally long.
 
 A share of the time, and no percentile: one batch in 25 is beyond the 95th, and may hold it all.
-"""
-SLOWEST_COPY_BYTES_PER_NS = 0.4
-"""The slowest way of passing a batch between processes: 0.4 GB/s.
-
-Measured with torch 2.13 on four cores, as waits in `next()` for one worker's batches: NumPy arrays
-through a pipe, 19 MB in 40 ms (0.48 GB/s) and 2 MB in 4.9 ms (0.41 GB/s); tensors through shared
-memory, 19 MB in 0.8 to 4.2 ms. A batch of 1 kB takes 0.4 to 1.3 ms, one of 200 kB no longer.
 """
 
 
@@ -128,8 +122,8 @@ def shallow_queue(case: Case) -> Answer:
     )
     cost, deeper = share, deeper_prefetch(case.loader)
     if case.inside is not None:
-        cost = stages.gain_of(case, Rule.SHALLOW_QUEUE)
-        deeper = deeper_prefetch(case.loader, stages.best_prefetch(case.inside))
+        cost = fixes.gain_of(case, Rule.SHALLOW_QUEUE)
+        deeper = deeper_prefetch(case.loader, fixes.best_prefetch(case.inside))
     return Finding(
         Rule.SHALLOW_QUEUE,
         severity_of(cost),
@@ -159,7 +153,7 @@ def per_batch_cost(case: Case) -> Answer:
     if stalled > MOST_IN_STALLS or waits is None:
         return None
     nbytes = case.summary.bytes_per_batch
-    copies = nbytes is not None and nbytes >= SLOWEST_COPY_BYTES_PER_NS * waits.p50_ns / 2
+    copies = nbytes is not None and nbytes >= stages.SLOWEST_COPY_BYTES_PER_NS * waits.p50_ns / 2
     changes: tuple[Remark, ...] = (Remark(Advice.CUT_BYTES if copies else Advice.FEWER_TENSORS),)
     if not copies and case.loader.pinned is not False:
         changes = (*changes, Remark(Advice.MAYBE_PINNING))
@@ -227,7 +221,7 @@ def _where(case: Case, hidden_ns: float) -> tuple[Remark, ...]:
     if inside is None:
         return (_hides(case, hidden_ns),)
     line = inside.line
-    if line is None or line.share < stages.DOMINATES:
+    if line is None or line.share < DOMINATES:
         return ()
     return (Remark(Advice.LOOK_AT, {"place": line.name}),)
 

@@ -23,7 +23,7 @@ HELD_BACK = 0.05
 COMPUTING = 0.75
 """Of a CPU for each worker, from which on it is taken that workers compute and little else."""
 IDLE = 0.25
-"""Of a CPU for each worker, under which it is not CPU time, or not that alone, that they lack."""
+"""Of the CPU that each worker could have: under it, it is not CPU time alone that they lack."""
 LEAST_COMPUTING = 0.01
 """Of a CPU for each worker: less is within what CPU times are rounded to."""
 RECEIVING = 0.5
@@ -192,7 +192,8 @@ def deeper_prefetch(loader: LoaderInfo, factor: int | None = None) -> Remark:
 
 def _on_busy_cpus(case: Case, workers: int, wanted: int, none_left: Remark) -> WorkerAdvice:
     computing = worker_cpus(case)
-    if computing is not None and computing < IDLE * workers:
+    at_most = min(workers, case.cpus or workers)  # more workers than CPUs cannot have one each
+    if computing is not None and computing < IDLE * at_most:
         return _mostly_waiting(case, min(wanted, 2 * workers), computing, none_left)
     changes = (Remark(Advice.NO_MORE_WORKERS), none_left, Remark(Advice.CHEAPER_OR_CPUS))
     if competing_cpus(case) < MUCH:

@@ -53,7 +53,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.lanes import Lanes
     from loadeval.analysis.operators import OperatorReport, ThreadReport
     from loadeval.analysis.report import Report, RunReport
-    from loadeval.analysis.stages import Mask, StageReport
+    from loadeval.analysis.stages import StageReport
+    from loadeval.analysis.timeline import Mask
     from loadeval.report.html.blocks import Block, Json
     from loadeval.runlog.columns import Column, Values
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.lanes import Choice
-from loadeval.analysis.stages import LEAST_SLOW_NS, SLOW_SAMPLE, Basis, Stage
-from loadeval.analysis.stages_missing import NoStages
+from loadeval.analysis.stages import LEAST_SLOW_NS, SLOW_SAMPLE, Basis, NoStages
+from loadeval.analysis.timeline import Stage
 from loadeval.report.formatting import (
     NOT_MEASURED,
     counted,

@@ -11,8 +11,8 @@ import pytest
 
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.finding import Advice, Caveat, Rule
+from loadeval.analysis.rules.fixes import FIXES
 from loadeval.analysis.rules.inside import LEAST_GAIN
-from loadeval.analysis.rules.stages import FIXES
 from loadeval.analysis.rules.variability import outlying_shares
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import Steps

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.rules.finding import Advice, Problem, Rule
-from loadeval.analysis.rules.stages import FIXES
+from loadeval.analysis.rules.fixes import FIXES
 from loadeval.report.wording.findings import describe
 from loadeval.runlog.columns import UNKNOWN
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding, numbers, outcome
@@ -206,6 +206,25 @@ def test_when_workers_wait_for_a_cpu(
 ) -> None:
     """As it is measured; else there are more of them than CPUs."""
     assert outcome(Rule.OVERSUBSCRIPTION, run(**{"fetch": 60, **given})) == told
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ({"run_queue": 0.4}, Problem.WORKERS_WAIT_FOR_CPU),
+        (
+            {"workers": 9, "cpu_ns": UNKNOWN, "run_queue_ns": UNKNOWN},
+            Problem.MORE_WORKERS_THAN_CPUS,
+        ),
+    ],
+)
+def test_workers_without_a_cpu_at_no_known_cost(
+    run: Callable[..., Run], given: dict[str, Any], problem: Problem
+) -> None:
+    """They are among the findings: that the cost is not known does not make it nothing."""
+    (found,) = diagnosed(run(fetch=30, **given)).findings
+    assert (found.problem.code, found.cost_share) == (problem, None)
+    assert found.severity == "low"
 
 
 def test_a_slow_worker(run: Callable[..., Run]) -> None:

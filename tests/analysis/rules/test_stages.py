@@ -16,7 +16,8 @@ import pytest
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES
 from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
-from loadeval.analysis.rules.stages import FIXES, NOT_LOOKED_INTO, gain_of, largest_parts
+from loadeval.analysis.rules.fixes import FIXES, gain_of
+from loadeval.analysis.rules.stages import NOT_LOOKED_INTO, largest_parts
 from loadeval.report.wording.findings import describe
 from loadeval.runlog.columns import UNKNOWN
 from tests.analysis.loader_model import stage_times as rows

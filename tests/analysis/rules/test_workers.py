@@ -132,6 +132,21 @@ def test_workers_that_wait_while_others_keep_the_cpus_busy(
     assert (proposed(found), found.confidence) == ([4], "possible")
 
 
+@pytest.mark.parametrize(
+    ("computing", "codes"),
+    [
+        (1.1, [Advice.NO_MORE_WORKERS, Advice.CPUS_BUSY, Advice.CHEAPER_OR_CPUS]),
+        (0.9, [Advice.WORKERS_MOSTLY_WAIT, Advice.CPUS_BUSY, Advice.RAISE]),
+    ],
+)
+def test_more_workers_than_busy_cpus(
+    capacity: Callable[..., Finding], computing: float, codes: list[Advice]
+) -> None:
+    """Eight on four CPUs could have half of one each: under a quarter of all four they wait."""
+    found = capacity(4, 8, process=(2.8, 1.0), workers=(computing, 0.0))
+    assert advised(found) == codes
+
+
 def test_a_limit_on_cpu_time(too_slow: MakeRun, with_cores: MakeRun) -> None:
     """A control group that holds training back leaves no CPU, however many there are."""
     run = with_cores(too_slow(8), process=TRAINING, workers=COMPUTING)

@@ -1,0 +1,165 @@
+"""What a loader would be like without what a rule finds, and with other settings."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from loadeval.analysis.rules.finding import Rule
+from loadeval.analysis.rules.inside import LEAST_GAIN
+from loadeval.analysis.rules.workers import cpus_left
+from loadeval.analysis.simulation import Costs, Setting, iteration_ns
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval.analysis.rules.case import Case
+    from loadeval.analysis.rules.inside import Fix, Inside
+    from loadeval.analysis.stats import Series
+
+MORE_CPU_EACH = 0.05
+"""What the CPU time of a batch grows with each further worker: 4 to 14% were measured."""
+MOST_DOUBLED = 4
+"""Times that a prefetch factor is doubled: each batch in the queue takes memory."""
+ENOUGH = 0.98
+"""Of the best throughput: as many workers as reach that are enough."""
+
+
+def _faster(share: Callable[[Inside], float | Series]) -> Callable[[Case, Inside], Fix]:
+    """Batches are fetched and collated in that share of the time."""
+    return lambda _case, inside: (
+        lambda costs, setting: (
+            costs.fetched_in(share(inside)),
+            setting,
+        )
+    )
+
+
+def _without(*names: str) -> Callable[[Case, Inside], Fix]:
+    """Nothing of these costs is left."""
+
+    def fix(costs: Costs, setting: Setting) -> tuple[Costs, Setting]:
+        gone: dict[str, Any] = dict.fromkeys(names, np.zeros(len(costs)))
+        return replace(costs, **gone), setting
+
+    return lambda _case, _inside: fix
+
+
+def _in(**changed: Any) -> Callable[[Case, Inside], Fix]:
+    """With these settings."""
+    return lambda _case, _inside: lambda costs, setting: (costs, replace(setting, **changed))
+
+
+def _with_best_workers(case: Case, inside: Inside) -> Fix:
+    workers = best_workers(case, inside) or inside.setting.workers
+    return lambda costs, setting: (
+        _grown(costs, workers - setting.workers),
+        with_cpus(case, replace(setting, workers=workers)),
+    )
+
+
+def _with_balanced_workers(inside: Inside) -> Series:
+    found = inside.slow_worker
+    if found is None:
+        return np.ones(len(inside.costs))
+    worker, others_ns = found
+    return np.where(inside.costs.worker == worker.worker, others_ns / worker.typical_ns, 1.0)
+
+
+FIXES: dict[Rule, Callable[[Case, Inside], Fix]] = {
+    Rule.SLOW_TRANSFORM: _faster(lambda one: 1 - min(one.stages.transforms[0].share, 1.0)),
+    Rule.SLOW_FETCH: _faster(lambda one: 1 - (one.line.share if one.line else 0.0)),
+    Rule.SLOW_COLLATE: _faster(
+        lambda one: one.stages.fetch_ns / (one.stages.fetch_ns + one.stages.collate_ns)
+    ),
+    Rule.TRANSFER: _without("pickle_ns", "receive_ns"),
+    Rule.SLOW_SAMPLER: _without("index_ns"),
+    Rule.PINNING: _without("pin_ns"),
+    Rule.HEAD_OF_LINE: _in(in_order=False),
+    Rule.SLOW_SAMPLES: _faster(
+        lambda one: 1 - one.costs.slow_ns / np.maximum(one.costs.fetch_ns, 1.0)
+    ),
+    Rule.LOCK: _without("blocked_ns"),
+    Rule.DISK: _without("blocked_ns"),
+    Rule.STORAGE_LATENCY: _without("blocked_ns"),
+    Rule.OVERSUBSCRIPTION: _without("run_queue_ns"),
+    Rule.SLOW_WORKER: _faster(_with_balanced_workers),
+    Rule.FEW_SHARDS: lambda _case, inside: (
+        lambda costs, setting: (costs, replace(setting, workers=inside.workers))
+    ),
+    Rule.CAPACITY: _with_best_workers,
+    Rule.ZERO_WORKERS: _with_best_workers,
+    Rule.SHALLOW_QUEUE: lambda _case, inside: (
+        lambda costs, setting: (
+            costs,
+            replace(setting, prefetch_factor=best_prefetch(inside)),
+        )
+    ),
+}
+"""What a loader would be like without what each rule finds, as far as that is simulated."""
+
+
+def gain_of(case: Case, rule: Rule) -> float:
+    """The share of the steady state that is gained without what `rule` finds, by itself."""
+    inside = case.inside
+    return 0.0 if inside is None else inside.gain([FIXES[rule](case, inside)]) * case.waiting_share
+
+
+def best_workers(case: Case, inside: Inside) -> int | None:
+    """The fewest workers that come near the best; None where more than now gain next to nothing.
+
+    As many as there are CPUs at most, and more where workers are blocked.
+    """
+    now = inside.setting.workers
+    if now < inside.workers:  # some have nothing to do already
+        return None
+    most = max(math.floor((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
+    times = {
+        workers: iteration_ns(
+            _grown(inside.costs, workers - now),
+            with_cpus(case, replace(inside.setting, workers=workers)),
+        )
+        for workers in _counts(now + 1, most)
+    }
+    best_ns = min(times.values())
+    if best_ns > (1 - LEAST_GAIN) * inside.base_ns:
+        return None
+    return next(workers for workers, ns in times.items() if ns * ENOUGH <= best_ns)
+
+
+def _counts(first: int, last: int) -> list[int]:
+    """Numbers from `first` to `last`, the larger ones some 20% apart."""
+    counts = [first]
+    while counts[-1] < last:
+        counts.append(min(counts[-1] + max(counts[-1] // 5, 1), last))
+    return counts
+
+
+def fewer_workers_do(inside: Inside) -> bool:
+    """Whether one worker fewer loads as fast."""
+    fewer = replace(inside.setting, workers=max(inside.setting.workers - 1, 1))
+    return iteration_ns(inside.costs, fewer) * ENOUGH <= inside.base_ns
+
+
+def best_prefetch(inside: Inside) -> int:
+    """The least prefetch factor, of twice the present one and so on, that comes near the best."""
+    times = {}
+    for doubled in range(1, MOST_DOUBLED + 1):
+        factor = inside.setting.prefetch_factor << doubled
+        times[factor] = iteration_ns(inside.costs, replace(inside.setting, prefetch_factor=factor))
+    best_ns = min(times.values())
+    return next(factor for factor, ns in times.items() if ns * ENOUGH <= best_ns)
+
+
+def with_cpus(case: Case, setting: Setting) -> Setting:
+    """The same with the CPUs that training and its workers may share."""
+    left, cpus = cpus_left(case), case.cpus
+    own = None if cpus is None else float(cpus)
+    return replace(setting, cpus=own if left is None else max(left + 1, 1.0))
+
+
+def _grown(costs: Costs, more_workers: int) -> Costs:
+    return replace(costs, cpu_ns=costs.cpu_ns * (1 + MORE_CPU_EACH * max(more_workers, 0)))
