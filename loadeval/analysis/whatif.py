@@ -318,7 +318,7 @@ class LoaderModel:
         return changed.prediction(cases, self._at(at, self.growth[1]), last.measured_ns)
 
     def curve(self) -> WorkerCurve:
-        """Throughput with 1 worker, and with more, until twice the CPUs or the workers there are."""
+        """Throughput with 1 worker and more, until twice the CPUs, or the workers there are."""
         last = self._recorded[-1]
         most = 2 * max(last.setting.workers, math.ceil(last.setting.cpus or 1), 2)
         counts = {*_counts(1, most), *(one.setting.workers for one in self._recorded)}
@@ -548,10 +548,12 @@ def _resized(costs: Costs, batches: float) -> Costs:
 
     return replace(
         costs,
-        **{
-            name: summed(getattr(costs, name))
-            for name in ("cpu_ns", "run_queue_ns", "blocked_ns", "index_ns", "pin_ns", "slow_ns")
-        },
+        cpu_ns=summed(costs.cpu_ns),
+        run_queue_ns=summed(costs.run_queue_ns),
+        blocked_ns=summed(costs.blocked_ns),
+        index_ns=summed(costs.index_ns),
+        pin_ns=summed(costs.pin_ns),
+        slow_ns=summed(costs.slow_ns),
         pickle_ns=np.full(count, costs.pickle_ns.mean()),
         receive_ns=np.full(count, costs.receive_ns.mean()),
         worker=np.full(count, UNKNOWN),

@@ -66,7 +66,9 @@ def setting_of(model: LoaderModel, **changed: Any) -> Setting:
 def costs(count: int = 40, *, step_ns: float = 0.0, **taken: float) -> Costs:
     """Of batches that take the same, in milliseconds; 0 by default."""
     names = ("cpu", "run_queue", "blocked", "pickle", "receive", "pin", "index", "slow")
-    columns = {f"{name}_ns": np.full(count, taken.pop(name, 0.0) * MS) for name in names}
+    columns: dict[str, Any] = {
+        f"{name}_ns": np.full(count, taken.pop(name, 0.0) * MS) for name in names
+    }
     assert not taken
     return Costs(**columns, worker=np.zeros(count, dtype=np.int64), step_ns=step_ns * MS)
 
