@@ -30,6 +30,14 @@ LEAST_SLOW_NS = 100_000
 """Under which no sample is slow, whatever is typical."""
 MOST_KNOWN = 0.5
 """Of the time: where the kernel's figures are known of less, they are known of none."""
+FROM_DISK = 0.3
+"""Of the bytes that were read: the page cache has less than the rest."""
+LOCKS = ("futex", "flock", "locks_", "do_lock_file", "fcntl_setlk", "sem_", "semaphore")
+SLEEPS = "nanosleep"
+DISKS = ("folio_wait", "io_schedule", "bit_wait_io", "wait_on_page", "filemap", "blk", "dio_")
+"""How Linux names the places where a process waits for a lock, or for a disk."""
+ONE_AT_A_TIME = 0.35
+"""Of the loader's time, by which the work of all may differ from it if one works at a time."""
 UNEVEN = 1.2
 """Times the fastest worker, over which the slowest one differs from it."""
 
@@ -39,6 +47,15 @@ class Basis(Enum):
 
     LOADER_ALONE = "loader alone"
     WAITS = "waits"
+
+
+class Blockage(Enum):
+    """What workers are blocked by."""
+
+    NONE = "nothing"
+    LOCK = "a lock"
+    DISK = "a disk"
+    OTHER = "storage, the network or another process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,6 +206,12 @@ class StageReport:
         return fetching and part * fetching
 
     @property
+    def blocked_line(self) -> CodeLine | None:
+        """The function that workers were blocked in most often."""
+        blocked = (one for one in self.code if one.blocked_share)
+        return max(blocked, key=lambda one: one.blocked_share, default=None)
+
+    @property
     def workers_differ(self) -> bool:
         """Whether the slowest worker typically takes over UNEVEN times as long as the fastest."""
         batch_ns = [one.typical_ns for one in self.workers]
@@ -239,6 +262,23 @@ def why_no_stages(run: Run) -> Remark | None:
     if not run.batches:
         return Remark(NoStages.NO_BATCH)
     return Remark(NoStages.LOADER, {"loader": run.header.loader.backend})
+
+
+def blockage_of(stages: StageReport, workers: int, blocked: float) -> Blockage:
+    """What `workers` wait for that are blocked for a share of fetching and collating."""
+    line = stages.blocked_line
+    blocked_in = "" if line is None else line.blocked_in
+    read, from_disk = stages.read_bytes, stages.disk_bytes
+    if blocked_in.startswith(DISKS) or (read and from_disk and from_disk >= FROM_DISK * read):
+        return Blockage.DISK
+    if blocked_in.startswith(LOCKS):
+        return Blockage.LOCK
+    # SQLite, for one, sleeps and tries again while another has its lock. Then what workers do
+    # meanwhile adds up to the loader's time.
+    active_ns = (1 - blocked) * (stages.fetch_ns + stages.collate_ns)
+    is_serial = abs(active_ns - stages.total_ns) <= ONE_AT_A_TIME * stages.total_ns
+    is_lock = blocked_in.endswith(SLEEPS) and workers > 1 and is_serial
+    return Blockage.LOCK if is_lock else Blockage.OTHER
 
 
 def _report(

@@ -25,7 +25,7 @@ from loadeval.analysis.headroom import headroom
 from loadeval.analysis.metrics import quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns, replayed
-from loadeval.analysis.stages import StageReport, stages_of
+from loadeval.analysis.stages import Blockage, StageReport, blockage_of, stages_of
 from loadeval.analysis.stats import Estimate  # noqa: TC001 - as above
 from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
@@ -33,11 +33,15 @@ from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import Run
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from typing import TypeAlias
 
+    from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.stats import Series
     from loadeval.analysis.summary import Summary
     from loadeval.runlog.model import LoaderInfo
+
+    Fix: TypeAlias = Callable[[Costs, Setting], tuple[Costs, Setting]]
 
 GROWTH = (0.0, 0.04, 0.12)
 """By how much the CPU time of a batch grows for each further CPU in use: least, usual, most."""
@@ -77,11 +81,21 @@ class Assumption(Enum):
 
     CPU_TIME_GROWS = "cpu_time_grows"
     BLOCKED_IN_PARALLEL = "blocked_in_parallel"
+    DISK_IN_PARALLEL = "disk_in_parallel"
+    LOCK_LIMITS = "lock_limits"
     CPUS_NOT_READ = "cpus_not_read"
     STEP_PER_SAMPLE = "step_per_sample"
     HAND_OVER_USUAL = "hand_over_usual"
     STEP_IN_LOG = "step_in_log"
     UNLIKE_REPLAY = "unlike_replay"
+
+
+OF_BLOCKED = {
+    Blockage.NONE: Assumption.BLOCKED_IN_PARALLEL,
+    Blockage.OTHER: Assumption.BLOCKED_IN_PARALLEL,
+    Blockage.DISK: Assumption.DISK_IN_PARALLEL,
+    Blockage.LOCK: Assumption.LOCK_LIMITS,
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,32 +167,42 @@ class Recorded:
     @classmethod
     def of(cls, run: Run) -> Recorded:
         """Raises UsageError where it does not tell what happens inside the loader."""
-        times, stages, summary = run_times(run), stages_of(run), summarise(run, "real")
+        times, stages = run_times(run), stages_of(run)
         found = headroom(run, times) if run.header.mode == "alternate" else None
-        step_ns = summary.step_ns if found is None else found.ideal_ns
-        measured_ns = summary.iteration_ns if found is None else found.real_ns
-        by_sample = summary.samples_per_s is not None
-        rate, *_ = throughputs(run, times, by_sample)
-        use = CpuUse.of(times.counted)
         if stages is None:
             raise UsageError(
                 f"{_name(run)} does not tell what happens inside the loader, so nothing can be "
                 "predicted from it; expected a run with mode='alternate', or with stages=True, of "
                 "a loader that loadeval looks into, such as PyTorch's DataLoader"
             )
-        if step_ns is None or measured_ns is None or rate is None:
+        recorded = cls.of_parts(times.counted, stages, found)
+        if recorded is None:
             raise UsageError(
-                f"{_name(run)} has too few batches to predict from: its training step or its "
-                "iteration was not measured; let it run for more batches"
+                f"{_name(run)} has too few batches to predict from: its iteration, its training "
+                "step or the loading of its batches was not measured; let it run for more batches"
             )
+        return recorded
+
+    @classmethod
+    def of_parts(cls, run: Run, stages: StageReport, found: Headroom | None) -> Recorded | None:
+        """Of a run whose batches that count are known; None where it has too few."""
+        summary = summarise(run, "real")
+        step_ns = summary.step_ns if found is None else found.ideal_ns
+        measured_ns = summary.iteration_ns if found is None else found.real_ns
+        by_sample = summary.samples_per_s is not None
+        rate, *_ = throughputs(run, run_times(run), by_sample)
+        use = CpuUse.of(run)
+        if step_ns is None or measured_ns is None or rate is None:
+            return None
         costs = costs_of(run, step_ns, _step_cpus(use, measured_ns, step_ns, stages))
         if costs is None:
-            raise UsageError(
-                f"{_name(run)} has no batch whose loading was timed; let it run longer"
-            )
+            return None
+        if use.others is not None:  # then the CPUs are shared in the replay
+            costs = replace(costs, run_queue_ns=np.zeros(len(costs)))
+        lines = {one.function: one.share * costs.fetch_ns for one in reversed(stages.code)}
         return cls(
             run.header.loader,
-            costs if use.others is None else replace(costs, run_queue_ns=np.zeros(len(costs))),
+            replace(costs, named_ns={**lines, **costs.named_ns}),
             setting_of(run, costs, use),
             measured_ns,
             rate,
@@ -199,6 +223,13 @@ class Recorded:
         """The share of fetching in which workers are blocked."""
         whole_ns = float(self.costs.fetch_ns.sum())
         return float(self.costs.blocked_ns.sum()) / whole_ns if whole_ns else 0.0
+
+    @property
+    def blockage(self) -> Blockage:
+        """What workers are blocked by, where they are for long."""
+        if self.blocked < MOSTLY_BLOCKED or not self.setting.workers:
+            return Blockage.NONE
+        return blockage_of(self.stages, self.setting.workers, self.blocked)
 
     def calibrated(self, growth: float) -> Calibrated:
         """Its costs with one CPU in use, scaled until replaying it takes what was measured."""
@@ -314,7 +345,17 @@ class LoaderModel:
             others_cpus=last.setting.others_cpus if cpus is None else 0.0,
         )
         changed = _Changed(one, setting, batch_size, faster or {})
+        return self._predicted(at, changed)
+
+    def without(self, fix: Fix) -> Prediction:
+        """The same as it was, but for what `fix` changes of its costs and its setting."""
+        one = self._recorded[-1]
+        return self._predicted(len(self._recorded) - 1, _Changed(one, one.setting, None, {}, fix))
+
+    def _predicted(self, at: int, changed: _Changed) -> Prediction:
+        last = self._recorded[-1]
         cases = [changed.iteration_ns(self._at(at, growth)) for growth in self.growth]
+        cases[-1] = max(cases[-1], changed.iteration_ns(self._at(at, self.growth[-1]), serial=True))
         return changed.prediction(cases, self._at(at, self.growth[1]), last.measured_ns)
 
     def curve(self) -> WorkerCurve:
@@ -369,6 +410,7 @@ class _Changed:
     setting: Setting
     batch_size: int | None
     faster: Mapping[str, float]
+    fix: Fix | None = None
 
     @property
     def batches(self) -> float:
@@ -380,8 +422,8 @@ class _Changed:
             raise UsageError("the run does not tell its batch size; leave batch_size out")
         return self.batch_size / size
 
-    def costs(self, calibrated: Calibrated) -> Costs:
-        """What each batch takes then."""
+    def changed(self, calibrated: Calibrated, *, serial: bool = False) -> tuple[Costs, Setting]:
+        """What each batch takes then, and the setting."""
         costs = calibrated.costs
         for name, factor in self.faster.items():
             costs = _sped_up(costs, name, factor)
@@ -391,12 +433,18 @@ class _Changed:
             costs = replace(
                 costs, cpu_ns=costs.cpu_ns + shared_ns, pickle_ns=hand_over, receive_ns=hand_over
             )
-        return costs if self.batches == 1 else _resized(costs, self.batches)
-
-    def iteration_ns(self, calibrated: Calibrated) -> float:
-        """For a batch of the run."""
+        costs = costs if self.batches == 1 else _resized(costs, self.batches)
+        blockage, present = self.recorded.blockage, max(self.recorded.setting.workers, 1)
+        is_serial = blockage == Blockage.LOCK or (serial and blockage == Blockage.DISK)
+        if is_serial and self.setting.workers:  # all together pass it no faster than they do now
+            taken_ns = costs.fetch_ns * self.setting.workers / present
+            costs = replace(costs, blocked_ns=np.maximum(taken_ns - costs.cpu_ns, 0.0))
         setting = replace(self.setting, growth=calibrated.growth)
-        found_ns = iteration_ns(self.costs(calibrated), setting) / self.batches
+        return (costs, setting) if self.fix is None else self.fix(costs, setting)
+
+    def iteration_ns(self, calibrated: Calibrated, *, serial: bool = False) -> float:
+        """For a batch of the run; `serial` is if a disk gives all workers no more than now."""
+        found_ns = iteration_ns(*self.changed(calibrated, serial=serial)) / self.batches
         return self.recorded.measured_ns * found_ns / calibrated.base_ns
 
     def prediction(
@@ -410,7 +458,7 @@ class _Changed:
         error = math.hypot(USUAL_ERROR + further, noise, _noise_of(one.costs.fetch_ns))
         slower = math.hypot(most_ns / usual_ns - 1, error)
         faster = math.hypot(1 - least_ns / usual_ns, error)
-        if setting == one.setting and not self.faster and self.batches == 1:
+        if setting == one.setting and not self.faster and not self.fix and self.batches == 1:
             slower = faster = noise
 
         def range_of(value: float) -> Range:
@@ -442,8 +490,7 @@ class _Changed:
         )
 
     def _limit(self, calibrated: Calibrated) -> Limit:
-        setting = replace(self.setting, growth=calibrated.growth)
-        costs = self.costs(calibrated)
+        costs, setting = self.changed(calibrated)
         found_ns = iteration_ns(costs, setting)
         free = iteration_ns(costs.fetched_in(0.0), setting)
         if found_ns <= (1 + 3 * NO_EFFECT) * free:
@@ -468,7 +515,7 @@ class _Changed:
         found = []
         if workers > max(one.setting.workers, 1):
             if one.blocked >= MOSTLY_BLOCKED:
-                found.append(Remark(Assumption.BLOCKED_IN_PARALLEL, {"share": one.blocked}))
+                found.append(Remark(OF_BLOCKED[one.blockage], {"share": one.blocked}))
             if calibrated.growth == GROWTH[1]:
                 growth = {"least": GROWTH[0], "most": GROWTH[2]}
                 found.append(Remark(Assumption.CPU_TIME_GROWS, growth))

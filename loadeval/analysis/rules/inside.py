@@ -32,8 +32,6 @@ CHARGED = 0.2
 """Of the loader's time, from which on a stage is a cause of its own."""
 MOSTLY_BLOCKED = 0.4
 """Of fetching and collating: workers that are blocked for so long need no CPU."""
-ONE_AT_A_TIME = 0.35
-"""Of the loader's time, by which the work of all may differ from it if one works at a time."""
 SLOWER_WORKER = 1.5
 """Times the median worker."""
 FEWEST_BATCHES = 4
@@ -124,15 +122,6 @@ class Inside:
         return collate_ns >= DOMINATES * (collate_ns + fetch_ns) > 0 and (
             self.charged(Stage.FETCH, Stage.COLLATE) >= CHARGED
         )
-
-    @property
-    def works_one_at_a_time(self) -> bool:
-        """Whether what workers do when they are not blocked adds up to the loader's time."""
-        if self.setting.workers <= 1:
-            return False
-        active_ns = (1 - self.blocked) * float(self.costs.fetch_ns.mean())
-        total_ns = self.stages.total_ns
-        return abs(active_ns - total_ns) <= ONE_AT_A_TIME * total_ns
 
     @property
     def slow_worker(self) -> tuple[WorkerTime, float] | None:

@@ -13,6 +13,7 @@ from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unkn
 from loadeval.analysis.rules.fixes import best_workers, gain_of
 from loadeval.analysis.rules.inside import CHARGED, DOMINATES, FEWEST_BATCHES, LEAST_GAIN
 from loadeval.analysis.rules.workers import MUCH, competing_cpus, cpus_left, workers_to
+from loadeval.analysis.stages import Blockage, blockage_of
 from loadeval.analysis.timeline import Stage
 from loadeval.analysis.verdict import MODERATE_SHARE
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.case import Answer, Case
     from loadeval.analysis.rules.finding import Confidence, Fact
     from loadeval.analysis.rules.inside import Inside
-    from loadeval.analysis.stages import CodeLine
 
 WAITS_FOR_CPU = 0.15
 """Of fetching and collating, runnable without a CPU: more busy threads than CPUs."""
@@ -31,8 +31,6 @@ LONG_FOR_CPU = 0.3
 """From which on it is told even where it costs training nothing that is known."""
 OTHER_THREADS = 0.5
 """CPU time of a worker's other threads, beside that of the one that fetches."""
-FROM_DISK = 0.3
-"""Of the bytes that were read: the page cache has less than the rest."""
 SLOWEST_COPY_BYTES_PER_NS = 0.4
 """The slowest way of passing a batch between processes: 0.4 GB/s.
 
@@ -48,15 +46,16 @@ MOST_OF_IT = 0.5
 """Of the time that passing takes, or of the waiting: what takes as much is named for it."""
 SAMPLED_TOO_OFTEN = 0.1
 """Of fetching and collating: by how much the share of a line may be seen too large."""
-LOCKS = ("futex", "flock", "locks_", "do_lock_file", "fcntl_setlk", "sem_", "semaphore")
-SLEEPS = "nanosleep"
-DISKS = ("folio_wait", "io_schedule", "bit_wait_io", "wait_on_page", "filemap", "blk", "dio_")
-"""How Linux names the places where a process waits for a lock, or for a disk."""
 FEW = 0.1
 """Of the batches with a slow sample: more are no few samples, unless the same ones come again."""
 MOST_SLOW = 0.5
 """Of the batches: when more have a slow sample, that is what samples are like."""
 MOST_NAMED = 3
+OF_BLOCKAGE = {
+    Blockage.LOCK: Rule.LOCK,
+    Blockage.DISK: Rule.DISK,
+    Blockage.OTHER: Rule.STORAGE_LATENCY,
+}
 NOT_LOOKED_INTO = Remark(Unknown.NOT_LOOKED_INTO)
 
 
@@ -272,9 +271,8 @@ def storage_latency(case: Case, inside: Inside) -> Answer:
 def _blocked(case: Case, inside: Inside, rule: Rule, problem: Problem, advice: Advice) -> Answer:
     if not inside.mostly_blocked or inside.collates:
         return None
-    blocked = (one for one in inside.stages.code if one.blocked_share)
-    line = max(blocked, key=lambda one: one.blocked_share, default=None)
-    if _why_blocked(inside, line) != rule:
+    line, workers = inside.stages.blocked_line, inside.setting.workers
+    if OF_BLOCKAGE[blockage_of(inside.stages, workers, inside.blocked)] != rule:
         return None
     values: dict[str, Value] = {
         "share": inside.blocked,
@@ -298,18 +296,6 @@ def _blocked(case: Case, inside: Inside, rule: Rule, problem: Problem, advice: A
             ("from the disk in a batch", inside.stages.disk_bytes, "bytes"),
         ),
     )
-
-
-def _why_blocked(inside: Inside, line: CodeLine | None) -> Rule:
-    read, from_disk = inside.stages.read_bytes, inside.stages.disk_bytes
-    blocked_in = "" if line is None else line.blocked_in
-    if blocked_in.startswith(DISKS) or (read and from_disk and from_disk >= FROM_DISK * read):
-        return Rule.DISK
-    if blocked_in.startswith(LOCKS):
-        return Rule.LOCK
-    # SQLite, for one, sleeps and tries again while another has its lock.
-    is_lock = blocked_in.endswith(SLEEPS) and inside.works_one_at_a_time
-    return Rule.LOCK if is_lock else Rule.STORAGE_LATENCY
 
 
 @_looks_inside
