@@ -362,7 +362,7 @@ class LoaderModel:
         """Throughput with 1 worker and more, until twice the CPUs, or the workers there are."""
         last = self._recorded[-1]
         most = 2 * max(last.setting.workers, math.ceil(last.setting.cpus or 1), 2)
-        counts = {*_counts(1, most), *(one.setting.workers for one in self._recorded)}
+        counts = {*spread(1, most), *(one.setting.workers for one in self._recorded)}
         return WorkerCurve(
             tuple((one.setting.workers, one.rate) for one in self._recorded),
             tuple(self.predict(num_workers=count) for count in sorted(counts)),
@@ -536,7 +536,7 @@ class _Changed:
 UNLIKE = 0.1
 
 
-def _counts(first: int, last: int) -> list[int]:
+def spread(first: int, last: int) -> list[int]:
     """Numbers from `first` to `last`, the larger ones some 20% apart."""
     counts = [first]
     while counts[-1] < last:

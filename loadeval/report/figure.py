@@ -204,9 +204,8 @@ def _reasoned(comparison: Comparison) -> list[str]:
         return [f"{why}.", advice]  # it begins with a path or a name, which stays as it is
     if headroom.speedup is None or headroom.verdict.objection is not None:
         return [advice]  # the title says why
-    changes = [
-        f"{rule}: {change}" for rule, _, _, change in findings_in_short(comparison.diagnosis)
-    ]
+    rows = findings_in_short(comparison.diagnosis)
+    changes = [f"{rule}: {change}{gain and f' ({gain})'}" for rule, _, change, gain in rows]
     if changes:
         advice = f"What to change: {'; '.join(changes)}."
     return [f"{why[:1].upper()}{why[1:]}.", advice]

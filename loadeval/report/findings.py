@@ -8,9 +8,9 @@ from rich.console import Group
 from rich.padding import Padding
 from rich.text import Text
 
-from loadeval.report.formatting import printable, share, short_name, shortened
-from loadeval.report.tables import Paragraph
-from loadeval.report.wording.advice import change_in_short, finding_advice
+from loadeval.report.formatting import printable, share, short_name
+from loadeval.report.tables import GAP, NO_LIMIT, Paragraph
+from loadeval.report.wording.advice import change_in_short, finding_advice, predicted_in_short
 from loadeval.report.wording.findings import (
     SOURCES,
     checked_in_words,
@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 INDENT = 2
 UNKNOWN_COST = "cost not known"
-LONGEST_CHANGE = 44
-SHORT_HEADING = ("finding", "time lost", "evidence", "what to change")
-"""Over `findings_in_short`."""
+SHORT_HEADING = ("finding", "lost", "what to change", "predicted")
+"""What is found, the time lost, what to change, and what training would gain by that."""
+CHANGE = SHORT_HEADING.index("what to change")
+SHORTEST_CHANGE = 26
 
 
 def diagnosis_report(diagnosis: Diagnosis, name: str = "") -> RenderableType:
@@ -45,17 +46,24 @@ def diagnosis_report(diagnosis: Diagnosis, name: str = "") -> RenderableType:
     return Group(*parts, *(Paragraph(printable(line)) for line in checked_in_words(diagnosis)))
 
 
-def findings_in_short(diagnosis: Diagnosis) -> list[tuple[str, ...]]:
-    """For each finding its rule, what it costs, how sure it is and what to change."""
-    return [
+def findings_in_short(diagnosis: Diagnosis, width: int = NO_LIMIT) -> list[tuple[str, ...]]:
+    """A row for each finding in `width` columns, under SHORT_HEADING."""
+    rows = [
         (
             one.rule.value,
             "unknown" if one.cost_share is None else share(one.cost_share),
-            one.confidence,
-            shortened(change_in_short(one), LONGEST_CHANGE),
+            change_in_short(one),
+            predicted_in_short(one),
         )
         for one in diagnosis.findings
     ]
+    widest = [max(map(len, column)) + GAP for column in zip(SHORT_HEADING, *rows, strict=True)]
+    longest = max(width - sum(widest) + widest[CHANGE], SHORTEST_CHANGE)
+    return [(*row[:CHANGE], _cut(row[CHANGE], longest), *row[CHANGE + 1 :]) for row in rows]
+
+
+def _cut(text: str, longest: int) -> str:
+    return text if len(text) <= longest else f"{text[: longest - 3].rstrip(' ,')}..."
 
 
 def _lines(finding: Finding) -> list[str]:

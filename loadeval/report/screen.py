@@ -165,7 +165,7 @@ def _findings(found: Comparison, width: int, room: int) -> Part:
         unknown = sum(check.outcome == "not measured" for check in diagnosis.checks)
         asked = counted(len(diagnosis.checks) - unknown, "check", "checks")
         return [f"Findings: none in {asked}; {unknown} not measured"]
-    rows = [SHORT_HEADING, *findings_in_short(diagnosis)]
+    rows = [SHORT_HEADING, *findings_in_short(diagnosis, width)]
     return _fitting([[line] for line in table_lines(rows, width)], room)
 
 

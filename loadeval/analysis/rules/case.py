@@ -17,6 +17,7 @@ from loadeval.analysis.rules.inside import Inside
 from loadeval.analysis.stages import stages_of
 from loadeval.analysis.summary import Summary, epochs_of, iterations_of, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
+from loadeval.analysis.whatif import LoaderModel, Recorded
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
@@ -144,6 +145,14 @@ class Case:
         found = self.headroom
         step_ns = self.summary.step_ns if found is None else found.ideal_ns
         return Inside.of(self.real, self.stages, step_ns)
+
+    @cached_property
+    def model(self) -> LoaderModel | None:
+        """The same, for predictions of other settings."""
+        if self.stages is None:
+            return None
+        recorded = Recorded.of_parts(self.real, self.stages, self.headroom)
+        return None if recorded is None else LoaderModel([recorded])
 
     @property
     def waiting_share(self) -> float:

@@ -12,6 +12,7 @@ from loadeval.analysis.rules import operators, resources, stages, starts, throug
 from loadeval.analysis.rules.case import Case, severity_of
 from loadeval.analysis.rules.finding import Advice, Caveat, Check, Diagnosis, Finding, Rule, Unknown
 from loadeval.analysis.rules.fixes import FIXES
+from loadeval.analysis.rules.gains import with_gains
 from loadeval.analysis.rules.inside import LEAST_GAIN
 from loadeval.analysis.rules.workers import no_cpu_left
 
@@ -101,7 +102,8 @@ def diagnosis_of(case: Case) -> Diagnosis:
     answers = [(rule, ask(case)) for rule, ask in RULES.items()]
     found = [_as_sure(case, answer) for _, answer in answers if isinstance(answer, Finding)]
     findings = sorted(_without_overlap(case, found), key=_rank)
-    return Diagnosis(tuple(findings), tuple(_checked(*answer) for answer in answers))
+    told = [with_gains(case, one) for one in findings]
+    return Diagnosis(tuple(told), tuple(_checked(*answer) for answer in answers))
 
 
 def _as_sure(case: Case, finding: Finding) -> Finding:

@@ -131,6 +131,7 @@ class Advice(Enum):
     NO_CPU_FOR_WORKER = "no_cpu_for_worker"
     RECEIVING_LIMITS = "receiving_limits"
     CHEAPER_OR_CPUS = "cheaper_or_cpus"
+    CHEAPER_LOADING = "cheaper_loading"
     CHEAPER_ALSO = "cheaper_also"
     CHEAPER_INSTEAD = "cheaper_instead"
     CHEAPER_ON_DEVICE = "cheaper_on_device"

@@ -12,6 +12,7 @@ from loadeval.analysis.rules.finding import Rule
 from loadeval.analysis.rules.inside import LEAST_GAIN
 from loadeval.analysis.rules.workers import cpus_left
 from loadeval.analysis.simulation import Costs, Setting, iteration_ns
+from loadeval.analysis.whatif import spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -113,29 +114,18 @@ def best_workers(case: Case, inside: Inside) -> int | None:
 
     As many as there are CPUs at most, and more where workers are blocked.
     """
-    now = inside.setting.workers
-    if now < inside.workers:  # some have nothing to do already
+    now, model = inside.setting.workers, case.model
+    if now < inside.workers or model is None:  # some have nothing to do already
         return None
     most = max(math.floor((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
-    times = {
-        workers: iteration_ns(
-            _grown(inside.costs, workers - now),
-            with_cpus(case, replace(inside.setting, workers=workers)),
-        )
-        for workers in _counts(now + 1, most)
+    speedups = {
+        workers: model.predict(num_workers=workers).speedup.value
+        for workers in spread(now + 1, most)
     }
-    best_ns = min(times.values())
-    if best_ns > (1 - LEAST_GAIN) * inside.base_ns:
+    best = max(speedups.values())
+    if best * (1 - LEAST_GAIN) < 1:
         return None
-    return next(workers for workers, ns in times.items() if ns * ENOUGH <= best_ns)
-
-
-def _counts(first: int, last: int) -> list[int]:
-    """Numbers from `first` to `last`, the larger ones some 20% apart."""
-    counts = [first]
-    while counts[-1] < last:
-        counts.append(min(counts[-1] + max(counts[-1] // 5, 1), last))
-    return counts
+    return next(workers for workers, speedup in speedups.items() if speedup >= ENOUGH * best)
 
 
 def fewer_workers_do(inside: Inside) -> bool:

@@ -67,6 +67,7 @@ ADVICE: dict[Enum, str] = {
     Advice.CHEAPER_OR_CPUS: (
         "Make decoding and transforms cheaper, or give the training more CPUs."
     ),
+    Advice.CHEAPER_LOADING: "Make decoding and transforms cheaper.",
     Advice.CHEAPER_ALSO: "Also make decoding and transforms cheaper.",
     Advice.CHEAPER_INSTEAD: "Or make decoding and transforms cheaper.",
     Advice.CHEAPER_ON_DEVICE: (
@@ -261,6 +262,7 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.LOAD_IN_WORKERS: "load in workers",
     Advice.RECEIVING_LIMITS: "fewer and larger tensors, fewer bytes",
     Advice.CHEAPER_OR_CPUS: "make the loader {required:speedup} faster",
+    Advice.CHEAPER_LOADING: "make loading cheaper",
     Advice.CHEAPER_ON_DEVICE: "cheaper transforms, or more CPUs",
     Advice.LIGHTER_LOADING: "cheaper transforms, less copying",
     Advice.MEASURE_QUIET: "measure again on a quiet machine",
@@ -314,6 +316,15 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.PROFILE_STEP: "profile the step, not the loader",
 }
 """What to change, in a few words; codes that only explain a change have none."""
+SHORT_IF_TWICE: dict[Enum, str] = {
+    Advice.CHEAPER_NAMED: "make {name:name} twice as fast",
+    Advice.CHEAPER_COLLATE: "make collate_fn twice as fast",
+    Advice.CHEAPER_SAMPLER: "make the sampler twice as fast",
+    Advice.SEND_FEWER: "fewer and larger tensors, in half the time",
+    Advice.SEND_LESS_OFTEN: "larger batches, in half the time",
+}
+"""The same where half the time is what was predicted."""
+RANGE = "{speedup:speedup} [{low:.2f}, {high:.2f}]"
 
 
 def finding_advice(finding: Finding) -> str:
@@ -323,10 +334,30 @@ def finding_advice(finding: Finding) -> str:
 
 def change_in_short(finding: Finding) -> str:
     """What to change, in a few words; `finding_advice` says more."""
-    change = next(change for change in finding.changes if change.code in SHORT_CHANGES)
-    return filled(SHORT_CHANGES[change.code], {**finding.problem.values, **change.values})
+    change = _change_to_tell(finding)
+    short = SHORT_IF_TWICE if "times" in change.values else SHORT_CHANGES
+    text = filled(short[change.code], {**finding.problem.values, **change.values})
+    return f"perhaps {text}" if finding.confidence == "possible" else text
+
+
+def predicted_in_short(finding: Finding) -> str:
+    """What training would gain by that change: 1.31x [1.22x, 1.40x]; "" where it is not known."""
+    values = _change_to_tell(finding).values
+    if "at_most" in values:
+        return filled("at most {at_most:speedup}", values)
+    return filled(RANGE, values) if "speedup" in values else ""
+
+
+def _change_to_tell(finding: Finding) -> Remark:
+    return next(change for change in finding.changes if change.code in SHORT_CHANGES)
 
 
 def _advised(change: Remark) -> str:
     text, others = filled(ADVICE[change.code], change.values), change.values.get("others_cpus")
+    if "times" in change.values:
+        text = f"{text} Predicted if it took half as long: training {filled(RANGE, change.values)}."
+    elif "speedup" in change.values:
+        text = f"{text} Predicted: training {filled(RANGE, change.values)}."
+    elif "at_most" in change.values:
+        text = filled(f"{text} Predicted: training {{at_most:speedup}} at most.", change.values)
     return text if others is None else f"{text} Other programs use {cpus(float(others))}."

@@ -9,7 +9,6 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.rules.diagnosis import diagnose
-from loadeval.report.findings import LONGEST_CHANGE
 from loadeval.report.wording.advice import change_in_short
 from loadeval.report.wording.findings import describe, why_not_checked
 from loadeval.runlog.columns import UNKNOWN
@@ -36,6 +35,8 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 NOTHING = "nothing found"
+LONGEST_CHANGE = 50
+"""Characters of what the screen says."""
 
 
 def block(
