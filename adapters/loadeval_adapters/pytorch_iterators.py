@@ -357,10 +357,10 @@ class WithWorkers(WatchedIterator):
 
     def take(self) -> list[Measured]:
         """As of others, and how the workers started, their lines of code, and their deaths."""
+        self.look_for_dead()
         if self._channel is None:
             return super().take()
         code = self._read_texts(self._channel)
-        self.look_for_dead()
         return [*super().take(), *self._starts(self._channel), *code]
 
     def close(self) -> None:

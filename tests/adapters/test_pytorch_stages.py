@@ -9,6 +9,7 @@ import multiprocessing.queues
 import os
 import pickle
 import queue
+import signal
 import sys
 import threading
 import warnings
@@ -23,7 +24,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils import fetch, pin_memory
 
-from loadeval import LoaderEvaluator, evaluate_in_place, read_run
+from loadeval import LoaderEvaluator, StageNote, evaluate_in_place, read_run
 from loadeval_adapters import pytorch_channel, pytorch_kernel, pytorch_stages, pytorch_worker
 from loadeval_adapters.pytorch_channel import Channel
 from loadeval_adapters.pytorch_code import CodeSampler
@@ -553,6 +554,24 @@ def test_a_killed_worker_is_told() -> None:
     (message,) = messages(evaluator.recorded(), "worker died")
     assert message.startswith("worker 0 (pid ")
     assert message.endswith("died (killed by signal 9) while loading sample 9 of batch 2")
+
+
+def test_a_killed_worker_that_was_started_before_is_told() -> None:
+    loader = DataLoader(Tensors, num_workers=1, persistent_workers=True)
+    next(iter(loader))
+    stages = pytorch_stages.DataLoaderStages(lambda loader: loader)
+    stages.begin(loader)
+    stages.take()
+    kept: Any = loader._iterator
+    (worker,) = kept._workers
+    torchs = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it would raise, here
+    worker.kill()
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    signal.signal(signal.SIGCHLD, torchs)
+    found = stages.take()
+    stages.close()
+    message = f"worker 0 (pid {worker.pid}) died (killed by signal 9)"
+    assert found == [StageNote(message, "worker died")]
 
 
 def test_workers_that_torch_ends_have_not_died() -> None:
