@@ -8,7 +8,7 @@ import sysconfig
 import threading
 import time
 from collections import Counter
-from contextlib import suppress
+from contextlib import closing, suppress
 from typing import TYPE_CHECKING
 
 from loadeval_adapters.pytorch_kernel import ThreadState
@@ -73,12 +73,17 @@ class CodeSampler:
         self._thread = thread
         self._state = ThreadState(thread, native)
         if not self._state.tells:
+            self._state.close()
             return
         if not self._in_training:
             self._users_s = sys.getswitchinterval()
             sys.setswitchinterval(min(SWITCH_S, self._users_s))
             self._ours_s = sys.getswitchinterval()  # in whole microseconds
-        threading.Thread(target=self._look, name="loadeval-code", daemon=True).start()
+        try:
+            threading.Thread(target=self._look, name="loadeval-code", daemon=True).start()
+        except RuntimeError:  # there can be no more threads
+            self._state.close()
+            raise
 
     def stop(self) -> None:
         """Stop looking, for good."""
@@ -89,7 +94,8 @@ class CodeSampler:
 
     def _look(self) -> None:
         self._flushed_ns = time.perf_counter_ns()
-        with suppress(Exception):  # without it only this is missing
+        # Without it only this is missing. No other thread closes what this one reads.
+        with suppress(Exception), closing(self._state):
             while not self._until_stopped.acquire(timeout=self._interval_s):
                 if self._busy[0] == self._thread:
                     self._count()

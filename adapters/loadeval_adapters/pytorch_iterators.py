@@ -165,11 +165,11 @@ class InTraining(WatchedIterator):
         super().__init__(iterator, note)
         words = [1] * (told.CHANNEL_WORDS + told.WORKER_WORDS)
         self._tracer = Tracer(self._tell, words, told.CHANNEL_WORDS, in_training=True)
+        end = weakref.finalize(iterator, self._tracer.close)
+        end.atexit = False
         self._lines: dict[str, dict[str, int]] = {}
         self._tracer.look_into(iterator._dataset)  # noqa: SLF001 - what it fetches from
         self._fetcher = weakref.ref(iterator._dataset_fetcher)  # noqa: SLF001 - there is no other way in
-        end = weakref.finalize(iterator, self._tracer.end)
-        end.atexit = False
         self._hook_into(iterator)
 
     def _hook_into(self, iterator: Any) -> None:
@@ -199,7 +199,7 @@ class InTraining(WatchedIterator):
             try:
                 batch = give(alive())
             except StopIteration:
-                tracer.end()
+                tracer.close()
                 raise
             delivered = perf_counter_ns()
             epoch = self.epoch
@@ -235,7 +235,7 @@ class InTraining(WatchedIterator):
         self._tracer.end()
 
     def close(self) -> None:
-        """As of others; the dataset is left as it was, too."""
+        """As of others; the dataset is left as it was, too. The iterator may still fetch."""
         super().close()
         self._tracer.end()
         fetcher = self._fetcher()
@@ -357,10 +357,10 @@ class WithWorkers(WatchedIterator):
 
     def take(self) -> list[Measured]:
         """As of others, and how the workers started, their lines of code, and their deaths."""
+        self.look_for_dead()
         if self._channel is None:
             return super().take()
         code = self._read_texts(self._channel)
-        self.look_for_dead()
         return [*super().take(), *self._starts(self._channel), *code]
 
     def close(self) -> None:

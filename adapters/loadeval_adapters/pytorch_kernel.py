@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from threading import get_ident
 from time import process_time_ns, thread_time_ns
 
@@ -40,10 +41,9 @@ class Consumption:
 
     def close(self) -> None:
         """Close the files of the kernel's."""
-        for descriptor in (self._sched, self._io):
-            if descriptor >= 0:
-                os.close(descriptor)
+        descriptors = self._sched, self._io
         self._sched = self._io = UNKNOWN
+        _close(*descriptors)
 
     def start(self, *, asks: bool) -> int:
         """The CPU time of this thread; `asks` for all else too, which `since` begins with."""
@@ -101,6 +101,10 @@ class ThreadState:
         self._queued_ns = self._queued()
         self._before = self._moment()
 
+    def close(self) -> None:
+        """Close the files of the kernel's; nothing can be asked any more. Called once."""
+        _close(self._stat, self._schedstat, self._wchan)
+
     def blocked_in(self) -> str | None:
         """None while it runs; what it is blocked in, or "" where the kernel does not tell.
 
@@ -137,3 +141,10 @@ def _opened(path: str) -> int:
         return os.open(path, os.O_RDONLY)
     except OSError:
         return UNKNOWN
+
+
+def _close(*descriptors: int) -> None:
+    """Close those that are open; a program that becomes a daemon may have closed them all."""
+    for descriptor in descriptors:
+        with suppress(OSError):
+            os.close(descriptor)

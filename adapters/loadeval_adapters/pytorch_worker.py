@@ -167,6 +167,11 @@ class Tracer:
         with suppress(Exception):
             self.flush()
 
+    def close(self) -> None:
+        """As `end`, and close the kernel's files; called by who fetches, or once nobody does."""
+        self.end()
+        self.consumption.close()
+
     def before(self) -> int | None:
         """The CPU time of this thread so far; None if it cannot be told. Does not raise."""
         try:
@@ -373,7 +378,7 @@ class Sending:
         def fetch_timed(fetcher: Any, index: Any) -> Any:
             if words[told.OPEN]:
                 return ours(fetcher, index)
-            tracer.end()
+            tracer.close()
             return torchs(fetcher, index)
 
         return fetch_timed

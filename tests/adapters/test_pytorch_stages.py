@@ -9,10 +9,13 @@ import multiprocessing.queues
 import os
 import pickle
 import queue
+import signal
 import sys
 import threading
 import warnings
+from contextlib import suppress
 from itertools import islice
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +24,7 @@ import torch
 from torch.utils.data import DataLoader, TensorDataset
 from torch.utils.data._utils import fetch, pin_memory
 
-from loadeval import LoaderEvaluator, evaluate_in_place, read_run
+from loadeval import LoaderEvaluator, StageNote, evaluate_in_place, read_run
 from loadeval_adapters import pytorch_channel, pytorch_kernel, pytorch_stages, pytorch_worker
 from loadeval_adapters.pytorch_channel import Channel
 from loadeval_adapters.pytorch_code import CodeSampler
@@ -32,11 +35,11 @@ from tests.adapters.stage_datasets import needs_in_order, stateful
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from loadeval import Run
 
 Tensors = TensorDataset(torch.arange(80.0).reshape(40, 2), torch.arange(40))
+needs_proc = pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="no /proc")
 GET_ITERATOR = vars(DataLoader)["_get_iterator"]
 
 
@@ -385,6 +388,101 @@ class TestSwitchInterval:
         sampler.stop()
 
 
+def descriptors() -> list[str]:
+    """What is open here.
+
+    Without pipes: torch closes those of its queues later, in threads. And without the memory of
+    multiprocessing, which keeps some of it for its next user.
+    """
+    found = []
+    for descriptor in Path("/proc/self/fd").iterdir():
+        with suppress(OSError):  # that of the folder itself
+            found.append(str(descriptor.readlink()))
+    return [name for name in found if not name.startswith("pipe:") and "/pym-" not in name]
+
+
+def left() -> list[str]:
+    """What is open once what looked at code has ended."""
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "loadeval-code":
+            thread.join(10)
+    return descriptors()
+
+
+def left_of_kernel() -> list[str]:
+    return [name for name in left() if name.startswith("/proc/")]
+
+
+@needs_proc
+class TestDescriptors:
+    """Files that are open in the training process. Each batch is slow enough to be looked at."""
+
+    @pytest.fixture(autouse=True)
+    def _all_are_slow(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(pytorch_worker, "WORTH_NS", 0)
+
+    @pytest.mark.parametrize("how", [{}, {"num_workers": 2}], ids=["training", "workers"])
+    def test_they_do_not_grow_with_epochs(self, how: dict[str, Any]) -> None:
+        loader = DataLoader(Tensors, batch_size=8, **how)
+        recorded(loader)
+        before = left()
+        recorded(loader, epochs=5)
+        assert len(left()) <= len(before)
+
+    def test_none_of_the_kernels_is_left_after_an_epoch(self) -> None:
+        before = left_of_kernel()
+        with LoaderEvaluator(DataLoader(Tensors, batch_size=8), stages=True) as evaluator:
+            batches = iter(evaluator)
+            next(batches)
+            during = {name.rpartition("/")[2] for name in descriptors()}
+            list(batches)
+            assert left_of_kernel() == before
+        assert during >= {"stat", "schedstat", "io"}
+
+    def test_none_of_the_kernels_is_left_after_an_epoch_that_was_broken_off(self) -> None:
+        before = left_of_kernel()
+        with LoaderEvaluator(DataLoader(Tensors, batch_size=8), stages=True) as evaluator:
+            assert len(list(islice(evaluator, 2))) == 2
+            assert left_of_kernel() == before
+
+    def test_none_of_the_kernels_is_left_of_an_iterator_that_outlives_the_evaluator(self) -> None:
+        before = left_of_kernel()
+        evaluator = LoaderEvaluator(DataLoader(Tensors, batch_size=8), stages=True)
+        batches = iter(evaluator)
+        next(batches)
+        evaluator.close()
+        assert len(list(batches)) == 4
+        del batches
+        assert left_of_kernel() == before
+
+    def test_an_iterator_keeps_its_own_while_another_one_begins(self) -> None:
+        with LoaderEvaluator(DataLoader(Tensors, batch_size=8), stages=True) as evaluator:
+            for _ in zip(evaluator, evaluator, strict=True):
+                pass
+        first, second = evaluator.recorded().stages
+        assert (first.run_queue_ns[1:] >= 0).all()
+        assert (second.run_queue_ns[1:] >= 0).all()
+
+    def test_none_is_left_if_no_thread_can_start(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        def fail(_: object) -> None:
+            raise RuntimeError("can't start new thread")
+
+        before = left_of_kernel()
+        sampler = CodeSampler([0], set(), lambda: None, in_training=True)
+        with monkeypatch.context() as patch:
+            patch.setattr(threading.Thread, "start", fail)
+            with pytest.raises(RuntimeError, match="can't start"):
+                sampler.start(threading.get_ident(), threading.get_native_id())
+        assert left_of_kernel() == before
+
+    def test_none_is_left_of_a_thread_of_which_the_kernel_tells_nothing(self) -> None:
+        before = left_of_kernel()
+        sampler = CodeSampler([0], set(), lambda: None, in_training=True)
+        sampler.start(threading.get_ident(), 0)  # no thread has this number
+        assert left_of_kernel() == before
+
+
 class TestConsumption:
     """What the kernel says of a batch."""
 
@@ -456,6 +554,24 @@ def test_a_killed_worker_is_told() -> None:
     (message,) = messages(evaluator.recorded(), "worker died")
     assert message.startswith("worker 0 (pid ")
     assert message.endswith("died (killed by signal 9) while loading sample 9 of batch 2")
+
+
+def test_a_killed_worker_that_was_started_before_is_told() -> None:
+    loader = DataLoader(Tensors, num_workers=1, persistent_workers=True)
+    next(iter(loader))
+    stages = pytorch_stages.DataLoaderStages(lambda loader: loader)
+    stages.begin(loader)
+    stages.take()
+    kept: Any = loader._iterator
+    (worker,) = kept._workers
+    torchs = signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # it would raise, here
+    worker.kill()
+    os.waitid(os.P_PID, worker.pid, os.WEXITED | os.WNOWAIT)
+    signal.signal(signal.SIGCHLD, torchs)
+    found = stages.take()
+    stages.close()
+    message = f"worker 0 (pid {worker.pid}) died (killed by signal 9)"
+    assert found == [StageNote(message, "worker died")]
 
 
 def test_workers_that_torch_ends_have_not_died() -> None:
