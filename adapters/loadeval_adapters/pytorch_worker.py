@@ -129,7 +129,7 @@ class Tracer:
         )
         self._in_training = in_training
         self._tell = tell
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may run while it is held
 
     def look_into(self, dataset: Any) -> None:
         """Time the transforms of `dataset`."""
