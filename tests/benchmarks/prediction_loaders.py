@@ -327,7 +327,8 @@ def workloads(folder: Path) -> list[Workload]:
             matmul,
             epoch=160,
             batches=80,
-            rounds=3,
+            rounds=4,
+            settings=tuple(map(Setting, (2, 3, 4, 6))),
         ),
         Workload(
             "head of line",
