@@ -24,7 +24,7 @@ PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 TORCH ?= torch
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test test-all test-lowest test-pythons test-frameworks lint types docs bench truth faults peer-suites clean
+.PHONY: demo test test-all test-lowest test-pythons test-frameworks lint types docs bench truth predict faults peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -76,6 +76,10 @@ bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alt
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python tests/benchmarks/truth.py
+
+predict: .venv/.dev  ## throughput under other settings, predicted and then measured; tune beside a grid search (some 15 minutes)
+	.venv/bin/python tests/benchmarks/prediction.py
+	.venv/bin/python tests/benchmarks/prediction.py --tune
 
 faults: .venv/.dev  ## what is found first in 51 programs with a fault, and in their healthy twins (10 minutes)
 	.venv/bin/python tests/faults/run.py --evaluate

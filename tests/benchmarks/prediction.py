@@ -1,0 +1,185 @@
+"""Throughput under other settings: predicted from one recorded run, and then measured.
+
+Each workload is recorded once, with one or two workers. What is predicted from that is then
+measured, all settings in turns, and so are the recorded settings once more: where that differs,
+the machine has changed. Beside it stands plain division: the loader's time by the number of
+workers, no faster than the step. `--tune` compares `tune` with a grid search instead. Exit status
+1 when a workload fails, or tune's settings are slower, or took longer, than they may.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import sys
+import tempfile
+import time
+import warnings
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import torch
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.benchmarks.prediction_loaders import QUICK_SETTINGS, Workload, workloads
+    from tests.benchmarks.prediction_runs import Outcome, outcomes
+    from tests.benchmarks.prediction_tuning import TUNED, Tuned, tuned
+else:  # a script finds its siblings by their plain names
+    from prediction_loaders import QUICK_SETTINGS, workloads
+    from prediction_runs import outcomes
+    from prediction_tuning import TUNED, tuned
+
+HEADS = (
+    "workload",
+    "what",
+    "from",
+    "to",
+    "predicted",
+    "measured",
+    "predicted / measured",
+    "in range",
+    "divided by n",
+    "divided / measured",
+)
+TUNE_HEADS = (
+    "workload",
+    "best of the grid",
+    "tune's choice",
+    "tune / grid",
+    "grid took",
+    "tune took",
+    "tune / grid",
+    "both reached",
+)
+
+
+def summary(found: Sequence[Outcome]) -> dict[str, float]:
+    """Errors as shares of what was measured, and the share of ranges that contain that."""
+    predictions = [one for one in found if not one.is_present]
+    errors = {
+        "error": [abs(one.ratio - 1) for one in predictions],
+        "divided_error": [abs(one.divided_ratio - 1) for one in predictions],
+        "same_error": [abs(one.ratio - 1) for one in found if one.is_present],
+    }
+    return {
+        "predictions": len(predictions),
+        "in_range": statistics.mean(one.is_in_range for one in predictions),
+        **{f"median_{name}": statistics.median(values) for name, values in errors.items()},
+        **{f"largest_{name}": max(values) for name, values in errors.items()},
+    }
+
+
+def summary_in_words(found: dict[str, float]) -> str:
+    return (
+        f"{found['predictions']:.0f} predictions: median error {found['median_error']:.0%}, "
+        f"largest {found['largest_error']:.0%}; {found['in_range']:.0%} of the ranges contain "
+        "what was measured.\n"
+        f"Divided by n: median error {found['median_divided_error']:.0%}, "
+        f"largest {found['largest_divided_error']:.0%}.\n"
+        f"The recorded settings, measured once more: median difference "
+        f"{found['median_same_error']:.0%}, largest {found['largest_same_error']:.0%}."
+    )
+
+
+def say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)
+
+
+def show(heads: Sequence[str], rows: list[list[str]], markdown: bool) -> None:
+    """The table."""
+    if markdown:
+        for cells in (heads, ["---"] * len(heads), *rows):
+            print(f"| {' | '.join(cells)} |")
+        return
+    table = Table(*heads)
+    for cells in rows:
+        table.add_row(*(escape(cell) for cell in cells))
+    Console(width=None if sys.stdout.isatty() else 190).print(table)
+
+
+def predict(workload: Workload, found: list[Outcome]) -> str:
+    """Add its outcomes to `found`, and tell them."""
+    ours = list(outcomes(workload))
+    found += ours
+    return ", ".join(f"{one.setting} {one.ratio:.2f}" for one in ours)
+
+
+def compare_tuning(workload: Workload, found: list[Tuned]) -> str:
+    """Add what tune and the grid came to, and tell it."""
+    ours = tuned(workload)
+    found.append(ours)
+    return f"{ours.ratio:.2f} of the grid's best in {ours.tune_s / ours.grid_s:.2f} of its time"
+
+
+def chosen_by(options: argparse.Namespace, folder: Path, default: Sequence[str]) -> list[Workload]:
+    """Those that were asked for, as they were asked for. Raises KeyError for an unknown name."""
+    known = {one.name: one for one in workloads(folder)}
+    chosen = [known[name] for name in options.only or default or known]
+    if options.workers is not None:
+        chosen = [replace(one, workers=options.workers) for one in chosen]
+    if options.quick:
+        chosen = [replace(one, batches=60, rounds=3, settings=QUICK_SETTINGS) for one in chosen]
+    return chosen
+
+
+def main() -> int:
+    """Print a table, and for predictions a summary."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tune", action="store_true", help="compare tune with a grid search")
+    parser.add_argument("--markdown", action="store_true", help="print a table for documents")
+    parser.add_argument("--only", action="append", help="run this workload; may be given again")
+    parser.add_argument("--quick", action="store_true", help="two settings, and fewer batches")
+    parser.add_argument("--workers", type=int, help="record all with as many workers")
+    parser.add_argument("--json", type=Path, help="keep all numbers in this file")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+    predictions: list[Outcome] = []
+    tunings: list[Tuned] = []
+    failed = False
+    with tempfile.TemporaryDirectory() as folder:
+        try:
+            chosen = chosen_by(options, Path(folder), TUNED if options.tune else ())
+        except KeyError as unknown:
+            parser.error(f"there is no workload {unknown}")
+        for number, workload in enumerate(chosen, 1):
+            began = time.perf_counter()
+            try:
+                if options.tune:
+                    told = compare_tuning(workload, tunings)
+                else:
+                    told = predict(workload, predictions)
+            except Exception as error:  # noqa: BLE001 - the other workloads go on
+                failed, told = True, f"failed: {error!r}"
+            took_s = time.perf_counter() - began
+            say(f"{number}/{len(chosen)} {workload.name}: {told} ({took_s:.0f} s)")
+    numbers: dict[str, Any] = {
+        "cpus": len(os.sched_getaffinity(0)),
+        "torch": torch.__version__,
+        "python": sys.version.split()[0],
+    }
+    if tunings:
+        show(TUNE_HEADS, [one.row() for one in tunings], options.markdown)
+        numbers["tuning"] = [{**asdict(one), "reached": one.is_reached} for one in tunings]
+    if predictions:
+        show(HEADS, [one.row() for one in predictions], options.markdown)
+        numbers["summary"] = summary(predictions)
+        print(f"\n{summary_in_words(numbers['summary'])}")
+        numbers["predictions"] = [
+            {**asdict(one), "in_range": one.is_in_range} for one in predictions
+        ]
+    if options.json:
+        options.json.write_text(json.dumps(numbers, indent=1) + "\n", encoding="utf-8")
+    return 1 if failed or not all(one.is_reached for one in tunings) else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
