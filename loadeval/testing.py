@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import copy
+from collections.abc import Mapping
 from itertools import islice
 from multiprocessing import active_children
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.runtime.batch import is_array, leaves
 from loadeval.runtime.registry import adapter_for
@@ -185,6 +187,53 @@ class AdapterContract:
             served = list(map(adapter.keep, evaluator))
             for batch in expected:
                 assert self._count(batch, served) == self._count(batch, expected)
+
+    def test_settings_have_names(self) -> None:
+        """What can be changed of a loader is a mapping of names to present values."""
+        tunable = self.make_adapter().tunable(self.make_loader())
+        assert isinstance(tunable, Mapping)
+        assert all(isinstance(name, str) for name in tunable)
+
+    def test_another_loader_serves_the_same(self) -> None:
+        """One made again with nothing changed, or with all settings as they are."""
+        adapter, loader = self.make_adapter(), self.make_loader()
+        tunable = adapter.tunable(loader)
+        if not tunable:
+            self._check_refusal(loader, {})
+            return
+        expected = list(map(adapter.keep, adapter.epoch(self.make_loader())))
+        for settings in ({}, tunable):
+            again = adapter.reconfigured(loader, settings)
+            assert again is not loader
+            its = adapter_for(again)
+            assert its.tunable(again) == tunable
+            served = list(map(its.keep, its.epoch(again)))
+            assert len(served) == len(expected)
+            assert all(map(self._same, served, expected))
+
+    def test_a_loader_is_not_changed_by_another(self) -> None:
+        """It serves its own batches, also while one that was made again is read."""
+        adapter, loader = self.make_adapter(), self.make_loader()
+        if adapter.tunable(loader):
+            expected = list(map(adapter.keep, adapter.epoch(self.make_loader())))
+            again = adapter.reconfigured(loader, {})
+            epoch = adapter_for(again).epoch(again)
+            next(epoch)
+            served = list(map(adapter.keep, adapter.epoch(loader)))
+            adapter_for(again).release(again, epoch)
+            assert len(served) == len(expected)
+            assert all(map(self._same, served, expected))
+
+    def test_an_unknown_setting_is_refused(self) -> None:
+        """With a UsageError."""
+        self._check_refusal(self.make_loader(), {"no_such_setting": 1})
+
+    def _check_refusal(self, loader: Any, settings: Mapping[str, Any]) -> None:
+        try:
+            self.make_adapter().reconfigured(loader, settings)
+        except UsageError:
+            return
+        raise AssertionError(f"the adapter has made another loader, with {settings}")
 
     def _count(self, batch: Any, batches: list[Any]) -> int:
         return sum(self._same(batch, other) for other in batches)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import warnings
 from dataclasses import replace
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from nvidia.dali.pipeline import Pipeline
 from nvidia.dali.types import to_numpy_type
 
 from loadeval import (
@@ -23,7 +25,7 @@ from loadeval import (
 from loadeval_adapters.notes import NotTimed
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from loadeval import LoaderStages
 
@@ -36,7 +38,26 @@ BROKEN_OFF = (
     "cache), because DALI cannot go back to the start. To measure complete epochs, read each to "
     "its end, or wrap a callable that returns a new loader"
 )
+PYTHON_INSIDE = (
+    "this DALI pipeline calls Python functions, or is fed from Python, and DALI serialises neither "
+    "to build the pipeline again; pass a function that makes it, such as "
+    "lambda **settings: make_pipeline(batch_size=64, **settings)"
+)
 OURS = ("loadeval", "loadeval_adapters")
+FED = re.compile(rb"\n[\x00-\x7f](ExternalSource|\w*inputs__)")
+"""In a serialised pipeline, the name of an operator whose data do not come with it."""
+KEPT = (
+    "device_id",
+    "seed",
+    "exec_pipelined",
+    "exec_async",
+    "exec_dynamic",
+    "stream_policy",
+    "concurrency",
+    "set_affinity",
+    "enable_memory_stats",
+)
+"""Arguments of a Pipeline that are properties of it, beside those that can be changed."""
 
 
 def warn_broken_off() -> None:
@@ -143,6 +164,43 @@ class DALIAdapter(IterableAdapter):
             ready_batches=int(ready),
         )
 
+    def tunable(self, loader: Any) -> Mapping[str, Any]:
+        """What the pipelines of an iterator for PyTorch have, of the first one."""
+        return _tunable(loader._pipes) if _arguments(loader) else {}  # noqa: SLF001 - as above
+
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
+        """An iterator over new pipelines, all with `settings`, at the start of their data."""
+        given = _arguments(loader)
+        if not given:
+            return super().reconfigured(loader, settings)
+        graphs = [(pipe, _serialised(pipe)) for pipe in loader._pipes]  # noqa: SLF001 - as above
+        if not settings.keys() <= self.tunable(loader).keys():
+            return super().reconfigured(loader, settings)
+        return type(loader)([_rebuilt(pipe, graph, settings) for pipe, graph in graphs], **given)
+
+
+def _arguments(loader: Any) -> dict[str, Any]:
+    """What makes an iterator like `loader`, beside pipelines; nothing where that is not known."""
+    constructor: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
+    if constructor.__module__ != "nvidia.dali.plugin.pytorch":
+        return {}
+    given = {
+        "auto_reset": loader._auto_reset,  # noqa: SLF001 - as above
+        "last_batch_policy": loader._last_batch_policy,  # noqa: SLF001 - as above
+        "prepare_first_batch": loader._prepare_first_batch,  # noqa: SLF001 - as above
+    }
+    if loader._reader_name:  # noqa: SLF001 - as above
+        given["reader_name"] = loader._reader_name  # noqa: SLF001 - as above
+    else:
+        given["size"] = loader._size  # noqa: SLF001 - as above
+        given["last_batch_padded"] = loader._last_batch_padded  # noqa: SLF001 - as above
+    names = inspect.signature(constructor.__init__).parameters
+    if "output_map" in names:
+        given["output_map"] = loader.output_map
+    if "output_types" in names:
+        given["output_types"] = loader._outputs_types  # noqa: SLF001 - as above
+    return given
+
 
 def _samples_in(outputs: dict[str, Any]) -> int | None:
     for output in outputs.values():
@@ -223,6 +281,58 @@ class DALIPipelineAdapter(ForwardAdapter):
             length=length,
             ready_batches=0 if loader.empty() else _batches_ahead(loader),
         )
+
+    def tunable(self, loader: Any) -> Mapping[str, Any]:
+        """Threads and queue; nothing where Python functions are in the pipeline, or feed it."""
+        return _tunable([loader])
+
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
+        """A new pipeline, built, at the start of its data; without a `seed` it draws its own."""
+        graph = _serialised(loader)
+        if not settings.keys() <= self.tunable(loader).keys():
+            return super().reconfigured(loader, settings)
+        return _rebuilt(loader, graph, settings)
+
+
+def _serialised(pipe: Any) -> bytes:
+    """What DALI can build `pipe` of again, which is built first. Raises UsageError if it cannot."""
+    pipe.build()
+    try:
+        graph: bytes = pipe._pipe.SerializeToProtobuf()  # noqa: SLF001 - serialize() fails for a deserialised one
+    except RuntimeError as error:  # a Python function is one of the operators
+        raise UsageError(PYTHON_INSIDE) from error
+    if FED.search(graph):
+        raise UsageError(PYTHON_INSIDE)
+    return graph
+
+
+def _tunable(pipes: list[Any]) -> dict[str, Any]:
+    """What can be changed of `pipes`, as the first one has it; nothing if one cannot be rebuilt."""
+    try:
+        for pipe in pipes:
+            _serialised(pipe)
+    except UsageError:
+        return {}
+    return _settings(pipes[0])
+
+
+def _settings(pipe: Any) -> dict[str, Any]:
+    depth = pipe.cpu_queue_size
+    if pipe.exec_separated:
+        depth = {"cpu_size": depth, "gpu_size": pipe.gpu_queue_size}
+    queue = {"prefetch_queue_depth": depth} if pipe.exec_pipelined else {}
+    return {"num_threads": pipe.num_threads, **queue}
+
+
+def _rebuilt(pipe: Any, graph: bytes, settings: Mapping[str, Any]) -> Any:
+    # Pipeline.deserialize() would forget the executor.
+    kept = {name: getattr(pipe, name) for name in KEPT if hasattr(pipe, name)}
+    kept["bytes_per_sample"] = pipe._bytes_per_sample  # noqa: SLF001 - it is no property
+    kept["enable_checkpointing"] = pipe._enable_checkpointing  # noqa: SLF001 - as above
+    chosen = kept | _settings(pipe) | dict(settings)
+    made = Pipeline(pipe.max_batch_size, **chosen)  # type: ignore[no-untyped-call]  # DALI's
+    made.deserialize_and_build(graph)  # type: ignore[no-untyped-call]  # as above
+    return made
 
 
 def _batches_ahead(pipe: Any) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import multiprocessing
 import sys
 import warnings
@@ -15,7 +16,7 @@ from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning
 from loadeval_adapters.pytorch_stages import DataLoaderStages
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from types import FrameType
 
     from loadeval import LoaderStages
@@ -45,6 +46,28 @@ UNREPEATABLE = (
     "Ignite's DeterministicEngine replaces the DataLoader's batch sampler, which it cannot do "
     "with a LoaderEvaluator: the batches would differ. " + IN_PLACE
 )
+
+TUNABLE = (
+    "num_workers",
+    "prefetch_factor",
+    "pin_memory",
+    "persistent_workers",
+    "in_order",
+    "multiprocessing_context",
+    "batch_size",
+)
+WITHOUT_WORKERS: dict[str, Any] = {
+    "prefetch_factor": None,
+    "persistent_workers": False,
+    "multiprocessing_context": None,
+    "timeout": 0,
+}
+"""What a DataLoader insists on where `num_workers` is 0."""
+KEEP_THEIR_ARGUMENTS = (
+    "torch.utils.data.dataloader",
+    "torchdata.stateful_dataloader.stateful_dataloader",
+)
+"""Modules of the constructors that keep each argument as the attribute of its name."""
 
 
 class PyTorchAdapter(IterableAdapter):
@@ -123,6 +146,46 @@ class PyTorchAdapter(IterableAdapter):
         if not self._has_warned_of_another and _is_called_from("accelerate.data_loader"):
             self._has_warned_of_another = True
             warnings.warn(PASSED_BY, LoadevalWarning, stacklevel=4)
+
+    def tunable(self, loader: Any) -> Mapping[str, Any]:
+        """Arguments of a DataLoader; nothing of a subclass with a constructor of its own.
+
+        `batch_size` is among them unless a batch sampler, or the dataset, makes the batches.
+        """
+        given = _arguments(loader)
+        present = {name: given[name] for name in TUNABLE if name in given}
+        if present.get("batch_size", 0) is None:
+            del present["batch_size"]
+        context = present.get("multiprocessing_context")
+        if context is not None:
+            present["multiprocessing_context"] = context.get_start_method()
+        return present
+
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
+        """Another DataLoader of the same dataset, sampler, generator and functions.
+
+        These are shared: if both loaders shuffle, they draw from the same generator. Without
+        workers, settings that need some become None or False. With another number of workers the
+        batches of an iterable-style dataset differ as it divides its samples among them.
+        """
+        given = _arguments(loader)
+        if not given or not settings.keys() <= self.tunable(loader).keys():
+            return super().reconfigured(loader, settings)
+        chosen = given | dict(settings)
+        return type(loader)(**chosen | ({} if chosen["num_workers"] else WITHOUT_WORKERS))
+
+
+def _arguments(loader: Any) -> dict[str, Any]:
+    """What makes a DataLoader like `loader`; nothing where that is not known."""
+    constructor: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
+    if constructor.__module__ not in KEEP_THEIR_ARGUMENTS:
+        return {}
+    has_own_sampler = loader.batch_sampler is None or loader.batch_size is not None
+    implied = {"batch_sampler"} if has_own_sampler else {"batch_size", "sampler", "drop_last"}
+    if isinstance(loader.dataset, IterableDataset):
+        implied.add("sampler")
+    names = list(inspect.signature(constructor.__init__).parameters)[1:]
+    return {name: getattr(loader, name) for name in names if name not in {"shuffle", *implied}}
 
 
 def _unwrapped(loader: Any) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, replace
 from math import ceil
 from operator import attrgetter
@@ -20,6 +21,9 @@ from spdl.pipeline.defs import (
     MergeConfig,
     PathVariantsConfig,
     PipeConfig,
+    PipelineConfig,
+    SinkConfig,
+    SourceConfig,
 )
 
 from loadeval import IterableAdapter, LoaderInfo, LoadevalWarning, UsageError
@@ -27,7 +31,7 @@ from loadeval_adapters.notes import NotTimed
 from loadeval_adapters.spdl_stages import SPDLStages, looked_into, until_the_end
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Mapping
 
     from loadeval import LoaderStages
     from loadeval_adapters.spdl_stages import WatchedEpoch
@@ -42,6 +46,7 @@ IN_ANOTHER_PROCESS = (
     "the stages of this SPDL pipeline are not timed: it runs in another process; the readings have "
     "the CPU use of the threads of this one"
 )
+ITERATORS = (Iterator, AsyncIterator)
 _begun: WeakSet[Any] = WeakSet()
 
 
@@ -116,6 +121,48 @@ class SPDLAdapter(ListAdapter):
             start_method=None if context is None else context.get_start_method(),
             persistent_workers=False,
         )
+
+    def tunable(self, loader: Any) -> Mapping[str, Any]:
+        """Threads and buffer; workers and `prefetch_factor` of a PyTorchDataLoader.
+
+        Nothing of a subclass with a constructor of its own, and where the source is an iterator,
+        which has only one epoch. Of a CacheDataLoader those of the loader that is cached.
+        """
+        if type(loader) is CacheDataLoader:
+            return self.tunable(loader.dl)
+        given = _arguments(loader)
+        if not given or isinstance(given.get("src"), ITERATORS):
+            return {}
+        if "num_threads" in given:
+            return {name: given[name] for name in ("num_threads", "buffer_size")}
+        workers = given["num_workers"]
+        return {"num_workers": workers, "prefetch_factor": given["buffer_size"] // workers}
+
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
+        """Another loader of the same source or dataset, sampler and functions."""
+        present = self.tunable(loader)
+        if not present or not settings.keys() <= present.keys():
+            return super().reconfigured(loader, settings)
+        if isinstance(loader, CacheDataLoader):
+            inside = self.reconfigured(loader.dl, settings)
+            sizes = (loader.num_caches, loader.return_caches_after, loader.stop_after)
+            return CacheDataLoader(inside, *sizes)
+        chosen = _arguments(loader) | dict(settings)
+        if settings and "prefetch_factor" in present:
+            ahead = chosen.pop("prefetch_factor", present["prefetch_factor"])
+            chosen["buffer_size"] = ahead * chosen["num_workers"]
+        return type(loader)(**chosen)
+
+
+def _arguments(loader: Any) -> dict[str, Any]:
+    """What makes a loader like `loader`; nothing where that is not known."""
+    constructor: Any = next(kind for kind in type(loader).__mro__ if "__init__" in vars(kind))
+    if constructor not in {DataLoader, PyTorchDataLoader}:
+        return {}
+    # SPDL keeps each argument as the attribute of its name, nearly all with an underscore.
+    kept = {name.removeprefix("_"): argument for name, argument in vars(loader).items()}
+    names = list(inspect.signature(constructor.__init__).parameters)[1:]
+    return {name: kept[name] for name in names} if kept.keys() >= set(names) else {}
 
 
 def _building(loader: Any) -> Any:
@@ -211,7 +258,9 @@ class SPDLPipelineAdapter(ListAdapter):
         info = super().describe(loader)
         if isinstance(loader, PipelineBuilder):
             stages = Stages.of_builder(loader)
-            threads = self._threads_with_warning(stages.threads)
+            threads = _threads(loader, stages)
+            if not isinstance(loader, ThreadedBuilder):
+                self._warn_of_threads(threads)
         elif isinstance(loader, Pipeline):
             stages = Stages.of_pipeline(loader)
             threads = _private(loader, "_impl._event_loop._executor._max_workers")
@@ -228,7 +277,34 @@ class SPDLPipelineAdapter(ListAdapter):
         if isinstance(loader, Pipeline):
             loader.stop()
 
-    def _threads_with_warning(self, threads: int) -> int:
+    def tunable(self, loader: Any) -> Mapping[str, Any]:
+        """Threads and buffer of a builder; nothing of a Pipeline, which can be run only once.
+
+        Nothing either of a builder whose source is an iterator, or with stages other than
+        functions, `aggregate` to a number of items and `disaggregate`: two pipelines of it may
+        share what changes when they run. Nor of a subclass, which may build differently.
+        """
+        if type(loader) not in {PipelineBuilder, ThreadedBuilder}:
+            return {}
+        stages = Stages.of_builder(loader)
+        source, *pipes, sink = stages.configs
+        is_once = isinstance(getattr(source, "source", None), ITERATORS)
+        if is_once or not isinstance(source, SourceConfig) or not all(map(_is_own, pipes)):
+            return {}
+        return {"num_threads": _threads(loader, stages), "buffer_size": sink.buffer_size}
+
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
+        """A ThreadedBuilder of the same source and functions."""
+        present = self.tunable(loader)
+        if not present or not settings.keys() <= present.keys():
+            return super().reconfigured(loader, settings)
+        chosen = {**present, **settings}
+        source, *pipes, _ = Stages.of_builder(loader).configs
+        sink: Any = SinkConfig(chosen["buffer_size"])
+        config = PipelineConfig(source, [_unshared(pipe) for pipe in pipes], sink)
+        return ThreadedBuilder(config, chosen["num_threads"])
+
+    def _warn_of_threads(self, threads: int) -> None:
         if not self._has_threads_with_warning:
             self._has_threads_with_warning = True
             warnings.warn(
@@ -238,7 +314,35 @@ class SPDLPipelineAdapter(ListAdapter):
                 LoadevalWarning,
                 stacklevel=6,  # where the LoaderEvaluator is made
             )
-        return threads
+
+
+class ThreadedBuilder(PipelineBuilder[Any, Any]):
+    """Builds the pipeline of `config`, which loadeval runs with `num_threads` threads."""
+
+    def __init__(self, config: Any, num_threads: int) -> None:
+        super().__init__()
+        self._config = config
+        self.num_threads = num_threads
+
+    def get_config(self) -> Any:
+        """What `build` builds."""
+        return self._config
+
+
+def _threads(builder: Any, stages: Stages) -> int:
+    return builder.num_threads if isinstance(builder, ThreadedBuilder) else stages.threads
+
+
+def _is_own(config: Any) -> bool:
+    if isinstance(config, AggregateConfig):
+        return type(config.op) is Collate
+    return isinstance(config, (PipeConfig, DisaggregateConfig))
+
+
+def _unshared(config: Any) -> Any:
+    """`config` with an aggregation of its own, which would else fill the other's batches."""
+    is_aggregation = isinstance(config, AggregateConfig)
+    return replace(config, op=Collate(config.op.n)) if is_aggregation else config
 
 
 def _run(pipeline: Any, watch: WatchedEpoch | None) -> Iterator[Any]:
@@ -261,7 +365,8 @@ def _built_and_run(builder: Any, watch: WatchedEpoch | None) -> Iterator[Any]:
     stages = Stages.of_builder(builder)
     stages.forget_leftovers()
     failures = FailureCount()
-    pipeline = builder.build(num_threads=stages.threads, task_hook_factory=failures.hooks)
+    threads = _threads(builder, stages)
+    pipeline = builder.build(num_threads=threads, task_hook_factory=failures.hooks)
     yield from _run(pipeline, watch)
     failures.tell()
 

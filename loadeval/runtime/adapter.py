@@ -14,7 +14,7 @@ from loadeval.runtime.copies import clone_leaf
 from loadeval.runtime.cuda import synchronize
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from loadeval.runtime.stages import LoaderStages
 
@@ -51,6 +51,12 @@ class Adapter(Protocol):
 
     def dataset_was_read(self) -> None:
         """Called when `dataset` of a LoaderEvaluator is read, perhaps to build another loader."""
+
+    def tunable(self, loader: Any) -> Mapping[str, Any]:
+        """The settings of `loader` that `reconfigured` can change, and their present values."""
+
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
+        """A new loader, the same but for `settings`; raises UsageError where it cannot make one."""
 
 
 class IterableAdapter:
@@ -104,6 +110,24 @@ class IterableAdapter:
 
     def dataset_was_read(self) -> None:
         """Does nothing."""
+
+    def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - adapters override it
+        """Nothing."""
+        return {}
+
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:
+        """Raises UsageError, which names those of `settings` that are not in `tunable(loader)`."""
+        name, present = type(loader).__name__, self.tunable(loader)
+        instead = (
+            f"pass a function that makes it, such as lambda **settings: {name}(..., **settings)"
+        )
+        if not present:
+            raise UsageError(f"cannot make this {name} again with other settings; {instead}")
+        others = ", ".join(setting for setting in settings if setting not in present)
+        raise UsageError(
+            f"cannot make this {name} again with another {others}: expected settings among "
+            f"{', '.join(present)}; for others {instead}"
+        )
 
 
 def check_is_loader(loader: Any) -> None:
@@ -189,6 +213,17 @@ class FactoryAdapter:
     def refusal(self, loader: Any, mode: str) -> str | None:  # noqa: ARG002 - as above
         """Why a LoaderEvaluator cannot wrap the loaders that it makes; or None."""
         return self._inner.refusal(self._made, mode)
+
+    def tunable(self, loader: Any) -> Mapping[str, Any]:  # noqa: ARG002 - as above
+        """Nothing: the callable itself can make other loaders."""
+        return {}
+
+    def reconfigured(self, loader: Any, settings: Mapping[str, Any]) -> Any:  # noqa: ARG002 - as above
+        """Raises UsageError."""
+        raise UsageError(
+            f"cannot change the settings of what {loader!r} makes; let it take them as arguments, "
+            "such as lambda **settings: DataLoader(dataset, **settings)"
+        )
 
 
 class MadeStages:

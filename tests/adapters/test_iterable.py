@@ -83,6 +83,18 @@ def numbers() -> DataLoader[Any]:
     return DataLoader(TensorDataset(torch.arange(20)), batch_size=4)
 
 
+def test_a_callable_takes_its_settings_as_arguments() -> None:
+    adapter = FactoryAdapter(numbers, lambda _: IterableAdapter())
+    assert adapter.tunable(numbers) == {}
+    with pytest.raises(UsageError, match=r"numbers.* let it take them as arguments"):
+        adapter.reconfigured(numbers, {"num_workers": 2})
+
+
+def test_an_iterable_cannot_be_made_again() -> None:
+    with pytest.raises(UsageError, match=r"pass a function .* lambda \*\*settings: list\("):
+        IterableAdapter().reconfigured([1, 2], {"num_workers": 2})
+
+
 TestIterables = contract(
     IterableAdapter, list=lambda: list(arrays()), generator=arrays, restarting=Restarting
 )
