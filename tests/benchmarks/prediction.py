@@ -53,10 +53,10 @@ TUNE_HEADS = (
     "workload",
     "best of the grid",
     "tune's choice",
-    "tune / grid",
+    "throughput, tune / grid",
     "grid took",
     "tune took",
-    "tune / grid",
+    "time, tune / grid",
     "both reached",
 )
 

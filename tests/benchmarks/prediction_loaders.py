@@ -108,13 +108,14 @@ class Workload:
     settings: tuple[Setting, ...] = SETTINGS
 
     def loader(self, **options: Any) -> DataLoader[Any]:
-        """A new loader that draws its samples in random order."""
+        """A new loader; all draw their samples in the same random order, epoch by epoch."""
         if options.get("num_workers"):
             options = {"multiprocessing_context": self.context, **options}
         return DataLoader(
             self.dataset(self.epoch * self.batch_size),
             batch_size=self.batch_size,
             shuffle=True,
+            generator=torch.Generator().manual_seed(7),
             collate_fn=self.collate,
             **options,
         )
@@ -352,9 +353,11 @@ def workloads(folder: Path) -> list[Workload]:
         Workload(
             "uneven",
             "samples differ by 140%",
-            costing(Uneven.drawn(6 * speed, shape=0.5)),
+            costing(Uneven.drawn(4 * speed, shape=0.5)),
             2,
-            Sleep(3),
+            Sleep(2),
+            epoch=600,
+            batches=300,
         ),
         Workload("getitems", "unpacked by the batch", Archive, 12, burn(3), workers=2),
         Workload(
