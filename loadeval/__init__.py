@@ -14,11 +14,21 @@ if TYPE_CHECKING:
     from loadeval.analysis.stages import StageReport
     from loadeval.analysis.stats import Estimate
     from loadeval.analysis.verdict import Verdict
+    from loadeval.analysis.whatif import (
+        Assumption,
+        Limit,
+        LoaderModel,
+        Prediction,
+        Range,
+        WorkerCurve,
+        whatif,
+    )
     from loadeval.backends import compare_backends
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
     from loadeval.evaluator import LoaderEvaluator
     from loadeval.in_place import evaluate_in_place
     from loadeval.report.backends import BackendComparison
+    from loadeval.report.curve_figure import plot_worker_curve
     from loadeval.report.figure import plot_comparison
     from loadeval.report.wording.findings import describe
     from loadeval.runlog.model import LoaderInfo, Readings, Run
@@ -31,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Adapter",
+    "Assumption",
     "Backend",
     "BackendComparison",
     "BackendResult",
@@ -44,15 +55,19 @@ __all__ = [
     "Headroom",
     "IterableAdapter",
     "Level",
+    "Limit",
     "LoaderEvaluator",
     "LoaderInfo",
+    "LoaderModel",
     "LoaderStages",
     "LoadevalError",
     "LoadevalWarning",
     "OperatorReport",
     "OperatorTimes",
     "Place",
+    "Prediction",
     "Quantity",
+    "Range",
     "Readings",
     "Remark",
     "Rule",
@@ -64,6 +79,7 @@ __all__ = [
     "ThreadReport",
     "UsageError",
     "Verdict",
+    "WorkerCurve",
     "WorkerStart",
     "compare_backends",
     "describe",
@@ -73,8 +89,10 @@ __all__ = [
     "leaves",
     "map_leaves",
     "plot_comparison",
+    "plot_worker_curve",
     "quantities",
     "read_run",
+    "whatif",
 ]
 
 _MODULES = {
@@ -91,10 +109,15 @@ _MODULES = {
         "analysis.stats": ("Estimate",),
         "backends": ("compare_backends",),
         "analysis.verdict": ("Verdict",),
+        "analysis.whatif": (
+            *("Assumption", "Limit", "LoaderModel", "Prediction", "Range", "WorkerCurve"),
+            "whatif",
+        ),
         "errors": ("CacheError", "LoadevalError", "LoadevalWarning", "RunLogError", "UsageError"),
         "evaluator": ("LoaderEvaluator",),
         "in_place": ("evaluate_in_place",),
         "report.backends": ("BackendComparison",),
+        "report.curve_figure": ("plot_worker_curve",),
         "report.figure": ("plot_comparison",),
         "report.wording.findings": ("describe",),
         "runlog.model": ("LoaderInfo", "Readings", "Run"),

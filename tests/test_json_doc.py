@@ -43,7 +43,10 @@ PLAIN: dict[str, Any] = {
     "boolean": bool,
     "text, number or boolean": (str, int, float, bool),
 }
-COMMANDS = ("`show`", "`compare`", "`compare` of several backends", "`watch`", "`doctor`")
+COMMANDS = (
+    *("`show`", "`compare`", "`compare` of several backends", "`whatif`", "`watch`"),
+    "`doctor`",
+)
 NAMES = ("log", "replay", "alternate", "empty", "without", "staged", "in process", "spdl", "dali")
 IN_A_CONTAINER = "in "
 """How a null is described that stands in a list or an object of plain values."""
@@ -140,7 +143,7 @@ def test_the_commands_have_their_tables() -> None:
     """Those that have --json, and the page shows a command for each."""
     assert set(COMMANDS) <= set(SCHEMA)
     shown = re.findall(r"^\$ loadeval (\w+) .*--json$", PAGE, re.MULTILINE)
-    assert set(shown) == {"show", "compare", "watch", "doctor"}
+    assert set(shown) == {"show", "compare", "whatif", "watch", "doctor"}
 
 
 def test_every_table_is_of_an_object_that_is_named() -> None:
@@ -193,6 +196,18 @@ def test_a_comparison_in_python_has_the_same_keys() -> None:
     found = json.loads(json.dumps(result.as_dict()))
     check(found, "`compare` of several backends")
     assert found["backends"][1]["error"]
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("staged",), ("staged", "--num-workers", "4"), ("in process", "--faster", "GaussianBlur=2")],
+)
+def test_whatif(runs: dict[str, Path], arguments: tuple[str, ...]) -> None:
+    """Over the number of workers, and with options too."""
+    name, *options = arguments
+    found = printed("whatif", runs[name], *options)
+    check(found, "`whatif`")
+    assert (found["with_options"] is not None) is bool(options)
 
 
 @pytest.mark.parametrize("name", ["log", "alternate", "empty"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.arms import throughputs
@@ -14,6 +15,7 @@ from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
 from loadeval.analysis.stages import why_no_stages
 from loadeval.analysis.summary import Summary, summarise
+from loadeval.analysis.whatif import LoaderModel
 from loadeval.errors import UsageError
 from loadeval.runlog.model import ARMS, Run, Steps
 
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.finding import Diagnosis
     from loadeval.analysis.stages import StageReport
     from loadeval.analysis.stats import Estimate
+    from loadeval.analysis.whatif import WorkerCurve
     from loadeval.runlog.model import Arm
 
 PAIR = 2
@@ -41,7 +44,7 @@ class Side:
     summary: Summary
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class RunReport:
     """One run by itself.
 
@@ -68,6 +71,19 @@ class RunReport:
     no_stages: Remark | None = None
     operators: OperatorReport | None = None
     threads: ThreadReport | None = None
+
+    @cached_property
+    def whatif(self) -> WorkerCurve | None:
+        """Its throughput with other numbers of workers; None where that cannot be predicted.
+
+        Computed when it is first asked for, since that takes 15 ms a prediction.
+        """
+        if self.stages is None:
+            return None
+        try:
+            return LoaderModel.of(self.run).curve()
+        except UsageError:
+            return None
 
 
 @dataclass(frozen=True, slots=True)

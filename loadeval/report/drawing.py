@@ -140,7 +140,7 @@ def color_legend(axes: Axes, colors: Sequence[str]) -> None:
     """A legend that names these colours."""
     from matplotlib.patches import Patch  # noqa: PLC0415 - heavy
 
-    _legend(axes, [Patch(color=LIGHT[color], label=NAMES[color]) for color in colors])
+    legend(axes, [Patch(color=LIGHT[color], label=NAMES[color]) for color in colors])
 
 
 def texture_legend(axes: Axes, names: Mapping[Texture, str], color: str) -> None:
@@ -151,7 +151,7 @@ def texture_legend(axes: Axes, names: Mapping[Texture, str], color: str) -> None
     for texture, name in names.items():
         look = {"facecolor": LIGHT[color], "edgecolor": LIGHT[color], "linewidth": 0}
         handles.append(Patch(**{**look, **TEXTURES[texture]}, label=name))
-    _legend(axes, handles)
+    legend(axes, handles)
 
 
 def draw_iterations(axes: Axes, chart: PointChart) -> None:
@@ -181,7 +181,7 @@ def draw_iterations(axes: Axes, chart: PointChart) -> None:
         label = f"{name} ({duration(float(waits_ns.mean()))})"
         axes.plot(places, np.full(len(places), 0.04), label=label, **look)
     _draw_epochs(axes, chart, "")  # each is where an epoch start is
-    _legend(axes)
+    legend(axes)
 
 
 def draw_waits(axes: Axes, real: PointChart, ideal: PointChart) -> None:
@@ -194,7 +194,7 @@ def draw_waits(axes: Axes, real: PointChart, ideal: PointChart) -> None:
         _draw_points(axes, chart, points, name if points.color == "epoch_start" else points.name)
     _draw_outliers(axes, real)
     _draw_epochs(axes, real, "new epoch")
-    _legend(axes)
+    legend(axes)
 
 
 def _prepare(axes: Axes, charts: Sequence[PointChart]) -> bool:
@@ -327,7 +327,7 @@ def panel(
     return axes
 
 
-def _legend(axes: Axes, handles: Sequence[Artist] = ()) -> None:
+def legend(axes: Axes, handles: Sequence[Artist] = ()) -> None:
     """A legend in one line, right of the title."""
     handles = handles or axes.get_legend_handles_labels()[0]
     axes.legend(

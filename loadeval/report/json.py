@@ -19,6 +19,7 @@ from loadeval.report.wording.operators import operators_in_short
 from loadeval.report.wording.runs import growth_advice, growth_reason
 from loadeval.report.wording.stages import stages_in_short
 from loadeval.report.wording.verdict import cautions, not_measured, reason, verdict_advice
+from loadeval.report.wording.whatif import assumption_in_words, limit_sentence
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
     from loadeval.analysis.stages import StageReport
     from loadeval.analysis.verdict import Verdict
+    from loadeval.analysis.whatif import Prediction, WorkerCurve
 
 NOT_FIGURES = (
     "run",
@@ -166,6 +168,32 @@ def operators_as_dict(found: OperatorReport | None) -> dict[str, Any] | None:
 def threads_as_dict(found: ThreadReport | None) -> dict[str, Any] | None:
     """How busy threads are, and the wait for Python's lock. None where nobody read them."""
     return None if found is None else asdict(found)
+
+
+def whatif_as_dict(curve: WorkerCurve, found: Prediction | None) -> dict[str, Any]:
+    """Throughput by workers, measured and predicted; and `found`, under other settings."""
+    return {
+        "measured": [
+            {"num_workers": workers, "throughput": asdict(rate)} for workers, rate in curve.measured
+        ],
+        "predicted": list(map(prediction_as_dict, curve.predicted)),
+        "with_options": None if found is None else prediction_as_dict(found),
+        "unit": curve.unit,
+        "cpus": curve.cpus,
+        "others_cpus": curve.others_cpus,
+    }
+
+
+def prediction_as_dict(found: Prediction) -> dict[str, Any]:
+    """What is predicted under some settings."""
+    return {
+        **asdict(found),
+        "limit": found.limit.value,
+        "limit_words": limit_sentence(found),
+        "assumptions": [
+            {**_remark_as_dict(one), "words": assumption_in_words(one)} for one in found.assumptions
+        ],
+    }
 
 
 def growth_as_dict(found: Growth) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from tests.cli.commands import imported_by, record, runner
 if TYPE_CHECKING:
     from pathlib import Path
 
-READING = ["show", "compare", "report", "export", "watch"]
+READING = ["show", "compare", "report", "whatif", "export", "watch"]
 FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas"}
 DRAWING = {"matplotlib", "plotly", "jinja2"}
 
@@ -30,7 +30,7 @@ def test_what_cannot_be_read_exits_with_1(command: str, tmp_path: Path) -> None:
     good, bad = record(tmp_path / "good.jsonl"), tmp_path / "bad.jsonl"
     bad.write_text("no log\n")
     options = {"watch": ["--once"], "export": ["--format", "csv"]}.get(command, [])
-    several = [good] if command in {"show", "compare", "report"} else []
+    several = [good] if command in {"show", "compare", "report", "whatif"} else []
     for path, message in ((tmp_path / "\x1b[2J", r"\x1b[2J"), (bad, "is no line of a run log")):
         code, out, err = runner(command)(*several, path, *options)
         assert (code, out) == (1, "")

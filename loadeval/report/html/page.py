@@ -25,6 +25,7 @@ from loadeval.report.html.sections import (
 )
 from loadeval.report.html.stages import inside_the_loader
 from loadeval.report.html.text import backends, reproduce, settings, top
+from loadeval.report.html.whatif import whatif
 from loadeval.report.palette import THEMES, css_classes, css_variables
 from loadeval.report.wording.runs import report_headline
 
@@ -53,6 +54,7 @@ def sections(report: Report, runs: Sequence[Path], output: Path) -> list[Section
         throughput(report),
         iteration_time(report),
         *inside_the_loader(report),
+        *whatif(report),
         findings(report),
         timeline(report),
         epoch_starts(report),

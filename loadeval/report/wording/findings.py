@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.memory import GrowthReason
 from loadeval.analysis.rules.finding import Caveat, Finding, Problem, Rule, Unknown
 from loadeval.analysis.stats import Estimate
+from loadeval.analysis.whatif import Prediction
 from loadeval.report.formatting import duration, estimated, filled, number, share, size, speedup
 from loadeval.report.wording.advice import finding_advice
 from loadeval.report.wording.runs import GROWTH
@@ -18,6 +19,7 @@ from loadeval.report.wording.verdict import (
     NO_STEADY_BATCH,
     UNMEASURED,
 )
+from loadeval.report.wording.whatif import prediction_in_words
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -330,8 +332,13 @@ IN_WORDS: dict[str, Callable[[float], str]] = {
 """A figure as text, by its unit; in other units it is the number of what is counted."""
 
 
-def describe(finding: Finding | Check) -> str:
-    """What is wrong and what to change; of a check its question, and why it was not measured."""
+def describe(finding: Finding | Check | Prediction) -> str:
+    """What is wrong and what to change; of a check its question, and why it was not measured.
+
+    Of a prediction, what is predicted, what limits it, and what is assumed.
+    """
+    if isinstance(finding, Prediction):
+        return prediction_in_words(finding)
     if isinstance(finding, Finding):
         return f"{finding_sentence(finding)} {finding_advice(finding)}"
     question, reason = QUESTIONS[finding.rule], why_not_checked(finding)

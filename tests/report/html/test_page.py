@@ -98,7 +98,7 @@ def test_the_inside_of_the_loader_is_below_the_iteration_time(write: Write) -> N
     """Only where a loader was looked into; a run beside it says why it was not."""
     found = outlined(write([staged()]))
     headings = [text for tag, text in found.headings if tag == "h2"]
-    assert headings == [*ORDER[:2], "Inside the loader", *ORDER[2:]]
+    assert headings == [*ORDER[:2], "Inside the loader", "What if", *ORDER[2:]]
     several = outlined(write([staged(name="a"), without_stages(staged(name="b"))]))
     assert "Inside the loader: not measured: " in several.text
     neither = outlined(write([without_stages(staged())]))

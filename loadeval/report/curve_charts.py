@@ -1,0 +1,123 @@
+"""What a figure of throughput against the number of workers shows, as plain data.
+
+matplotlib and plotly draw it, and decide nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from loadeval.report.formatting import counted, estimated, number, short_name, speedup
+from loadeval.report.point_charts import Axis, linear_axis, round_ticks
+from loadeval.report.wording.whatif import (
+    HELD_UP_BY,
+    MEASURED,
+    PREDICTED,
+    SPEEDUP,
+    cpu_count,
+    limit_in_short,
+    ranged,
+)
+
+if TYPE_CHECKING:
+    from loadeval.analysis.whatif import Prediction, WorkerCurve
+
+FEW_WORKERS = 12
+"""So many each have a label."""
+MARGIN, MARGIN_SHARE = 0.4, 0.03
+"""Workers, and part of the axis, between its ends and the first and last point, at least."""
+MEASURED_COLOR, PREDICTED_COLOR = "real", "series1"
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """A throughput per second with so many workers; `words` tell it, in lines."""
+
+    workers: int
+    value: float
+    low: float | None
+    high: float | None
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CurveChart:
+    """Measured points, a predicted line with its range, and a mark where the CPUs end.
+
+    `cpus` is None where that is not known, or is beyond all points.
+    """
+
+    unit: str
+    workers: Axis
+    throughput: Axis
+    measured: tuple[CurvePoint, ...]
+    predicted: tuple[CurvePoint, ...]
+    cpus: float | None
+
+    @property
+    def mark(self) -> str:
+        """What stands beside the mark."""
+        return "" if self.cpus is None else cpu_count(self.cpus)
+
+    @property
+    def mark_is_late(self) -> bool:
+        """Whether there is more room left of the mark."""
+        low, high = self.workers.low, self.workers.high
+        return self.cpus is not None and self.cpus > (low + 3 * high) / 4
+
+
+def worker_curve_chart(curve: WorkerCurve) -> CurveChart:
+    """What is measured and predicted, each in the order of its workers."""
+    unit = short_name(curve.unit)
+    measured = tuple(
+        CurvePoint(
+            workers,
+            rate.value,
+            rate.low,
+            rate.high,
+            (_workers(workers), f"{MEASURED} {estimated(rate, number)} {unit}/s"),
+        )
+        for workers, rate in sorted(curve.measured, key=lambda one: one[0])
+    )
+    predicted = tuple(map(_predicted, curve.predicted))
+    points = (*measured, *predicted)
+    first = min((one.workers for one in points), default=0)
+    last = max((one.workers for one in points), default=1)
+    highest = max((one.high or one.value for one in points), default=0.0)
+    workers = _workers_axis(first, last)
+    cpus = curve.cpus if curve.cpus is not None and curve.cpus <= workers.high else None
+    return CurveChart(
+        curve.unit,
+        workers,
+        linear_axis(highest, "", _tick_of),
+        measured,
+        predicted,
+        cpus,
+    )
+
+
+def _predicted(one: Prediction) -> CurvePoint:
+    found, unit = one.throughput, short_name(one.unit)
+    words = (
+        _workers(one.num_workers),
+        f"{PREDICTED} {ranged(found, number)} {unit}/s",
+        f"{SPEEDUP} {ranged(one.speedup, speedup)}",
+        f"{HELD_UP_BY} {limit_in_short(one)}",
+    )
+    return CurvePoint(one.num_workers, found.value, found.low, found.high, words)
+
+
+def _workers_axis(first: int, last: int) -> Axis:
+    ticks = range(first, last + 1) if last - first < FEW_WORKERS else map(int, round_ticks(last))
+    labels = tuple((float(tick), f"{tick:,}") for tick in ticks)
+    margin = max(MARGIN, MARGIN_SHARE * (last - first))
+    return Axis("num_workers", first - margin, last + margin, labels)
+
+
+def _workers(count: int) -> str:
+    return counted(count, "worker", "workers")
+
+
+def _tick_of(rate: float) -> str:
+    return f"{rate:,g}"

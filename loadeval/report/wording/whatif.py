@@ -1,0 +1,175 @@
+"""Predictions in words: what a loader would be held up by, and what is assumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.analysis.whatif import Assumption, Limit
+from loadeval.report.formatting import filled, number, short_name, speedup
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from enum import Enum
+
+    from loadeval.analysis.remark import Remark
+    from loadeval.analysis.whatif import Prediction, Range, WorkerCurve
+
+TITLE = "What if"
+MEASURED, PREDICTED, PRESENT = "measured", "predicted", "present"
+PRESENT_HEAD, PREDICTED_HEAD = "present, measured", "what if, predicted"
+SPEEDUP, HELD_UP_BY, MEMORY = "speed-up", "held up by", "memory"
+SHARED_MEMORY = "/dev/shm"  # noqa: S108 - the name of a column
+CURVE_HEADLINE = f"{TITLE}: throughput against num_workers, measured and predicted"
+CURVE_TABLE = "Throughput against num_workers, measured and predicted"
+ONLY_MEASURED = "Throughput against num_workers, measured"
+ASSUMED = "Assumed:"
+NOTHING_CHANGED = "the present settings"
+
+LIMITS = {
+    Limit.STEP: "training step",
+    Limit.WORKERS: "workers",
+    Limit.CPUS: "CPUs",
+    Limit.TRAINING_PROCESS: "training process",
+    Limit.STORAGE: "storage",
+    Limit.PREFETCH: "prefetching",
+}
+"""In a table."""
+NO_WORKERS = "no workers"
+LIMIT_SENTENCES = {
+    Limit.STEP: "The training step is the limit: the loader keeps up with it.",
+    Limit.WORKERS: "The workers are the limit: more of them, or cheaper samples, would help.",
+    Limit.CPUS: "The CPUs are the limit: only more of them, or cheaper samples, would help.",
+    Limit.TRAINING_PROCESS: (
+        "The training process is the limit: besides its step it hands out indices and receives "
+        "batches, which more workers do not change."
+    ),
+    Limit.STORAGE: "Storage is the limit: more workers would not read faster.",
+    Limit.PREFETCH: (
+        "Too few batches are prefetched: a larger prefetch_factor would help where batches take "
+        "unequal times."
+    ),
+}
+NO_WORKERS_SENTENCE = "Loading in the training process is the limit: workers would load meanwhile."
+ASSUMPTIONS: dict[Enum, str] = {
+    Assumption.CPU_TIME_GROWS: (
+        "For each further CPU in use, a batch takes {least:.0%} to {most:.0%} more CPU time. Runs "
+        "with different num_workers show how much it is."
+    ),
+    Assumption.BLOCKED_IN_PARALLEL: (
+        "Workers are blocked for {share:.0%} of fetching, by disk, network, lock or sleep. With "
+        "more workers, that takes no longer."
+    ),
+    Assumption.CPUS_NOT_READ: (
+        "There is a CPU for each worker: the run does not tell how many CPUs training may use."
+    ),
+    Assumption.STEP_PER_SAMPLE: "The training step takes as long for each sample as it did.",
+    Assumption.HAND_OVER_USUAL: (
+        "A worker hands a batch over in {hand_over_ns:duration}, and the training process receives "
+        "it in as long: the run has no workers to show it."
+    ),
+    Assumption.STEP_IN_LOG: (
+        "The training step takes as long as it did while the loader worked. A run with "
+        "mode='alternate' shows what it takes alone."
+    ),
+    Assumption.UNLIKE_REPLAY: (
+        "What the simulation leaves out changes nothing: with the settings of the run it takes "
+        "{ratio:speedup} the time that was measured."
+    ),
+}
+
+RANGES = "Brackets: 95% CI of what is measured, expected range of what is predicted."
+ALWAYS_PREDICTED = "What training is held up by, and memory, are always predicted."
+WHAT_SPEEDUPS_ARE = "Speed-ups are over the present run, in the steady state."
+WHAT_MEMORY_IS = "Memory is that of the workers and prefetched batches."
+WHAT_SHARED_MEMORY_IS = f"{SHARED_MEMORY} holds the prefetched batches."
+RANGE = "expected range"
+WHISKERS = "Whiskers are 95% CIs of what is measured."
+BAND = "The band is the expected range of what is predicted."
+CAPTION = (
+    "Throughput in {unit} per second against num_workers: dots are measured, the dashed line is "
+    f"predicted. {WHISKERS} {BAND}"
+)
+CPU_MARK = " The vertical line is where there is a worker for each CPU."
+
+
+def ranged(found: Range, told: Callable[[float], str]) -> str:
+    """A predicted value as `told`, and its range: 1.50x [1.33x, 1.65x]."""
+    return f"{told(found.value)} [{told(found.low)}, {told(found.high)}]"
+
+
+def limit_in_short(one: Prediction) -> str:
+    """What it is held up by, for a table."""
+    if one.limit is Limit.WORKERS and not one.num_workers:
+        return NO_WORKERS
+    return LIMITS[one.limit]
+
+
+def limit_sentence(one: Prediction) -> str:
+    """What it is held up by, and what that means."""
+    if one.limit is Limit.WORKERS and not one.num_workers:
+        return NO_WORKERS_SENTENCE
+    return LIMIT_SENTENCES[one.limit]
+
+
+def assumption_in_words(found: Remark) -> str:
+    """What is taken for granted."""
+    return filled(ASSUMPTIONS[found.code], found.values)
+
+
+def assumptions_in_words(predicted: Iterable[Prediction]) -> list[str]:
+    """What is taken for granted by any of these, each once."""
+    found = (assumption_in_words(remark) for one in predicted for remark in one.assumptions)
+    return list(dict.fromkeys(found))
+
+
+def settings_of(one: Prediction) -> dict[str, str]:
+    """The settings of a prediction that are known, by the names that a DataLoader gives them."""
+    found = {
+        "num_workers": f"{one.num_workers}",
+        "prefetch_factor": f"{one.prefetch_factor}",
+        "in_order": f"{one.in_order}",
+        "batch_size": "" if one.batch_size is None else f"{one.batch_size}",
+        "CPUs": "" if one.cpus is None else f"{one.cpus:g}",
+        "faster": ", ".join(
+            f"{short_name(name)} {speedup(factor)}" for name, factor in one.faster.items()
+        ),
+    }
+    return {name: value for name, value in found.items() if value}
+
+
+def changed_in_words(one: Prediction, present: Prediction) -> str:
+    """The settings in which `one` differs from `present`."""
+    before = settings_of(present)
+    changed = [
+        f"{name}={value}" for name, value in settings_of(one).items() if value != before.get(name)
+    ]
+    return ", ".join(changed) or NOTHING_CHANGED
+
+
+def prediction_in_words(one: Prediction) -> str:
+    """A prediction in sentences: throughput and speed-up, what limits it, what is assumed."""
+    settings = ", ".join(f"{name}={value}" for name, value in settings_of(one).items())
+    assumed = assumptions_in_words([one])
+    return " ".join(
+        [
+            f"Predicted with {settings}:",
+            f"{ranged(one.throughput, number)} {short_name(one.unit)}/s,",
+            f"{ranged(one.speedup, speedup)} what was measured.",
+            limit_sentence(one),
+            *([ASSUMED, *assumed] if assumed else []),
+        ]
+    )
+
+
+def cpus_in_words(curve: WorkerCurve) -> str:
+    """How many CPUs there are, and what of them others use; "" where that is not known."""
+    if curve.cpus is None:
+        return ""
+    others = f"{curve.others_cpus:.1f}"
+    used = "" if others == "0.0" else f"; other programs use {others} of them"
+    return f"Training may use {cpu_count(curve.cpus)}{used}."
+
+
+def cpu_count(cpus: float) -> str:
+    """1 CPU, 2.5 CPUs, 128 CPUs."""
+    return f"{cpus:g} {'CPU' if cpus == 1 else 'CPUs'}"

@@ -1,0 +1,147 @@
+"""`loadeval whatif`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval.analysis.whatif import LoaderModel, WorkerCurve
+from loadeval.report.json import prediction_as_dict, whatif_as_dict
+from loadeval.report.whatif import curve_lines, prediction_lines
+from loadeval.runlog.reader import read_run
+from tests.cli.commands import imported_by, record, runner
+from tests.runs import DEMO
+from tests.staged import staged, write_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+run = runner("whatif")
+
+
+@pytest.fixture(name="model", scope="module")
+def _model() -> LoaderModel:
+    return LoaderModel.of(read_run(DEMO))
+
+
+@pytest.fixture(name="curve", scope="module")
+def _curve(model: LoaderModel) -> WorkerCurve:
+    return model.curve()
+
+
+def test_a_table_over_the_number_of_workers(curve: WorkerCurve) -> None:
+    """Without options; what is measured is marked, and all fits into 80 columns."""
+    code, out, err = run(DEMO)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == curve_lines(curve, 80)
+    assert "\n2 measured " in out
+    assert "\n1 predicted " in out
+    assert max(map(len, out.splitlines())) <= 80
+
+
+def test_other_settings_beside_the_present_ones(model: LoaderModel, curve: WorkerCurve) -> None:
+    """All options go into the prediction."""
+    options = ["--num-workers", 3, "--prefetch-factor", 4, "--cpus", 2.5, "--out-of-order"]
+    options += ["--batch-size", 64, "--faster", "decode=4", "--faster", "step=2"]
+    found = model.predict(
+        num_workers=3,
+        prefetch_factor=4,
+        cpus=2.5,
+        in_order=False,
+        batch_size=64,
+        faster={"decode": 4.0, "step": 2.0},
+    )
+    code, out, err = run(DEMO, *options)
+    assert (code, err) == (0, "")
+    _, measured = curve.measured[-1]
+    assert out.splitlines() == prediction_lines(measured, model.predict(), found, 80)
+    assert "present, measured" in out
+
+
+def test_json_has_the_curve_and_the_prediction(model: LoaderModel, curve: WorkerCurve) -> None:
+    """The latter where options are given."""
+    assert json.loads(run(DEMO, "--json")[1]) == whatif_as_dict(curve, None)
+    found = json.loads(run(DEMO, "--in-order", "--json")[1])
+    assert found["with_options"] == prediction_as_dict(model.predict(in_order=True))
+
+
+def test_several_runs_are_all_measured(tmp_path: Path) -> None:
+    """The last is the present one."""
+    logs = [
+        write_run(staged(name=f"{count}", workers=count), tmp_path / f"{count}.jsonl")
+        for count in (2, 1)
+    ]
+    code, out, _ = run(*logs)
+    assert code == 0
+    rows = [line.split() for line in out.splitlines() if "measured " in line and line[0].isdigit()]
+    assert [row[0] for row in rows] == ["1", "2"]
+    assert "present" in rows[0]
+    assert "present" not in rows[1]
+
+
+def test_the_curve_is_drawn_too(tmp_path: Path) -> None:
+    """With --output, which says where it went; not in JSON."""
+    path = tmp_path / "whatif.png"
+    _, out, _ = run(DEMO, "--num-workers", 4, "-o", path)
+    assert out.endswith(f"\nFigure written to {path}\n")
+    assert path.read_bytes().startswith(b"\x89PNG")
+    json.loads(run(DEMO, "--json", "-o", path)[1])
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--faster", "Nope=2"], "the run knows nothing of 'Nope'"),
+        (["--output", "a.txt"], "cannot write a figure as 'a.txt'"),
+    ],
+)
+def test_what_cannot_be_predicted_is_said_in_one_line(options: list[str], message: str) -> None:
+    """On stderr, and nothing on stdout."""
+    code, out, err = run(DEMO, *options)
+    assert (code, out) == (1, "")
+    assert err.startswith("Error: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_run_that_was_not_looked_into(tmp_path: Path) -> None:
+    """The error says which runs are."""
+    code, out, err = run(record(tmp_path / "a.jsonl"))
+    assert (code, out) == (1, "")
+    assert "does not tell what happens inside the loader" in err
+
+
+def test_the_same_file_twice() -> None:
+    """Two runs of one loader are two files."""
+    code, _, err = run(DEMO, DEMO)
+    assert code == 1
+    assert "the same file was given twice" in err
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        ["--faster", "decode"],
+        ["--faster", "=2"],
+        ["--faster", "decode=fast"],
+        ["--faster", "decode=0"],
+        ["--faster", "decode=inf"],
+        ["--cpus", "0"],
+        ["--cpus", "inf"],
+        ["--num-workers", "-1"],
+        ["--prefetch-factor", "0"],
+        ["--batch-size", "0"],
+    ],
+)
+def test_values_that_no_loader_can_have_are_wrong_usage(options: list[str]) -> None:
+    """The message names the option."""
+    code, out, err = run(DEMO, *options)
+    assert (code, out) == (2, "")
+    assert options[0] in err
+
+
+def test_nothing_that_draws_is_imported_for_text() -> None:
+    """Predicting is quick."""
+    assert not imported_by("whatif", DEMO) & {"matplotlib", "plotly", "jinja2", "torch"}
