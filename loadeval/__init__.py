@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from loadeval.in_place import evaluate_in_place
     from loadeval.report.backends import BackendComparison
     from loadeval.report.figure import plot_comparison
+    from loadeval.report.tuning import Tuning
     from loadeval.report.wording.findings import describe
     from loadeval.runlog.model import LoaderInfo, Readings, Run
     from loadeval.runlog.reader import read_run
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from loadeval.runtime.backends import Backend
     from loadeval.runtime.batch import is_array, leaves, map_leaves
     from loadeval.runtime.stages import LoaderStages, StageNote
+    from loadeval.tuning import tune
 
 __all__ = [
     "Adapter",
@@ -57,6 +59,7 @@ __all__ = [
     "RunLogError",
     "StageNote",
     "StageTimes",
+    "Tuning",
     "UsageError",
     "Verdict",
     "WorkerStart",
@@ -70,6 +73,7 @@ __all__ = [
     "plot_comparison",
     "quantities",
     "read_run",
+    "tune",
 ]
 
 _MODULES = {
@@ -89,6 +93,7 @@ _MODULES = {
         "in_place": ("evaluate_in_place",),
         "report.backends": ("BackendComparison",),
         "report.figure": ("plot_comparison",),
+        "report.tuning": ("Tuning",),
         "report.wording.findings": ("describe",),
         "runlog.model": ("LoaderInfo", "Readings", "Run"),
         "runlog.reader": ("read_run",),
@@ -97,6 +102,7 @@ _MODULES = {
         "runtime.backends": ("Backend",),
         "runtime.batch": ("is_array", "leaves", "map_leaves"),
         "runtime.stages": ("LoaderStages", "StageNote"),
+        "tuning": ("tune",),
     }.items()
     for name in names
 }

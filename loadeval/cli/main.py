@@ -15,6 +15,7 @@ from loadeval.cli.doctor import doctor
 from loadeval.cli.export import export
 from loadeval.cli.report import report
 from loadeval.cli.show import show
+from loadeval.cli.tune import tune
 from loadeval.cli.watch import watch
 
 app = typer.Typer(
@@ -43,5 +44,5 @@ def main(
     escape_what_cannot_be_encoded()
 
 
-for command in (demo, show, compare, report, watch, export, doctor, adapters):
+for command in (demo, show, compare, report, tune, watch, export, doctor, adapters):
     app.command(epilog=EXIT_CODES)(command)
