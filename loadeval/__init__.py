@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from loadeval.report.backends import BackendComparison
     from loadeval.report.curve_figure import plot_worker_curve
     from loadeval.report.figure import plot_comparison
+    from loadeval.report.tuning import Tuning
     from loadeval.report.wording.findings import describe
     from loadeval.runlog.model import LoaderInfo, Readings, Run
     from loadeval.runlog.reader import read_run
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from loadeval.runtime.backends import Backend
     from loadeval.runtime.batch import is_array, leaves, map_leaves
     from loadeval.runtime.stages import LoaderStages, StageNote
+    from loadeval.tuning import tune
 
 __all__ = [
     "Adapter",
@@ -77,6 +79,7 @@ __all__ = [
     "StageReport",
     "StageTimes",
     "ThreadReport",
+    "Tuning",
     "UsageError",
     "Verdict",
     "WorkerCurve",
@@ -92,6 +95,7 @@ __all__ = [
     "plot_worker_curve",
     "quantities",
     "read_run",
+    "tune",
     "whatif",
 ]
 
@@ -119,6 +123,7 @@ _MODULES = {
         "report.backends": ("BackendComparison",),
         "report.curve_figure": ("plot_worker_curve",),
         "report.figure": ("plot_comparison",),
+        "report.tuning": ("Tuning",),
         "report.wording.findings": ("describe",),
         "runlog.model": ("LoaderInfo", "Readings", "Run"),
         "runlog.reader": ("read_run",),
@@ -127,6 +132,7 @@ _MODULES = {
         "runtime.backends": ("Backend",),
         "runtime.batch": ("is_array", "leaves", "map_leaves"),
         "runtime.stages": ("LoaderStages", "StageNote"),
+        "tuning": ("tune",),
     }.items()
     for name in names
 }

@@ -15,6 +15,7 @@ from loadeval.cli.doctor import doctor
 from loadeval.cli.export import export
 from loadeval.cli.report import report
 from loadeval.cli.show import show
+from loadeval.cli.tune import tune
 from loadeval.cli.watch import watch
 from loadeval.cli.whatif import whatif
 
@@ -44,5 +45,5 @@ def main(
     escape_what_cannot_be_encoded()
 
 
-for command in (demo, show, compare, report, whatif, watch, export, doctor, adapters):
+for command in (demo, show, compare, report, whatif, tune, watch, export, doctor, adapters):
     app.command(epilog=EXIT_CODES)(command)

@@ -1,0 +1,113 @@
+"""`loadeval tune`: the settings of a loader with which training is fastest."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from loadeval.cli.console import AsJson, errors_printed, print_json
+from loadeval.errors import LoadevalError
+from loadeval.report.formatting import printable
+
+MAKE = (
+    "A function that makes the loader, with settings by keyword, or a loader: module:make_loader. "
+    "The working folder is searched for the module, as by python -m."
+)
+STEP = "The training step, called with each batch: module:step. Without it the loader alone counts."
+SET = "A present setting, such as num_workers=2; as often as there are some."
+SPACE = "Values to choose from: num_workers=2,4,8. Others are chosen by loadeval."
+INTERRUPTED = 130
+"""The exit code of a process that Ctrl-C ended: 128 + SIGINT."""
+
+
+def tune(
+    make: Annotated[str, typer.Argument(metavar="MODULE:NAME", help=MAKE)],
+    step: Annotated[str | None, typer.Option(metavar="MODULE:NAME", help=STEP)] = None,
+    settings: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)
+    ] = None,
+    space: Annotated[
+        list[str] | None, typer.Option("--space", metavar="NAME=VALUE,...", help=SPACE)
+    ] = None,
+    batches: Annotated[int, typer.Option(min=1, help="Batches to measure per setting.")] = 80,
+    trials: Annotated[int, typer.Option(min=1, help="Settings to measure at most.")] = 6,
+    as_json: AsJson = False,
+) -> None:
+    """Find the settings of a loader with which training is fastest.
+
+    Predicts other settings from what happens inside the loader, then measures the best of them in
+    turns with the present ones. Ctrl-C ends it with what is known until then.
+    """
+    present = dict(_pair(text, "--set") for text in settings or [])
+    chosen = {name: _list(value) for name, value in (_pair(one, "--space") for one in space or [])}
+    try:
+        with errors_printed():
+            made, trained = _named(make), None if step is None else _named(step)
+            from loadeval.tuning import tune as tuned  # noqa: PLC0415 - reads the machine
+
+            found = tuned(
+                made,
+                trained,
+                settings={name: _value(text) for name, text in present.items()},
+                space=chosen,
+                batches=batches,
+                max_trials=trials,
+            )
+    except KeyboardInterrupt:
+        typer.echo("Interrupted.", err=True)
+        raise typer.Exit(INTERRUPTED) from None
+    if as_json:
+        print_json(found.as_dict())
+    else:
+        typer.echo(str(found))
+
+
+def _named(place: str) -> Any:
+    """What a module has under a name. Raises LoadevalError where there is no such thing."""
+    module, _, name = place.partition(":")
+    if not module or not name:
+        raise typer.BadParameter(
+            f"{printable(place)!r} names nothing; expected MODULE:NAME, such as train:make_loader"
+        )
+    folder = str(Path.cwd())
+    if folder not in sys.path:
+        sys.path.insert(0, folder)
+    try:
+        found: Any = import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise
+        raise LoadevalError(
+            f"there is no module {module!r} in {folder}, nor installed; expected MODULE:NAME"
+        ) from error
+    for part in name.split("."):
+        if not hasattr(found, part):
+            raise LoadevalError(f"module {module!r} has no {name!r}; expected MODULE:NAME")
+        found = getattr(found, part)
+    return found
+
+
+def _pair(text: str, option: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip().isidentifier():
+        raise typer.BadParameter(
+            f"{option} is {printable(text)!r}; expected a name and a value: num_workers=2"
+        )
+    return name.strip(), value
+
+
+def _list(text: str) -> list[Any]:
+    return [_value(one) for one in text.split(",")]
+
+
+def _value(text: str) -> Any:
+    """A number, True, False, None or a quoted text; other text is itself."""
+    try:
+        return ast.literal_eval(text.strip())
+    except (ValueError, SyntaxError):
+        return text.strip()

@@ -1,0 +1,139 @@
+"""Sentences about what tuning a loader found."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.analysis.tuning import WORTHWHILE, LeftOut, Stop
+from loadeval.report.formatting import (
+    counted,
+    estimated,
+    filled,
+    number,
+    printable,
+    shortened,
+    speedup,
+    whole_share,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from enum import Enum
+    from typing import Any
+
+    from loadeval.analysis.tuning import Trial, TuningReport
+    from loadeval.analysis.whatif import Prediction
+
+LONGEST_ERROR = 160
+"""Characters that are shown of an error: torch puts the worker's traceback into it."""
+MOST_LEFT_OUT = 4
+"""Settings for which there is no room that are listed for each reason."""
+STOPPED = {
+    Stop.BETTER: "Stopped: the best settings are better than their neighbours.",
+    Stop.SMALL_GAIN: (
+        f"Stopped: no other settings are predicted to gain {whole_share(WORTHWHILE)} or more."
+    ),
+    Stop.NO_FASTER: "Stopped: no neighbour of the best settings is faster.",
+    Stop.MAX_TRIALS: "Stopped at max_trials; others may be faster.",
+    Stop.INTERRUPTED: "Ended early by Ctrl-C; others may be faster.",
+}
+LEFT_OUT: dict[Enum, str] = {
+    LeftOut.MEMORY: (
+        "predicted to take {needed_bytes:size} of memory, {free_bytes:size} may be used"
+    ),
+    LeftOut.SHARED_MEMORY: (
+        "predicted to take {needed_bytes:size} of shared memory (/dev/shm), {free_bytes:size} "
+        "may be used"
+    ),
+}
+
+
+def tuning_headline(found: TuningReport) -> str:
+    """Which settings are best, and by how much, in one sentence."""
+    what = "Training" if found.step else "The loader alone"
+    if found.best is found.present:
+        return f"{what} is fastest, or as fast, with the present settings"
+    now, best = setting_in_words(found.present, found), setting_in_words(found.best, found)
+    if found.gain is None:
+        return f"{what} is fastest with {best}; it was not measured in turns with {now}"
+    gain = estimated(found.gain, speedup)
+    low, high = found.gain.low, found.gain.high
+    if low is not None and high is not None and low <= 1 <= high:
+        return f"No difference shown between {best} and {now}: {gain}; {best} is chosen"
+    return f"{what} is {gain} as fast with {best} as with {now}"
+
+
+def basis(found: TuningReport) -> str:
+    """What was measured, what was predicted, and what an interval is."""
+    text = f"{counted(len(found.trials), 'setting', 'settings')} measured"
+    if len(found.trials) > 1:
+        text += ", in turns"
+    if not found.step:
+        text += ", without a training step: throughput of the loader alone"
+    text += ". Brackets: 95% CI of what was measured"
+    if not found.predicted:
+        return (
+            f"{text}. Nothing was predicted: what happens inside this loader is not known, so "
+            "settings were doubled and halved."
+        )
+    return f"{text}, expected range of what was predicted."
+
+
+def setting_in_words(trial: Trial, found: TuningReport) -> str:
+    """What differs between the trials, as code."""
+    every = {name: value for one in found.trials for name, value in one.settings.items()}
+    told = [
+        name
+        for name in every
+        if any(
+            one.settings.get(name) != trial.settings.get(name)
+            or (name in one.settings) != (name in trial.settings)
+            for one in found.trials
+        )
+    ]
+    own = {name: trial.settings[name] for name in told if name in trial.settings}
+    if own:
+        return settings_as_code(own)
+    return "present settings" if trial is found.present else "default settings"
+
+
+def settings_as_code(settings: Mapping[str, Any]) -> str:
+    """Settings as arguments of a call."""
+    return ", ".join(f"{name}={printable(repr(value))}" for name, value in settings.items())
+
+
+def predicted_in_words(found: Prediction | None) -> str:
+    """The predicted throughput and the range that it is expected in."""
+    if found is None:
+        return "-"
+    rate = found.throughput
+    return f"{number(rate.value)} [{number(rate.low)}, {number(rate.high)}]"
+
+
+def failures(found: TuningReport) -> list[str]:
+    """The settings with which something was raised, with the error, a sentence each."""
+    return [
+        f"{setting_in_words(one, found)} failed: {shortened(one.error, LONGEST_ERROR)}"
+        for one in found.trials
+        if one.error
+    ]
+
+
+def left_out_in_words(found: TuningReport) -> list[str]:
+    """Settings for which there is no room, and why, a sentence each."""
+    lines = []
+    for code in LeftOut:
+        of_code = [one for one in found.left_out if one.reason.code is code]
+        lines += [
+            f"{settings_as_code(one.settings)}: {filled(LEFT_OUT[code], one.reason.values)}"
+            for one in of_code[:MOST_LEFT_OUT]
+        ]
+        more = len(of_code) - MOST_LEFT_OUT
+        if more > 0:
+            lines.append(f"and {more} more: {code.value}")
+    return lines
+
+
+def stopped_in_words(found: TuningReport) -> str:
+    """Why no more were measured."""
+    return STOPPED[found.stopped]

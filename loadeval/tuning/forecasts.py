@@ -1,0 +1,97 @@
+"""Predictions over whole epochs, and whether there is room for what is predicted."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from loadeval.analysis.remark import Remark
+from loadeval.analysis.tuning import WORKERS, Forecast, LeftOut
+from loadeval.analysis.whatif import LoaderModel, Range
+from loadeval.errors import UsageError
+from loadeval.probes.host import MachineLoad
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.analysis.tuning import Point
+    from loadeval.analysis.whatif import Prediction
+    from loadeval.runlog.model import Run
+
+PREDICTED = (WORKERS, "prefetch_factor", "in_order", "batch_size")
+"""Settings that predictions tell apart."""
+SHARE_OF_FREE = 0.9
+"""Of the memory that is free: what loaders may take."""
+SHM = "/dev/shm"  # noqa: S108 - where loaders share batches, not a file of ours
+LEAST_SHARE = 0.1
+"""Of the steady iteration: an epoch that starts fast takes that much per batch at least."""
+
+
+class Room(NamedTuple):
+    """The bytes of memory, and of shared memory, that a loader may take; None is not known."""
+
+    memory_bytes: float | None
+    shared_memory_bytes: float | None
+
+    @classmethod
+    def free(cls) -> Room:
+        """SHARE_OF_FREE of what is free now."""
+        available = MachineLoad().read()["memory_available_bytes"]
+        try:
+            found = os.statvfs(SHM)
+            shared: float | None = found.f_bavail * found.f_frsize
+        except (OSError, AttributeError):  # Windows has no such call
+            shared = None
+        return cls(*(None if one is None else SHARE_OF_FREE * one for one in (available, shared)))
+
+    def why_left_out(self, prediction: Prediction) -> Remark | None:
+        """Why there is no room for what is predicted."""
+        for code, wanted, free in (
+            (LeftOut.SHARED_MEMORY, prediction.shared_memory_bytes, self.shared_memory_bytes),
+            (LeftOut.MEMORY, prediction.memory_bytes, self.memory_bytes),
+        ):
+            if wanted is not None and free is not None and wanted > free:
+                return Remark(code, {"needed_bytes": wanted, "free_bytes": free})
+        return None
+
+
+class Forecaster:
+    """Predicts points from the runs that were measured, over whole epochs."""
+
+    def __init__(self, model: LoaderModel, room: Room, epoch_batches: float | None) -> None:
+        self._model = model
+        self._room = room
+        self._epoch_batches = epoch_batches
+        self._starts_ns: dict[bool, dict[int, float]] = {False: {}, True: {}}
+
+    def saw_start(self, workers: int, persist: bool, starts_ns: float) -> None:
+        """What the start of an epoch takes with so many workers, which may persist."""
+        self._starts_ns[persist][workers] = starts_ns
+
+    def recalibrate(self, runs: Sequence[Run]) -> None:
+        """Of several runs, which differ in their workers."""
+        try:
+            self._model = LoaderModel.of(runs)
+        except UsageError:  # the one that there is goes on
+            return
+
+    def __call__(self, point: Point) -> Forecast:
+        """What is predicted of `point`, and whether there is room for it."""
+        known = {name: point[name] for name in PREDICTED if name in point}
+        found = self._model.predict(**known)
+        share = 1.0
+        if self._epoch_batches is not None:
+            persist = bool(point.get("persistent_workers"))
+            starts_ns = self._start_ns(found.num_workers, persist) / self._epoch_batches
+            share = max(1 + starts_ns / found.iteration_ns.value, LEAST_SHARE)
+        each = found.throughput
+        whole = Range(each.value / share, each.low / share, each.high / share)
+        return Forecast(whole, found, self._room.why_left_out(found))
+
+    def _start_ns(self, workers: int, persist: bool) -> float:
+        """As with the most similar number of workers; longer, where there are more of them."""
+        seen = self._starts_ns[persist] or self._starts_ns[not persist]
+        if not seen:
+            return 0.0
+        nearest = min(seen, key=lambda one: (abs(one - workers), one))
+        return seen[nearest] * (max(workers / nearest, 1.0) if nearest else 1.0)

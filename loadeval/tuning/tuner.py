@@ -1,0 +1,245 @@
+"""Measures the present settings, chooses a space, and measures what a search asks for."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import TYPE_CHECKING, Any
+
+from loadeval.analysis.tuning import (
+    WORKERS,
+    Search,
+    SettingsLeftOut,
+    Stop,
+    Trial,
+    TuningReport,
+)
+from loadeval.analysis.whatif import LoaderModel
+from loadeval.errors import UsageError
+from loadeval.probes.cgroup import tightest_cpu
+from loadeval.runlog.environment import cpus_usable
+from loadeval.tuning.forecasts import PREDICTED, Forecaster, Room
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from typing_extensions import Self
+
+    from loadeval.analysis.tuning import Point
+    from loadeval.runlog.model import Run
+    from loadeval.tuning.loaders import LoaderMaker
+    from loadeval.tuning.trials import Measured, Turns, WholeEpoch
+
+ALIKE = (*PREDICTED[:3], "persistent_workers")
+"""Settings that change nothing of what each batch takes: runs with others do not calibrate."""
+CLIMBED = (WORKERS, "num_threads", "prefetch_factor", "prefetch_queue_depth", "buffer_size")
+"""Settings that are doubled and halved where nothing is predicted."""
+OF_CPUS = (WORKERS, "num_threads")
+"""Those of them that more CPUs than there are would not help."""
+COUNTS = (0, 1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Numbers of workers that are predicted."""
+PER_CPU = 2
+"""Workers for each CPU, at most: those that wait for storage need none."""
+PREFETCHES = (2, 4)
+DOUBLINGS = 10
+STARTS_MATTER = 0.02
+"""Share of an epoch that its start takes, from which workers may be worth keeping."""
+CALIBRATING = 0.5
+"""Part of the batches of a trial: the present settings are measured again beside others."""
+
+
+class Tuner:
+    """Measures the present settings, chooses the space, and then what the search asks for."""
+
+    def __init__(
+        self,
+        maker: LoaderMaker,
+        turns: Turns,
+        space: Mapping[str, list[Any]],
+        max_trials: int,
+    ) -> None:
+        for name in space:
+            if not maker.accepts(name):
+                raise UsageError(
+                    f"space has {name!r}, which make does not take; expected a function such as "
+                    f"lambda **settings: DataLoader(dataset, **settings)"
+                )
+        self._maker = maker
+        self._turns = turns
+        self._asked = space
+        self._max_trials = max_trials
+        self._runs: dict[int, Run] = {}
+        self._by_sample: bool | None = None
+        self._forecaster: Forecaster | None = None
+
+    def run(self) -> Self:
+        """Raises what tune raises."""
+        first = self._turns.measure([self._maker.present], None, CALIBRATING)
+        (outcome,), (run,), (error,), (whole,), interrupted = first
+        if error is not None:
+            raise error
+        if run is None or whole is None:
+            if interrupted:
+                raise KeyboardInterrupt
+            raise UsageError(
+                "no batch could be measured with the present settings: epochs are too short, or "
+                "the step takes no time; pass a loader with longer epochs"
+            )
+        self._by_sample = whole.by_sample
+        self.epoch_batches = whole.epoch_batches
+        if "batch_size" in self._asked and not self._by_sample:
+            raise UsageError(
+                "space has 'batch_size', and the samples of a batch are not known, so that "
+                "throughputs cannot be compared; pass samples=, such as samples=len"
+            )
+        self._forecaster = self._model_of(run)
+        space = self._space(whole)
+        self._present = {name: self._maker.value(name) for name in space}
+        self.search = search = Search(
+            self._present, space, PREDICTED, self._max_trials, self._deepest(space)
+        )
+        search.add([search.points[0]], [outcome])
+        self._learn([search.points[0]], first)
+        while not interrupted and (group := search.next_group(self._forecaster)):
+            interrupted = self._try(group)
+        if interrupted:
+            search.stopped = Stop.INTERRUPTED
+        return self
+
+    def _try(self, group: Sequence[Point]) -> bool:
+        """Measure points in turns; whether Ctrl-C ended it."""
+        try:
+            found = self._turns.measure(list(map(self._settings, group)), self._by_sample)
+        except KeyboardInterrupt:
+            return True
+        self.search.add(group, found.outcomes)
+        self._learn(group, found)
+        return found.interrupted
+
+    def report(self, unit: str, step: bool) -> TuningReport:
+        """What was found."""
+        search = self.search
+        trials = tuple(map(self._trial, range(len(search.points))))
+        assert search.stopped is not None  # noqa: S101 - it ended
+        return TuningReport(
+            trials=trials,
+            best=trials[search.best],
+            gain=search.ratio(search.best) if search.best else None,
+            stopped=search.stopped,
+            left_out=tuple(
+                SettingsLeftOut(self._settings(point), why) for point, why in search.left_out
+            ),
+            unit=unit if self._by_sample else "batches",
+            step=step,
+            predicted=self._forecaster is not None,
+            epoch_batches=self.epoch_batches,
+        )
+
+    def _trial(self, number: int) -> Trial:
+        outcome, forecast = self.search.outcomes[number], self.search.forecasts[number]
+        point = self.search.points[number]
+        memory_bytes = None
+        if self._forecaster is not None:
+            memory_bytes = self._forecaster(point).prediction.memory_bytes
+        return Trial(
+            settings=self._settings(point),
+            state=outcome.state,
+            prediction=None if forecast is None else forecast.prediction,
+            throughput=outcome.throughput,
+            epoch_throughput=outcome.epoch_throughput,
+            ratio=self.search.ratio(number) if number else None,
+            memory_bytes=memory_bytes,
+            error=outcome.error,
+        )
+
+    def _settings(self, point: Point) -> dict[str, Any]:
+        return self._maker.settings(point)
+
+    def _model_of(self, run: Run) -> Forecaster | None:
+        """None where nothing is known of the inside of the loader."""
+        try:
+            model = LoaderModel.of([run])
+        except UsageError:
+            return None
+        return Forecaster(model, Room.free(), self.epoch_batches)
+
+    def _learn(self, group: Sequence[Point], found: Measured) -> None:
+        """What the runs of `group` tell for further predictions."""
+        forecaster = self._forecaster
+        if forecaster is None:
+            return
+        for point, whole, run in zip(group, found.wholes, found.runs, strict=True):
+            if run is None or whole is None:
+                continue
+            if any(point[name] != self._present[name] for name in point if name not in ALIKE):
+                continue
+            loader = run.header.loader
+            workers = loader.workers or 0
+            self._runs[workers] = run
+            forecaster.saw_start(workers, bool(loader.persistent_workers), whole.starts_ns)
+        forecaster.recalibrate(list(self._runs.values()))
+
+    def _space(self, whole: WholeEpoch) -> dict[str, list[Any]]:
+        found = self._predicted_space(whole) if self._forecaster else self._climbed_space()
+        found |= self._asked
+        if not found:
+            raise UsageError(
+                "nothing to tune: no known setting among settings=, and space= is empty; name "
+                'the settings, such as settings={"num_threads": 4}'
+            )
+        return {name: _ordered(values, self._maker.value(name)) for name, values in found.items()}
+
+    def _deepest(self, space: Mapping[str, Sequence[Any]]) -> float:
+        """Batches in a queue: it takes some multiple of them to measure what it holds up."""
+        if "prefetch_factor" in self._asked or not {WORKERS, "prefetch_factor"} <= space.keys():
+            return math.inf
+        return float(PREFETCHES[0] * max(space[WORKERS]))
+
+    def _predicted_space(self, whole: WholeEpoch) -> dict[str, list[Any]]:
+        most = max(PER_CPU * cpus(), 1)
+        starts_matter = whole.factor is not None and 1 - whole.factor >= STARTS_MATTER
+        values: dict[str, list[Any]] = {
+            WORKERS: [count for count in COUNTS if count <= most],
+            "prefetch_factor": list(PREFETCHES),
+            "in_order": [True, False],
+            "persistent_workers": [False, True] if starts_matter else [],
+            "pin_memory": [False, True] if has_cuda() else [],
+        }
+        return {name: found for name, found in values.items() if found and self._maker.takes(name)}
+
+    def _climbed_space(self) -> dict[str, list[Any]]:
+        found = {}
+        for name in CLIMBED:
+            value = self._maker.value(name)
+            if not self._maker.takes(name) or type(value) is not int:
+                continue
+            most = cpus() if name in OF_CPUS else value << DOUBLINGS
+            up = [max(value, 1) << power for power in range(DOUBLINGS)]
+            down = [value >> power for power in range(value.bit_length())]
+            found[name] = [one for one in {*up, *down} if one <= max(most, value)]
+        return found
+
+
+def _ordered(values: Iterable[Any], present: Any) -> list[Any]:
+    """All `values` and the present one, once each, the cheapest first."""
+    found: list[Any] = []
+    for value in (present, *values):
+        if value not in found:
+            found.append(value)
+    if all(type(value) in (int, float) for value in found):
+        return sorted(found)
+    return found
+
+
+def cpus() -> int:
+    """Whole CPUs that this process may use."""
+    group = tightest_cpu()
+    quota = None if group is None else group.quota_cores
+    usable = cpus_usable() or 1
+    return max(int(usable if quota is None else min(usable, quota)), 1)
+
+
+def has_cuda() -> bool:
+    """Whether torch is in use, and there is CUDA."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.cuda.is_available())
