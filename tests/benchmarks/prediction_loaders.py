@@ -47,9 +47,7 @@ else:  # a script finds its siblings by their plain names
 
 EPOCH = 300
 """Batches in an epoch, and in a recorded run."""
-ENOUGH = 150
-"""Real batches that are measured of each setting."""
-ROUNDS = 6
+ROUNDS = 5
 FILES = 64
 SIDE = 224
 """Pixels of an augmented image."""
@@ -90,8 +88,7 @@ QUICK_SETTINGS = (Setting(2), Setting(4))
 class Workload:
     """A loader and a training step; the run from which is predicted has `workers`.
 
-    An epoch, and so that run, has `epoch` batches. Of each of `settings` about `batches` are
-    measured, in `rounds`.
+    An epoch, and so that run, has `epoch` batches. Each of `settings` is measured in `rounds`.
     """
 
     name: str
@@ -103,7 +100,6 @@ class Workload:
     collate: Callable[[list[Any]], Any] | None = None
     context: str | None = None
     epoch: int = EPOCH
-    batches: int = ENOUGH
     rounds: int = ROUNDS
     settings: tuple[Setting, ...] = SETTINGS
 
@@ -327,8 +323,6 @@ def workloads(folder: Path) -> list[Workload]:
             20,
             matmul,
             epoch=160,
-            batches=80,
-            rounds=4,
             settings=tuple(map(Setting, (2, 3, 4, 6))),
         ),
         Workload(
@@ -346,7 +340,6 @@ def workloads(folder: Path) -> list[Workload]:
             80,
             burn(0.3),
             epoch=1000,
-            batches=300,
         ),
         Workload("numpy", "6 MB through a pipe", Arrays, 8, Sleep(3), workers=2, collate=stacked),
         Workload("collate", "padded in Python", Sentences, 16, burn(3), collate=padded),
@@ -357,7 +350,6 @@ def workloads(folder: Path) -> list[Workload]:
             2,
             Sleep(2),
             epoch=600,
-            batches=300,
         ),
         Workload("getitems", "unpacked by the batch", Archive, 12, burn(3), workers=2),
         Workload(
@@ -375,8 +367,6 @@ def workloads(folder: Path) -> list[Workload]:
             12,
             Sleep(3),
             context="spawn",
-            batches=80,
-            rounds=3,
             settings=QUICK_SETTINGS,
         ),
     ]

@@ -1,40 +1,48 @@
-"""Throughputs of one workload: predicted from a recorded run, and measured in turns."""
+"""Speed-ups of one workload: predicted from a recorded run, and measured in turns."""
 
 from __future__ import annotations
 
+import random
+import statistics
+import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from loadeval import LoaderEvaluator, compare_backends
-from loadeval.analysis.whatif import whatif
+from loadeval import Estimate, LoaderEvaluator, whatif
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
-    from loadeval import BackendComparison, BackendResult, Estimate, Headroom, Run
-    from loadeval.analysis.whatif import Prediction
+    from loadeval import Headroom, Prediction, Run
     from tests.benchmarks.prediction_loaders import Setting, Workload
 else:  # a script finds its siblings by their plain names
     from prediction_loaders import Setting
 
-SECOND_NS = 1e9
+LEAST_S = 0.8
+"""Seconds that each setting is measured for in a round."""
+SETTLING = 10
+"""Batches that are not counted, beside those of a full queue: workers begin slowly."""
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """Throughputs in samples per second: predicted, measured, and by plain division."""
+    """Speed-ups over the recorded settings: predicted, measured, and by plain division.
+
+    `throughput` is that of the recorded run, in samples per second.
+    """
 
     workload: str
     what: str
     present: str
     setting: str
+    throughput: float
     predicted: float
     low: float
     high: float
     limit: str
     measured: float
-    measured_low: float | None
-    measured_high: float | None
+    measured_low: float
+    measured_high: float
     divided: float
 
     @property
@@ -49,25 +57,17 @@ class Outcome:
     def is_in_range(self) -> bool:
         return self.low <= self.measured <= self.high
 
-    @property
-    def is_present(self) -> bool:
-        """Whether nothing was to be predicted: what is off is the machine's."""
-        return self.setting == self.present
-
     def row(self) -> list[str]:
-        measured = f"{self.measured:.0f}"
-        if self.measured_low is not None and self.measured_high is not None:
-            measured += f" [{self.measured_low:.0f}, {self.measured_high:.0f}]"
         return [
             self.workload,
             self.what,
             self.present,
-            "the same" if self.is_present else self.setting,
-            f"{self.predicted:.0f} [{self.low:.0f}, {self.high:.0f}]",
-            measured,
+            self.setting,
+            f"{self.predicted:.2f} [{self.low:.2f}, {self.high:.2f}]",
+            f"{self.measured:.2f} [{self.measured_low:.2f}, {self.measured_high:.2f}]",
             f"{self.ratio:.2f}",
             "yes" if self.is_in_range else "no",
-            f"{self.divided:.0f}",
+            f"{self.divided:.2f}",
             f"{self.divided_ratio:.2f}",
         ]
 
@@ -76,27 +76,26 @@ def outcomes(workload: Workload) -> Iterator[Outcome]:
     """What was predicted from one run, beside what was measured after it."""
     present = Setting(workload.workers)
     run, found = recorded(workload)
-    settings = [present, *(one for one in workload.settings if one != present)]
-    predictions = [predicted(run, setting) for setting in settings]
-    loaders = {str(setting): setting.options() for setting in settings}
-    measured = compared(workload, loaders)
-    for setting, prediction in zip(settings, predictions, strict=True):
-        if prediction.unit != measured.unit:
-            raise RuntimeError(f"predicted {prediction.unit}, but measured {measured.unit}")
-        expected, real = prediction.throughput, throughput(measured[str(setting)])
+    settings = [one for one in workload.settings if one != present]
+    loaders = {str(setting): setting.options() for setting in (present, *settings)}
+    measured = speedups(workload, loaders, str(present))
+    for setting in settings:
+        prediction, real = predicted(run, setting), measured[str(setting)]
+        assert real.low is not None and real.high is not None  # noqa: S101, PT018 - of several rounds
         yield Outcome(
             workload=workload.name,
             what=workload.what,
             present=str(present),
             setting=str(setting),
-            predicted=expected.value,
-            low=expected.low,
-            high=expected.high,
+            throughput=prediction.throughput.value / prediction.speedup.value,
+            predicted=prediction.speedup.value,
+            low=prediction.speedup.low,
+            high=prediction.speedup.high,
             limit=prediction.limit.value,
             measured=real.value,
             measured_low=real.low,
             measured_high=real.high,
-            divided=divided(found, present, setting),
+            divided=divided(found, present, setting) / divided(found, present, present),
         )
 
 
@@ -118,28 +117,45 @@ def predicted(run: Run, setting: Setting) -> Prediction:
     )
 
 
-def compared(workload: Workload, settings: Mapping[str, Mapping[str, Any]]) -> BackendComparison:
-    """Each loader as it is, in turns; nothing looks inside."""
-    return compare_backends(
-        {name: workload.loader(**options) for name, options in settings.items()},
-        workload.train,
-        batches=workload.batches,
-        rounds=workload.rounds,
-        stages=False,
-        probes=(),
-    )
+def speedups(
+    workload: Workload, settings: Mapping[str, Mapping[str, Any]], over: str
+) -> dict[str, Estimate]:
+    """The throughput of plain loops over that with the settings `over`: all in turns.
+
+    Each has the median of the rounds, and from where to where they went.
+    """
+    ratios: dict[str, list[float]] = {name: [] for name in settings}
+    for number in range(workload.rounds):
+        order = list(settings)
+        random.Random(number).shuffle(order)  # noqa: S311 - no secret
+        took_s = {name: batch_s(workload, settings[name]) for name in order}
+        for name, found in ratios.items():
+            found.append(took_s[over] / took_s[name])
+    return {
+        name: Estimate(statistics.median(found), min(found), max(found))
+        for name, found in ratios.items()
+    }
 
 
-def throughput(result: BackendResult) -> Estimate:
-    if result.real is None:
-        raise RuntimeError(f"{result.name} was not measured: {result.error}")
-    return result.real
+def batch_s(workload: Workload, options: Mapping[str, Any]) -> float:
+    """Seconds per batch of a plain loop, once its queue has filled."""
+    loader = workload.loader(**options)
+    skipped = SETTLING + loader.num_workers * (loader.prefetch_factor or 0)
+    began_s, counted = 0.0, -skipped
+    for batch in loader:
+        if not counted:
+            began_s = time.perf_counter()
+        workload.train(batch)
+        counted += 1
+        elapsed_s = time.perf_counter() - began_s
+        if counted >= SETTLING and elapsed_s >= LEAST_S:
+            break
+    return elapsed_s / counted
 
 
 def divided(found: Headroom, present: Setting, setting: Setting) -> float:
-    """Samples per second if the loader's time went by the workers, and the step is no faster."""
+    """Batches per second if the loader's time went by the workers, and the step is no faster."""
     loader_ns = found.loader_only_ns or found.real_ns
-    if loader_ns is None or found.ideal_ns is None or found.samples_per_batch is None:
+    if loader_ns is None or found.ideal_ns is None:
         raise RuntimeError(f"too little was recorded: {found}")
-    batch_ns = max(loader_ns * present.workers / setting.workers, found.ideal_ns)
-    return found.samples_per_batch * SECOND_NS / batch_ns
+    return 1e9 / max(loader_ns * present.workers / setting.workers, found.ideal_ns)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from loadeval import Estimate
+from loadeval import tune
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from loadeval import BackendComparison
     from tests.benchmarks.prediction_loaders import Setting, Workload
-    from tests.benchmarks.prediction_runs import compared, throughput
+    from tests.benchmarks.prediction_runs import batch_s, speedups
 else:  # a script finds its siblings by their plain names
     from prediction_loaders import Setting
-    from prediction_runs import compared, throughput
+    from prediction_runs import batch_s, speedups
 
 GRID = (
     {"num_workers": 0},
@@ -72,40 +70,14 @@ def in_words(settings: Mapping[str, Any]) -> str:
 
 
 def tuned(workload: Workload) -> Tuned:
-    """The grid and tune, one after the other, with as many batches a trial; then both at once."""
-    from loadeval import tune  # type: ignore[attr-defined]  # noqa: PLC0415 - predictions are made without it
-
+    """The grid and tune, one after the other; then both choices in turns."""
     began = time.perf_counter()
     best = min(GRID, key=lambda options: batch_s(workload, options))
     grid_s = time.perf_counter() - began
     began = time.perf_counter()
     present = Setting(workload.workers).options()
-    found = tune(workload.loader, workload.train, settings=present, batches=workload.batches)
+    found = tune(workload.loader, workload.train, settings=present)
     tune_s = time.perf_counter() - began
     chosen = dict(found.settings)
-    ratio = of_throughputs(compared(workload, {"tune": chosen, "grid": best}))
+    ratio = speedups(workload, {"tune": chosen, "grid": best}, "grid")["tune"]
     return Tuned(workload.name, best, chosen, ratio.value, ratio.low, ratio.high, grid_s, tune_s)
-
-
-def batch_s(workload: Workload, options: Mapping[str, Any]) -> float:
-    """Seconds per batch of a plain loop, once its queue has filled."""
-    loader = workload.loader(**options)
-    batches = iter(loader)
-    for batch in islice(batches, 1 + loader.num_workers * (loader.prefetch_factor or 0)):
-        workload.train(batch)
-    began = time.perf_counter()
-    for batch in islice(batches, workload.batches):
-        workload.train(batch)
-    return (time.perf_counter() - began) / workload.batches
-
-
-def of_throughputs(measured: BackendComparison) -> Estimate:
-    """The throughput of "tune" over that of "grid". Raises RuntimeError where one failed."""
-    for name in ("tune", "grid"):
-        throughput(measured[name])
-    (difference,) = measured.differences
-    ratio = difference.ratio
-    if difference.one == "tune":
-        return ratio
-    low, high = ratio.low, ratio.high
-    return Estimate(1 / ratio.value, high and 1 / high, low and 1 / low)
