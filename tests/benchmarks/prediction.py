@@ -2,8 +2,9 @@
 
 Each workload is recorded once, with one or two workers. The speed-ups that are predicted from that
 are then measured by plain loops, all settings in turns with the recorded ones. Beside them stands
-plain division: the loader's time by the number of workers, no faster than the step. `--tune` compares `tune` with a grid search instead. Exit status
-1 when a workload fails, or tune's settings are slower, or took longer, than they may.
+plain division: the loader's time by the number of workers, no faster than the step. `--tune`
+compares `tune` with a grid search instead. Exit status 1 when a workload fails, or tune's settings
+are slower, or took longer, than they may.
 """
 
 from __future__ import annotations

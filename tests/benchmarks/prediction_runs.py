@@ -81,7 +81,8 @@ def outcomes(workload: Workload) -> Iterator[Outcome]:
     measured = speedups(workload, loaders, str(present))
     for setting in settings:
         prediction, real = predicted(run, setting), measured[str(setting)]
-        assert real.low is not None and real.high is not None  # noqa: S101, PT018 - of several rounds
+        assert real.low is not None
+        assert real.high is not None
         yield Outcome(
             workload=workload.name,
             what=workload.what,
