@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 NOTHING = "nothing found"
+GAINS = {"speedup", "low", "high", "at_most", "times"}
 LONGEST_CHANGE = 50
 """Characters of what the screen says."""
 
@@ -131,8 +132,19 @@ def advised(found: Finding) -> list[Enum]:
 
 
 def numbers(found: Finding) -> dict[Enum, Mapping[str, Value]]:
-    """The numbers in what is advised, by its codes."""
-    return {change.code: change.values for change in found.changes}
+    """The numbers in what is advised, by its codes, but for what it is predicted to bring."""
+    return {
+        change.code: {name: value for name, value in change.values.items() if name not in GAINS}
+        for change in found.changes
+    }
+
+
+def gains(found: Finding) -> dict[Enum, Mapping[str, Value]]:
+    """What each piece of advice is predicted to bring, by its code."""
+    return {
+        change.code: {name: value for name, value in change.values.items() if name in GAINS}
+        for change in found.changes
+    }
 
 
 @pytest.fixture
