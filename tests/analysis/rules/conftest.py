@@ -158,27 +158,28 @@ def level() -> Callable[..., Readings]:
     return make
 
 
-@pytest.fixture
-def with_cores() -> Callable[..., Run]:
+def cores_read(run: Run, **subjects: float | tuple[float, float]) -> Run:
     """A run with the CPUs in use, each the same in both arms, or a pair: real and ideal.
 
     The machine's are those of the others, unless they are given: nobody else is at work.
     """
+    pairs = [one if isinstance(one, tuple) else (one, one) for one in subjects.values()]
+    subjects.setdefault("machine", (sum(one for one, _ in pairs), sum(one for _, one in pairs)))
+    steps, time_ns = run.steps, np.arange(2000, dtype=np.int64) * 10 * MS
+    rows = np.searchsorted(steps.request_ns, time_ns) - 1
+    ideal = steps.arm[rows.clip(min=0)] == 1
+    found = []
+    for subject, cores in subjects.items():
+        levels = cores if isinstance(cores, tuple) else (cores, cores)
+        values = {"cpu_cores": np.where(ideal, levels[1], levels[0])}
+        found.append(Readings("host", subject, time_ns, values))
+    return replace(run, readings=tuple(found))
 
-    def make(run: Run, **subjects: float | tuple[float, float]) -> Run:
-        pairs = [one if isinstance(one, tuple) else (one, one) for one in subjects.values()]
-        subjects.setdefault("machine", (sum(one for one, _ in pairs), sum(one for _, one in pairs)))
-        steps, time_ns = run.steps, np.arange(2000, dtype=np.int64) * 10 * MS
-        rows = np.searchsorted(steps.request_ns, time_ns) - 1
-        ideal = steps.arm[rows.clip(min=0)] == 1
-        found = []
-        for subject, cores in subjects.items():
-            levels = cores if isinstance(cores, tuple) else (cores, cores)
-            values = {"cpu_cores": np.where(ideal, levels[1], levels[0])}
-            found.append(Readings("host", subject, time_ns, values))
-        return replace(run, readings=tuple(found))
 
-    return make
+@pytest.fixture
+def with_cores() -> Callable[..., Run]:
+    """`cores_read`."""
+    return cores_read
 
 
 @pytest.fixture
