@@ -53,12 +53,11 @@ def _in(**changed: Any) -> Callable[[Case, Inside], Fix]:
 
 def _with_best_workers(case: Case, inside: Inside) -> Fix:
     """With as many workers as bring the most, on the CPUs that they share as in predictions."""
-    workers = best_workers(case, inside) or inside.setting.workers
-    recorded = case.recorded
+    workers, recorded = best_workers(case, inside), case.recorded
+    if workers is None or recorded is None:
+        return lambda costs, setting: (costs, setting)
 
     def fix(costs: Costs, setting: Setting) -> tuple[Costs, Setting]:
-        if recorded is None:
-            return costs, setting
         costs = replace(costs, step_cpus=recorded.costs.step_cpus)
         shared = replace(
             setting,
