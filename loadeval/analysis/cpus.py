@@ -9,7 +9,7 @@ from loadeval.analysis.metrics import THREADS, quantities
 
 if TYPE_CHECKING:
     from loadeval.analysis.metrics import Level, Quantity
-    from loadeval.runlog.model import Run
+    from loadeval.runlog.model import Arm, Run
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +17,7 @@ class CpuUse:
     """CPUs in use while real, or ideal, batches were served; None where it was not read.
 
     `usable` are those that the training process may use, of `every` one of the machine.
+    `computing` are those that worker processes compute on, all together, in the real arm.
     """
 
     usable: int | None
@@ -24,33 +25,43 @@ class CpuUse:
     process: Quantity | None
     workers: Quantity | None
     machine: Quantity | None
+    computing: float | None
 
     @classmethod
     def of(cls, run: Run) -> CpuUse:
         """What was read in `run`."""
-        found = {
-            one.subject: one
-            for one in quantities(run)
-            if one.name == "cpu_cores" and one.probe != THREADS
-        }
+        read = [one for one in quantities(run) if one.name == "cpu_cores" and one.probe != THREADS]
+        found = {one.subject: one for one in reversed(read)}
         usable, every = (run.header.environment.get(name) for name in ("cpus_usable", "cpus"))
+        process, workers, machine = map(found.get, ("process", "workers", "machine"))
         return cls(
             usable if isinstance(usable, int) and usable > 0 else None,
             every if isinstance(every, int) else None,
-            *(found.get(subject) for subject in ("process", "workers", "machine")),
+            process,
+            workers,
+            machine,
+            _computing(run, workers),
         )
 
     @property
     def own(self) -> float | None:
         """What training and its workers use in the real arm."""
-        levels = [one.real for one in (self.process, self.workers) if one is not None]
-        found = [level.mean for level in levels if level is not None]
-        return sum(found) if found else None
+        return self.own_in("real")
 
     @property
     def others(self) -> float | None:
         """What other programs use in the real arm."""
-        own, level = self.own, _real(self.machine)
+        return self.others_in("real")
+
+    def own_in(self, arm: Arm) -> float | None:
+        """What training and its workers use in one arm."""
+        levels = (_level(self.process, arm), _level(self.workers, arm))
+        found = [level.mean for level in levels if level is not None]
+        return sum(found) if found else None
+
+    def others_in(self, arm: Arm) -> float | None:
+        """What other programs use in one arm."""
+        own, level = self.own_in(arm), _level(self.machine, arm)
         return None if own is None or level is None else level.mean - own
 
     @property
@@ -62,6 +73,32 @@ class CpuUse:
         elsewhere = self.every - self.usable if self.every and self.usable else 0
         return max((self.others or 0.0) - max(elsewhere, 0), 0.0)
 
+    @property
+    def busy(self) -> float | None:
+        """Of the CPUs that training may use, those that anyone uses."""
+        return None if self.own is None else self.own + self.competing
 
-def _real(found: Quantity | None) -> Level | None:
-    return None if found is None else found.real
+    @property
+    def left(self) -> float | None:
+        """CPUs that training may use, less those of its steps and of others."""
+        level = _level(self.process, "ideal") or _level(self.process, "real")
+        if self.usable is None or level is None or self.others is None:
+            return None
+        return max(self.usable - level.mean - self.competing, 0.0)
+
+
+def _computing(run: Run, workers: Quantity | None) -> float | None:
+    windows = [window for window in run.windows if window.arm == "real"]
+    spent = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
+    elapsed_ns = sum(window.elapsed_ns for window in windows)
+    # No CPU time at all may mean that the workers are threads of the training process.
+    if len(spent) == len(windows) and sum(spent) > 0 and elapsed_ns > 0:
+        return sum(spent) / elapsed_ns
+    level = _level(workers, "real")
+    return None if level is None else level.mean
+
+
+def _level(found: Quantity | None, arm: Arm) -> Level | None:
+    if found is None:
+        return None
+    return found.real if arm == "real" else found.ideal

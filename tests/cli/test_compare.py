@@ -49,7 +49,7 @@ def test_one_screen_is_printed(logs: Logs) -> None:
     assert len(lines) <= 25
     assert "100 images/s" in out
     assert "400 images/s" in out
-    assert "waiting  75.0%      measured  measure with mode='alternate'" in lines
+    assert "waiting  75.0%  measure with mode='alternate'" in lines
     assert lines[-2] == f"everything  loadeval compare {logs[0]} {logs[1]} --full"
     assert lines[-1] == f"page        loadeval report {logs[0]} {logs[1]}"
     assert sorted(logs[0].parent.iterdir()) == before  # no figure is written unasked

@@ -131,10 +131,10 @@ def test_two_runs_have_two_arms(record: Record) -> None:
 
 
 def test_a_finding_is_one_line(alternating: Record) -> None:
-    """Its rule, what it costs, how sure it is and what to change."""
+    """Its rule, what it costs, and what to change."""
     told = Diagnosis((finding(Rule.WAITING), finding(Rule.DRIFT, None)), ())
     lines = screen(alternating(), diagnosis=told)
-    assert row_of(lines, "waiting") == ["10.0%", "measured", "measure with mode='alternate'"]
+    assert row_of(lines, "waiting") == ["10.0%", "measure with mode='alternate'"]
     assert row_of(lines, "drift")[0] == "unknown"
 
 
@@ -181,13 +181,13 @@ def test_names_and_units_cannot_steer_the_terminal(alternating: Record) -> None:
 @pytest.mark.parametrize(
     ("rule", "loader", "told"),
     [
-        (Rule.CAPACITY, {"workers": 2}, "raise num_workers from 2 to 4"),
-        (Rule.CAPACITY, {}, "try more workers or threads"),
+        (Rule.CAPACITY, {"workers": 2}, "perhaps raise num_workers from 2 to 4"),
+        (Rule.CAPACITY, {}, "perhaps try more workers or threads"),
         (Rule.ZERO_WORKERS, {"workers": 0}, "raise num_workers from 0 to 1"),
         (Rule.CONTENTION, {"workers": 4}, "cheaper transforms, less copying"),
         (Rule.CONTENTION, {"workers": 0}, "load in workers"),
         (Rule.CONTENTION, {}, "cheaper transforms, less copying"),
-        (Rule.OVERSUBSCRIPTION, {"workers": 9}, "lower num_workers from 9 to 4"),
+        (Rule.OVERSUBSCRIPTION, {"workers": 9}, "perhaps lower num_workers from 9 to 4"),
     ],
 )
 def test_a_change_names_the_setting(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from loadeval.analysis.arms import loads_on_request, lost_share, run_times
+from loadeval.analysis.cpus import CpuUse
 from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.metrics import THREADS, Quantity, quantities
 from loadeval.analysis.remark import Remark
@@ -112,8 +113,12 @@ class Case:
     @property
     def cpus(self) -> int | None:
         """How many CPUs the training process may use."""
-        found = self.real.header.environment.get("cpus_usable")
-        return found if isinstance(found, int) and found > 0 else None
+        return self.cpu_use.usable
+
+    @cached_property
+    def cpu_use(self) -> CpuUse:
+        """Who uses the CPUs."""
+        return CpuUse.of(self.real)
 
     @property
     def lost(self) -> Estimate | None:
@@ -147,12 +152,16 @@ class Case:
         return Inside.of(self.real, self.stages, step_ns)
 
     @cached_property
-    def model(self) -> LoaderModel | None:
-        """The same, for predictions of other settings."""
+    def recorded(self) -> Recorded | None:
+        """The same, as predictions take it; None where it has too few batches for them."""
         if self.stages is None:
             return None
-        recorded = Recorded.of_parts(self.real, self.stages, self.headroom)
-        return None if recorded is None else LoaderModel([recorded])
+        return Recorded.of_parts(self.real, self.stages, self.headroom)
+
+    @cached_property
+    def model(self) -> LoaderModel | None:
+        """The same, for predictions of other settings."""
+        return None if self.recorded is None else LoaderModel([self.recorded])
 
     @property
     def waiting_share(self) -> float:

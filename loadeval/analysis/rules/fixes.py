@@ -10,9 +10,8 @@ import numpy as np
 
 from loadeval.analysis.rules.finding import Rule
 from loadeval.analysis.rules.inside import LEAST_GAIN
-from loadeval.analysis.rules.workers import cpus_left
-from loadeval.analysis.simulation import Costs, Setting, iteration_ns
-from loadeval.analysis.whatif import spread
+from loadeval.analysis.simulation import Costs, Setting, iteration_ns, replayed
+from loadeval.analysis.whatif import GROWTH, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -21,8 +20,6 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.inside import Fix, Inside
     from loadeval.analysis.stats import Series
 
-MORE_CPU_EACH = 0.05
-"""What the CPU time of a batch grows with each further worker: 4 to 14% were measured."""
 MOST_DOUBLED = 4
 """Times that a prefetch factor is doubled: each batch in the queue takes memory."""
 ENOUGH = 0.98
@@ -55,11 +52,23 @@ def _in(**changed: Any) -> Callable[[Case, Inside], Fix]:
 
 
 def _with_best_workers(case: Case, inside: Inside) -> Fix:
-    workers = best_workers(case, inside) or inside.setting.workers
-    return lambda costs, setting: (
-        _grown(costs, workers - setting.workers),
-        with_cpus(case, replace(setting, workers=workers)),
-    )
+    """With as many workers as bring the most, on the CPUs that they share as in predictions."""
+    workers, recorded = best_workers(case, inside), case.recorded
+    if workers is None or recorded is None:
+        return lambda costs, setting: (costs, setting)
+
+    def fix(costs: Costs, setting: Setting) -> tuple[Costs, Setting]:
+        costs = replace(costs, step_cpus=recorded.costs.step_cpus)
+        shared = replace(
+            setting,
+            cpus=recorded.setting.cpus,
+            others_cpus=recorded.setting.others_cpus,
+            growth=GROWTH[1],
+        )
+        costs = replace(costs, cpu_ns=costs.cpu_ns / replayed(costs, shared).grown)
+        return costs, replace(shared, workers=workers)
+
+    return fix
 
 
 def _with_balanced_workers(inside: Inside) -> Series:
@@ -142,14 +151,3 @@ def best_prefetch(inside: Inside) -> int:
         times[factor] = iteration_ns(inside.costs, replace(inside.setting, prefetch_factor=factor))
     best_ns = min(times.values())
     return next(factor for factor, ns in times.items() if ns * ENOUGH <= best_ns)
-
-
-def with_cpus(case: Case, setting: Setting) -> Setting:
-    """The same with the CPUs that training and its workers may share."""
-    left, cpus = cpus_left(case), case.cpus
-    own = None if cpus is None else float(cpus)
-    return replace(setting, cpus=own if left is None else max(left + 1, 1.0))
-
-
-def _grown(costs: Costs, more_workers: int) -> Costs:
-    return replace(costs, cpu_ns=costs.cpu_ns * (1 + MORE_CPU_EACH * max(more_workers, 0)))

@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Advice, Rule
-from loadeval.analysis.rules.fixes import FIXES
+from loadeval.analysis.rules.fixes import FIXES, gain_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from enum import Enum
 
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Case
@@ -25,13 +25,23 @@ if TYPE_CHECKING:
 LEAST_SPEEDUP = 1.02
 """Of training: advice that brings less is not given."""
 TWICE = 2.0
-PARTS = {
-    Advice.CHEAPER_COLLATE: "collate",
-    Advice.CHEAPER_SAMPLER: "indices",
-    Advice.SEND_FEWER: "hand-over",
-    Advice.SEND_LESS_OFTEN: "hand-over",
+MOST_GONE = 0.99
+"""Of the time: more is not predicted."""
+CHEAPER = {
+    Advice.CHEAPER_NAMED,
+    Advice.CHEAPER_COLLATE,
+    Advice.CHEAPER_SAMPLER,
+    Advice.SEND_FEWER,
+    Advice.SEND_LESS_OFTEN,
 }
-"""What advice makes cheaper that does not name it."""
+"""Advice that makes code take less time."""
+PARTS = {
+    Rule.SLOW_COLLATE: "collate",
+    Rule.SLOW_SAMPLER: "indices",
+    Rule.TRANSFER: "hand-over",
+    Rule.PINNING: "pin",
+}
+"""What that is where it is not named."""
 REMOVED = {
     Advice.SEND_TENSORS,
     Advice.FIX_SAMPLES,
@@ -49,63 +59,91 @@ REMOVED = {
     Advice.SMALLER_BUFFER,
 }
 """Advice that makes what was found go away."""
-INSTEAD = {
-    "num_workers": (Remark(Advice.NO_MORE_WORKERS), Remark(Advice.CHEAPER_LOADING)),
-    "prefetch_factor": (Remark(Advice.FIND_SLOW_BATCHES),),
+OF_MORE_WORKERS = {
+    Advice.CPU_USE_NOT_READ,
+    Advice.NO_CPU_FOR_WORKER,
+    Advice.WORKERS_NEEDED,
+    Advice.CHEAPER_ALSO,
 }
-"""Where raising a setting brings nothing."""
+"""What only says more about raising the number of workers."""
+CHANGES_NOTHING = {Advice.NO_MORE_WORKERS, Advice.LOOK_AT, Advice.MOSTLY_IN}
+"""What only says more about any change."""
+INSTEAD: dict[Value | Enum, Advice] = {
+    "num_workers": Advice.CHEAPER_LOADING,
+    "prefetch_factor": Advice.FIND_SLOW_BATCHES,
+    Advice.OUT_OF_ORDER: Advice.FIND_SLOW_BATCHES,
+}
+"""By setting or advice that brings nothing, what to change where nothing else is advised."""
 
 
 def with_gains(case: Case, finding: Finding) -> Finding:
-    """`finding`, whose changes tell what they bring; `cost_share` is what it costs by itself."""
-    if case.model is None or finding.cost_share is None:
+    """`finding`, whose changes tell what they bring; those that bring too little are left out.
+
+    One at least is left: what to do instead, or if that is not known, what would have been
+    advised, without a figure.
+    """
+    model = case.model
+    if model is None or finding.cost_share is None:
         return finding
-    return replace(finding, changes=tuple(_with_gains(case, case.model, finding)))
+    gains = [(change, _gain_of(case, model, finding, change)) for change in finding.changes]
+    useless = [change for change, gain in gains if gain is None]
+    told = [Remark(one.code, {**one.values, **gain}) for one, gain in gains if gain is not None]
+    if any(one.values.get("setting") == "num_workers" for one in useless):
+        told = [one for one in told if one.code not in OF_MORE_WORKERS]
+        told.append(Remark(Advice.NO_MORE_WORKERS))
+    if all(one.code in CHANGES_NOTHING for one in told):
+        told += map(_instead, useless)
+    return replace(finding, changes=tuple(told))
 
 
-def _with_gains(case: Case, model: LoaderModel, finding: Finding) -> Iterator[Remark]:
-    for change in finding.changes:
-        setting = change.values.get("setting")
-        if change.code == Advice.RAISE and isinstance(setting, str) and setting in INSTEAD:
-            gain = _gain(case, _raised(model, setting, int(change.values["proposed"] or 0)))
-            yield from [_and(change, gain)] if gain else INSTEAD[setting]
-        elif change.code == Advice.OUT_OF_ORDER:
-            gain = _gain(case, model.predict(in_order=False))
-            if gain:
-                yield _and(change, gain)
-        elif change.code in PARTS or change.code == Advice.CHEAPER_NAMED:
-            part = PARTS.get(change.code) or str(change.values["name"])
-            gain = _gain(case, model.predict(faster={part: TWICE}))
-            yield _and(change, {"times": TWICE, **gain} if gain else _at_most(case, model, finding))
-        elif change.code in REMOVED:
-            yield _and(change, _at_most(case, model, finding))
-        else:
-            yield change
+def _instead(change: Remark) -> Remark:
+    code = INSTEAD.get(change.values.get("setting", change.code))
+    return change if code is None else Remark(code)
 
 
-def _raised(model: LoaderModel, setting: str, proposed: int) -> Prediction:
-    if setting == "num_workers":
-        return model.predict(num_workers=proposed)
-    return model.predict(prefetch_factor=proposed)
+def _gain_of(
+    case: Case, model: LoaderModel, finding: Finding, change: Remark
+) -> dict[str, Value] | None:
+    """What a change brings; None is too little, and nothing that it is not predicted."""
+    code, setting = change.code, change.values.get("setting")
+    if code == Advice.RAISE and setting == "num_workers":
+        return _gain(case, model.predict(num_workers=_proposed(change)))
+    if code == Advice.RAISE and setting == "prefetch_factor":
+        return _gain(case, model.predict(prefetch_factor=_proposed(change)))
+    if code == Advice.OUT_OF_ORDER:
+        return _gain(case, model.predict(in_order=False))
+    if code in CHEAPER:
+        part = PARTS.get(finding.rule) or str(change.values["name"])
+        gain = _gain(case, model.predict(faster={part: TWICE}))
+        return _at_most(case, model, finding) if gain is None else {"times": TWICE, **gain}
+    return _at_most(case, model, finding) if code in REMOVED else {}
 
 
-def _gain(case: Case, found: Prediction) -> dict[str, Value]:
-    """What whole epochs gain; nothing where that is too little."""
-    outside = case.epoch_starts_share or 0.0
+def _proposed(change: Remark) -> int:
+    return int(change.values["proposed"] or 0)
+
+
+def _gain(case: Case, found: Prediction) -> dict[str, Value] | None:
+    """What whole epochs gain; None is too little."""
     value, low, high = (
-        1 / (outside + (1 - outside) / one)
+        1 / (1 - _of_epochs(case, 1 - 1 / one))
         for one in (found.speedup.value, found.speedup.low, found.speedup.high)
     )
-    return {"speedup": value, "low": low, "high": high} if value >= LEAST_SPEEDUP else {}
+    return {"speedup": value, "low": low, "high": high} if value >= LEAST_SPEEDUP else None
 
 
-def _at_most(case: Case, model: LoaderModel, finding: Finding) -> dict[str, Value]:
-    """What is gained when all that was found is gone."""
-    if finding.rule in FIXES and finding.rule != Rule.OVERSUBSCRIPTION and case.inside is not None:
-        gain = _gain(case, model.without(FIXES[finding.rule](case, case.inside)))
-        return {"at_most": gain["speedup"]} if gain else {}
-    return {"at_most": 1 / (1 - min(finding.cost_share or 0.0, 0.99))}
+def _at_most(case: Case, model: LoaderModel, finding: Finding) -> dict[str, Value] | None:
+    """What is gained when all that was found is gone; None is too little."""
+    share, rule = finding.cost_share or 0.0, finding.rule
+    if rule == Rule.OVERSUBSCRIPTION:  # of which others may have told a part
+        share = max(share, _of_epochs(case, gain_of(case, rule)))
+    elif rule in FIXES and case.inside is not None:
+        share = 1 - 1 / model.without(FIXES[rule](case, case.inside)).speedup.value
+        share = _of_epochs(case, share)
+    speedup = 1 / (1 - min(share, MOST_GONE))
+    return {"at_most": speedup} if speedup >= LEAST_SPEEDUP else None
 
 
-def _and(change: Remark, more: dict[str, Value]) -> Remark:
-    return Remark(change.code, {**change.values, **more})
+def _of_epochs(case: Case, share: float) -> float:
+    """A share of the steady state as one of whole epochs."""
+    return share * (1 - (case.epoch_starts_share or 0.0))

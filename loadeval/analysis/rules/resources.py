@@ -10,15 +10,7 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules import fixes, stages
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
-from loadeval.analysis.rules.workers import (
-    MUCH,
-    busy_cpus,
-    no_cpu_left,
-    others_cpus,
-    own_cpus,
-    worker_cpus,
-    workers_to,
-)
+from loadeval.analysis.rules.workers import MUCH, no_cpu_left, workers_to
 from loadeval.analysis.summary import gpu_wait
 from loadeval.analysis.verdict import MODERATE_SHARE
 from loadeval.runlog.columns import UNKNOWN
@@ -56,7 +48,7 @@ def contention(case: Case) -> Answer:
         (
             Fact("slower step", slower.value, "ns", slower.low, slower.high),
             *facts(
-                ("CPUs in use by training and workers", own_cpus(case), "CPUs"),
+                ("CPUs in use by training and workers", case.cpu_use.own, "CPUs"),
                 ("CPUs available", case.cpus, "CPUs"),
             ),
         ),
@@ -66,7 +58,7 @@ def contention(case: Case) -> Answer:
 
 def shared_machine(case: Case) -> Answer:
     """Others used the CPUs, so that the figures are not of this training alone."""
-    used = [others_cpus(case, arm) for arm in ARMS]
+    used = [case.cpu_use.others_in(arm) for arm in ARMS]
     most = max((one for one in used if one is not None), default=None)
     if most is None:
         return Remark(Unknown.CPU_TIME_NOT_READ)
@@ -96,7 +88,7 @@ def oversubscription(case: Case) -> Answer:
         return Remark(Unknown.WORKERS_UNKNOWN)
     if usable is None:
         return Remark(Unknown.CPUS_UNKNOWN)
-    none_left, computing = no_cpu_left(case), worker_cpus(case)
+    none_left, computing = no_cpu_left(case), case.cpu_use.computing
     idle = not none_left and computing is not None and computing < IDLE_SHARE * usable
     if workers <= usable or idle:
         return None
@@ -110,7 +102,7 @@ def oversubscription(case: Case) -> Answer:
         facts(
             ("workers", workers, "workers"),
             ("CPUs", usable, "CPUs"),
-            ("CPUs in use", busy_cpus(case), "CPUs"),
+            ("CPUs in use", case.cpu_use.busy, "CPUs"),
         ),
     )
 
@@ -222,7 +214,7 @@ def idle_gpu(case: Case) -> Answer:
 
 def _lighter_loading(case: Case) -> tuple[Remark, ...]:
     required = None if case.headroom is None else case.headroom.required
-    workers, none_left, used = case.loader.workers, no_cpu_left(case), own_cpus(case)
+    workers, none_left, used = case.loader.workers, no_cpu_left(case), case.cpu_use.own
     if workers == 0:
         return Remark(Advice.LOADING_EVICTS_CACHES), Remark(Advice.LOAD_IN_WORKERS)
     # A loader that is too slow with its workers is slower with fewer.

@@ -12,7 +12,7 @@ from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.fixes import best_workers, gain_of
 from loadeval.analysis.rules.inside import CHARGED, DOMINATES, FEWEST_BATCHES, LEAST_GAIN
-from loadeval.analysis.rules.workers import MUCH, competing_cpus, cpus_left, workers_to
+from loadeval.analysis.rules.workers import MUCH, workers_to
 from loadeval.analysis.stages import Blockage, blockage_of
 from loadeval.analysis.timeline import Stage
 from loadeval.analysis.verdict import MODERATE_SHARE
@@ -311,7 +311,7 @@ def oversubscription(case: Case, inside: Inside) -> Answer:
     elif workers > cpus:
         change = workers_to(Advice.LOWER, case.loader, case.cpus)
     else:
-        others = competing_cpus(case)
+        others = case.cpu_use.competing
         change = Remark(Advice.FREE_CPUS, {"others_cpus": others} if others >= MUCH else {})
     problem = Remark(Problem.WORKERS_WAIT_FOR_CPU, {"share": inside.run_queue})
     evidence = facts(
@@ -378,7 +378,7 @@ def or_workers(case: Case, inside: Inside) -> tuple[Remark, ...]:
     if best is None:
         return (Remark(Advice.NO_MORE_WORKERS),) if inside.setting.workers else ()
     raised = workers_to(Advice.RAISE, case.loader, best)
-    if cpus_left(case) is None and not inside.mostly_blocked:
+    if case.cpu_use.left is None and not inside.mostly_blocked:
         return raised, Remark(Advice.CPU_USE_NOT_READ)
     return (raised,)
 

@@ -14,12 +14,10 @@ from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule
 from loadeval.analysis.rules.inside import DOMINATES
 from loadeval.analysis.rules.workers import (
     WorkerAdvice,
-    cpus_left,
     deeper_prefetch,
     first_workers,
     more_workers,
     receiving_ns,
-    worker_cpus,
 )
 from loadeval.analysis.verdict import MODERATE_SHARE, keeps_up
 
@@ -66,8 +64,8 @@ def capacity(case: Case) -> Answer:
             Fact("spent waiting", case.waiting_share, "share"),
             *case.times,
             *facts(
-                ("CPUs used by the workers", worker_cpus(case), "CPUs"),
-                ("CPUs left for workers", cpus_left(case), "CPUs"),
+                ("CPUs used by the workers", case.cpu_use.computing, "CPUs"),
+                ("CPUs left for workers", case.cpu_use.left, "CPUs"),
                 ("CPU time to receive a batch", receiving_ns(case, found) or None, "ns"),
             ),
             *stages.largest_parts(inside),

@@ -1,4 +1,4 @@
-"""Who uses the CPUs, and how many workers are worth a try: no more than free CPUs allow."""
+"""How many workers are worth a try: no more than free CPUs allow."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.rules.case import Case
     from loadeval.analysis.rules.finding import Confidence
-    from loadeval.runlog.model import Arm, LoaderInfo
+    from loadeval.runlog.model import LoaderInfo
 
 BUSY = 0.9
 """Of the CPUs, from which on nothing is left for anyone who wants more."""
@@ -53,66 +53,13 @@ class WorkerAdvice(NamedTuple):
     confidence: Confidence
 
 
-def own_cpus(case: Case, arm: Arm = "real") -> float | None:
-    """CPUs that training and its workers use in one arm; None where it was not read."""
-    readings = (case.reading(subject, "cpu_cores") for subject in ("process", "workers"))
-    levels = [getattr(one, arm) for one in readings if one is not None]
-    found = [level.mean for level in levels if level is not None]
-    return sum(found) if found else None
-
-
-def others_cpus(case: Case, arm: Arm = "real") -> float | None:
-    """CPUs that other programs use in one arm; None where it was not read."""
-    own, machine = own_cpus(case, arm), case.reading("machine", "cpu_cores")
-    level = None if machine is None else getattr(machine, arm)
-    return None if own is None or level is None else level.mean - own
-
-
-def competing_cpus(case: Case) -> float:
-    """CPUs that others use of those that training may use, where that was read.
-
-    Others are taken to use first those that training may not use.
-    """
-    others = others_cpus(case) or 0.0
-    every = case.real.header.environment.get("cpus")
-    elsewhere = every - case.cpus if isinstance(every, int) and case.cpus else 0
-    return max(others - max(elsewhere, 0), 0.0)
-
-
-def busy_cpus(case: Case) -> float | None:
-    """Of the CPUs that training may use, those that anyone uses; None where it was not read."""
-    own = own_cpus(case)
-    return None if own is None else own + competing_cpus(case)
-
-
-def worker_cpus(case: Case) -> float | None:
-    """CPUs that worker processes compute on, all together; None where it is not known."""
-    windows = [window for window in case.real.windows if window.arm == "real"]
-    spent = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
-    elapsed_ns = sum(window.elapsed_ns for window in windows)
-    # No CPU time at all may mean that the workers are threads of the training process.
-    if len(spent) == len(windows) and sum(spent) > 0 and elapsed_ns > 0:
-        return sum(spent) / elapsed_ns
-    found = case.reading("workers", "cpu_cores")
-    return None if found is None or found.real is None else found.real.mean
-
-
-def cpus_left(case: Case) -> float | None:
-    """CPUs that training may use, less those of its steps and of others; None: not known."""
-    own = case.reading("process", "cpu_cores")
-    level = None if own is None else own.ideal or own.real
-    if case.cpus is None or level is None or others_cpus(case) is None:
-        return None
-    return max(case.cpus - level.mean - competing_cpus(case), 0.0)
-
-
 def no_cpu_left(case: Case) -> Remark | None:
     """Why no CPU is left for more workers; None where some is, or where that is not known."""
-    busy, throttled = busy_cpus(case), case.reading("machine", "cgroup_throttled_share")
-    if case.cpus is not None and busy is not None and busy >= BUSY * case.cpus:
-        others = competing_cpus(case)
+    use, throttled = case.cpu_use, case.reading("machine", "cgroup_throttled_share")
+    if use.usable is not None and use.busy is not None and use.busy >= BUSY * use.usable:
+        others = use.competing
         by_others = {"others_cpus": others} if others >= MUCH else {}
-        return Remark(Advice.CPUS_BUSY, {"cpus": case.cpus, **by_others})
+        return Remark(Advice.CPUS_BUSY, {"cpus": use.usable, **by_others})
     if throttled is not None and throttled.real is not None and throttled.real.mean >= HELD_BACK:
         return Remark(Advice.CPU_TIME_LIMITED, {"throttled_share": throttled.real.mean})
     return None
@@ -124,7 +71,7 @@ def receiving_ns(case: Case, found: Headroom) -> float | None:
     That is receiving, unpickling and pinning. Steps that loading slows down are taken to compute
     all the time, as they do when loading is ideal.
     """
-    own = case.reading("process", "cpu_cores")
+    own = case.cpu_use.process
     if own is None or own.real is None or own.ideal is None:
         return None
     step_ns = (1 - case.waiting_share) * (found.real_ns or 0.0)
@@ -144,7 +91,7 @@ def more_workers(case: Case, found: Headroom, required: float) -> WorkerAdvice:
         times = {"receiving_ns": spent_ns, "loader_only_ns": alone_ns}
         remark = Remark(Advice.RECEIVING_LIMITS, times)
         return WorkerAdvice((Remark(Advice.NO_MORE_WORKERS), remark), "likely")
-    computing, left = worker_cpus(case), cpus_left(case)
+    computing, left = case.cpu_use.computing, case.cpu_use.left
     if computing is None or left is None:
         return _on_unknown_cpus(case, workers, wanted)
     to_keep_up = computing * (found.steady_speedup.value if found.steady_speedup else required)
@@ -155,7 +102,7 @@ def first_workers(case: Case, needed: int) -> tuple[Remark, ...]:
     """For a loader without workers, of which `needed` would keep up."""
     if case.loader.workers is None:
         return (Remark(Advice.LOAD_IN_BACKGROUND),)
-    left = cpus_left(case)
+    left = case.cpu_use.left
     if left is None:
         most = max((case.cpus or 0) - 1, 1)
         raised = workers_to(Advice.RAISE, case.loader, min(needed, most))
@@ -191,12 +138,12 @@ def deeper_prefetch(loader: LoaderInfo, factor: int | None = None) -> Remark:
 
 
 def _on_busy_cpus(case: Case, workers: int, wanted: int, none_left: Remark) -> WorkerAdvice:
-    computing = worker_cpus(case)
+    computing = case.cpu_use.computing
     at_most = min(workers, case.cpus or workers)  # more workers than CPUs cannot have one each
     if computing is not None and computing < IDLE * at_most:
         return _mostly_waiting(case, min(wanted, 2 * workers), computing, none_left)
     changes = (Remark(Advice.NO_MORE_WORKERS), none_left, Remark(Advice.CHEAPER_OR_CPUS))
-    if competing_cpus(case) < MUCH:
+    if case.cpu_use.competing < MUCH:
         return WorkerAdvice(changes, "measured")
     return WorkerAdvice((*changes, Remark(Advice.MEASURE_QUIET)), "possible")
 

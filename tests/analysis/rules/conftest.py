@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 MS = 1_000_000
 NOTHING = "nothing found"
+GAINS = {"speedup", "low", "high", "at_most", "times"}
 LONGEST_CHANGE = 50
 """Characters of what the screen says."""
 
@@ -131,8 +132,19 @@ def advised(found: Finding) -> list[Enum]:
 
 
 def numbers(found: Finding) -> dict[Enum, Mapping[str, Value]]:
-    """The numbers in what is advised, by its codes."""
-    return {change.code: change.values for change in found.changes}
+    """The numbers in what is advised, by its codes, but for what it is predicted to bring."""
+    return {
+        change.code: {name: value for name, value in change.values.items() if name not in GAINS}
+        for change in found.changes
+    }
+
+
+def gains(found: Finding) -> dict[Enum, Mapping[str, Value]]:
+    """What each piece of advice is predicted to bring, by its code."""
+    return {
+        change.code: {name: value for name, value in change.values.items() if name in GAINS}
+        for change in found.changes
+    }
 
 
 @pytest.fixture
@@ -146,27 +158,28 @@ def level() -> Callable[..., Readings]:
     return make
 
 
-@pytest.fixture
-def with_cores() -> Callable[..., Run]:
+def cores_read(run: Run, **subjects: float | tuple[float, float]) -> Run:
     """A run with the CPUs in use, each the same in both arms, or a pair: real and ideal.
 
     The machine's are those of the others, unless they are given: nobody else is at work.
     """
+    pairs = [one if isinstance(one, tuple) else (one, one) for one in subjects.values()]
+    subjects.setdefault("machine", (sum(one for one, _ in pairs), sum(one for _, one in pairs)))
+    steps, time_ns = run.steps, np.arange(2000, dtype=np.int64) * 10 * MS
+    rows = np.searchsorted(steps.request_ns, time_ns) - 1
+    ideal = steps.arm[rows.clip(min=0)] == 1
+    found = []
+    for subject, cores in subjects.items():
+        levels = cores if isinstance(cores, tuple) else (cores, cores)
+        values = {"cpu_cores": np.where(ideal, levels[1], levels[0])}
+        found.append(Readings("host", subject, time_ns, values))
+    return replace(run, readings=tuple(found))
 
-    def make(run: Run, **subjects: float | tuple[float, float]) -> Run:
-        pairs = [one if isinstance(one, tuple) else (one, one) for one in subjects.values()]
-        subjects.setdefault("machine", (sum(one for one, _ in pairs), sum(one for _, one in pairs)))
-        steps, time_ns = run.steps, np.arange(2000, dtype=np.int64) * 10 * MS
-        rows = np.searchsorted(steps.request_ns, time_ns) - 1
-        ideal = steps.arm[rows.clip(min=0)] == 1
-        found = []
-        for subject, cores in subjects.items():
-            levels = cores if isinstance(cores, tuple) else (cores, cores)
-            values = {"cpu_cores": np.where(ideal, levels[1], levels[0])}
-            found.append(Readings("host", subject, time_ns, values))
-        return replace(run, readings=tuple(found))
 
-    return make
+@pytest.fixture
+def with_cores() -> Callable[..., Run]:
+    """`cores_read`."""
+    return cores_read
 
 
 @pytest.fixture

@@ -183,7 +183,7 @@ def test_what_frees_a_cpu(
     if others:
         found = with_cores(found, process=1.0, workers=2.0, machine=3.0 + others)
     cause = finding(Rule.OVERSUBSCRIPTION, found)
-    assert [(one.code, dict(one.values)) for one in cause.changes] == [change]
+    assert list(numbers(cause).items()) == [change]
 
 
 @pytest.mark.parametrize(

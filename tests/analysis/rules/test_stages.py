@@ -84,7 +84,7 @@ def test_a_slow_transform(run: Callable[..., Run]) -> None:
         "calls": 4,
     }
     assert advised(found) == [Advice.CHEAPER_NAMED, Advice.RAISE, Advice.CPU_USE_NOT_READ]
-    assert numbers(found)[Advice.RAISE]["proposed"] == 4
+    assert numbers(found)[Advice.RAISE]["proposed"] == 3
     assert numbers(found)[Advice.CHEAPER_NAMED] == {"name": "blur"}
     assert (found.severity, found.confidence) == ("high", "measured")
     assert found.cost_share == A_THIRD
@@ -141,7 +141,7 @@ def test_more_workers_than_help_are_not_advised(run: Callable[..., Run]) -> None
     assert advised(found) == [Advice.CHEAPER_NAMED, Advice.NO_MORE_WORKERS]
 
 
-@pytest.mark.parametrize(("cpus", "proposed"), [(None, 3), (2, None), (4, 3), (16, 4)])
+@pytest.mark.parametrize(("cpus", "proposed"), [(None, 3), (2, None), (4, 3), (16, 3)])
 def test_workers_as_cpus_allow(
     run: Callable[..., Run], cpus: int | None, proposed: int | None
 ) -> None:
@@ -152,7 +152,7 @@ def test_workers_as_cpus_allow(
     assert (Advice.CPU_USE_NOT_READ in advised(found)) is bool(proposed)
 
 
-@pytest.mark.parametrize(("training", "proposed"), [(1.0, 4), (6.9, None)])
+@pytest.mark.parametrize(("training", "proposed"), [(1.0, 3), (7.5, None)])
 def test_workers_as_training_leaves_cpus(
     run: Callable[..., Run], with_cores: MakeRun, training: float, proposed: int | None
 ) -> None:

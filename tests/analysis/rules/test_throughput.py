@@ -309,7 +309,7 @@ def test_a_queue_as_deep_as_it_must_be(
     """Of a loader that was looked into, no deeper than helps; it costs what that gains."""
     run = looked_into(alternating, fetch=UNEVEN, prefetch=1, loader={"backend": backend})
     found = finding(Rule.SHALLOW_QUEUE, run)
-    assert [change.values for change in found.changes] == [values]
+    assert list(numbers(found).values()) == [values]
     assert found.cost_share == pytest.approx(Case.of(run).waiting_share, abs=0.01)
 
 
@@ -336,12 +336,12 @@ def test_a_queue_of_unknown_depth_that_was_looked_into(alternating: MakeRun) -> 
 
 @pytest.mark.parametrize(
     ("cpus", "proposed", "least", "most"),
-    [(8, 2, 0.59, 0.6), (2, 1, 0.4, 0.5), (None, 1, 0.3, 0.4)],
+    [(8, 2, 0.57, 0.58), (2, 1, 0.4, 0.5), (None, 1, 0.3, 0.4)],
 )
 def test_first_workers_of_a_loader_that_was_looked_into(
     alternating: MakeRun, cpus: int | None, proposed: int, least: float, most: float
 ) -> None:
-    """What they gain of the 60% that are waited for, where each keeps two batches ready."""
+    """What they gain of the 60% that are waited for, less what CPUs in use slow each other."""
     run = looked_into(alternating, fetch=30, workers=0, environment={"cpus_usable": cpus})
     found = finding(Rule.ZERO_WORKERS, run)
     assert numbers(found)[Advice.RAISE]["proposed"] == proposed
