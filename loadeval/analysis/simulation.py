@@ -11,8 +11,10 @@ from itertools import cycle
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from loadeval.analysis.stages import slow_from_ns, split_of, typical_sample_ns
+from loadeval.analysis.timeline import or_0
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ class Costs:
     in the training process. `slow_ns` is what a slow sample takes more than a typical one, of the
     first three. `worker` made it. `step_ns` is the training step with ideal loading, which uses
     `step_cpus` CPUs. `named_ns` is what each transform, and collating, takes of the first three.
+
+    `arrive_ns` passes until a batch that is waited for can be received. Receiving needs Python's
+    lock in the worker too: while that computes it takes `lock_ns` more, or until it is done.
     """
 
     cpu_ns: Series
@@ -53,6 +58,8 @@ class Costs:
     worker: Column
     step_ns: float
     step_cpus: float = 1.0
+    arrive_ns: float = 0.0
+    lock_ns: float = 0.0
     named_ns: Mapping[str, Series] = field(default_factory=dict)
 
     def __len__(self) -> int:
@@ -121,7 +128,7 @@ def costs_of(run: Run, step_ns: float, step_cpus: float = 1.0) -> Costs | None:
     is_slow = slowest_ns > slow_from_ns(typical_ns)
     fetch_ns = joined("fetch_ns") + joined("collate_ns")
     cpu_ns, run_queue_ns = fetch_ns, np.zeros(len(fetch_ns))
-    split = split_of(parts)
+    split, receiving = split_of(parts), Receiving.of(parts)
     if split is not None:
         cpu_ns = np.minimum(known_or("cpu_ns", split[0] * fetch_ns), fetch_ns)
         run_queue_ns = np.minimum(known_or("run_queue_ns", split[1] * fetch_ns), fetch_ns - cpu_ns)
@@ -130,15 +137,80 @@ def costs_of(run: Run, step_ns: float, step_cpus: float = 1.0) -> Costs | None:
         run_queue_ns=run_queue_ns,
         blocked_ns=fetch_ns - cpu_ns - run_queue_ns,
         pickle_ns=joined("pickle_ns"),
-        receive_ns=joined("receive_ns"),
+        receive_ns=receiving.receive_ns[:MOST_BATCHES],
         pin_ns=joined("pin_ns"),
         index_ns=joined("index_ns"),
         slow_ns=np.where(is_slow, np.minimum(slowest_ns - typical_ns, fetch_ns), 0.0),
         worker=column_of("worker")[:MOST_BATCHES],
         step_ns=step_ns,
         step_cpus=step_cpus,
+        arrive_ns=receiving.arrive_ns,
+        lock_ns=receiving.lock_ns,
         named_ns={"collate": joined("collate_ns"), **_transforms(parts)},
     )
+
+
+class Receiving(NamedTuple):
+    """What receiving each batch takes by itself, and what may come on top: see Costs."""
+
+    receive_ns: Series
+    arrive_ns: float
+    lock_ns: float
+
+    @classmethod
+    def of(cls, parts: Sequence[StageTimes]) -> Receiving:
+        """Of batches whose worker was busy or idle meanwhile, and that were waited for or not."""
+        took_ns, waited, left_ns = np.concatenate([_received(one) for one in parts]).T
+        is_known = took_ns != UNKNOWN
+        if not is_known.any():
+            return cls(np.zeros(len(took_ns)), 0.0, 0.0)
+        lay_ready, is_busy = is_known & (waited == 0), left_ns > 0
+        idle_ns = took_ns[lay_ready & ~is_busy]
+        few = len(idle_ns) < FEWEST_RECEIVED
+        typical_ns = float(np.quantile(took_ns[is_known], QUICK) if few else np.median(idle_ns))
+        more_ns, left = took_ns[lay_ready & is_busy] - typical_ns, left_ns[lay_ready & is_busy]
+        lock_ns = _more(more_ns + typical_ns, typical_ns)
+        if lock_ns and np.ptp(left) > 0 and np.corrcoef(more_ns, left)[0, 1] > UNTIL_DONE:
+            lock_ns = float(np.quantile(more_ns, 1 - QUICK))
+        own_ns = np.where(is_known, took_ns - np.minimum(left_ns, lock_ns), typical_ns)
+        arrive_ns = _more(own_ns[is_known & (waited > 0)], typical_ns)
+        own_ns = np.maximum(own_ns - arrive_ns * (waited > 0), 0)
+        return cls(own_ns, arrive_ns, lock_ns)
+
+
+def _more(took_ns: Series, typical_ns: float) -> float:
+    """By how much these typically exceed what is typical; 0 where that may be chance."""
+    more_ns = float(np.median(took_ns)) - typical_ns if len(took_ns) >= FEWEST_RECEIVED else 0.0
+    return more_ns if more_ns >= max(LEAST_MORE * typical_ns, LEAST_MORE_NS) else 0.0
+
+
+LEAST_MORE = 0.3
+LEAST_MORE_NS = 100_000
+FEWEST_RECEIVED = 4
+"""Batches of a kind, of which a median says something."""
+QUICK = 0.1
+"""The part of the batches that are received in no time, whatever else goes on."""
+UNTIL_DONE = 0.5
+"""Correlation of receiving with what is left of a batch, from which on the former waits for it."""
+LAY_READY_NS = 200_000
+
+
+def _received(times: StageTimes) -> npt.NDArray[np.float64]:
+    """Of each batch how long receiving took, if it was waited for, and what its worker had left.
+
+    The latter is of the batch that the worker was at when receiving began.
+    """
+    began_ns = times.received_ns - times.receive_ns
+    done_ns = times.fetch_start_ns + or_0(times.fetch_ns) + or_0(times.collate_ns)
+    ready_ns = np.maximum(times.pickle_start_ns + or_0(times.pickle_ns), done_ns)
+    left = np.zeros(len(times))
+    for worker in np.unique(times.worker):
+        rows = np.flatnonzero(times.worker == worker)
+        rows = rows[np.argsort(times.fetch_start_ns[rows])]
+        at = np.searchsorted(times.fetch_start_ns[rows], began_ns[rows], side="right") - 1
+        left[rows] = np.where(at >= 0, (done_ns[rows][at] - began_ns[rows]).clip(min=0), 0)
+    waited = times.requested_ns <= ready_ns + LAY_READY_NS
+    return np.stack([times.receive_ns, waited, left], axis=1)
 
 
 def _transforms(parts: Sequence[StageTimes]) -> dict[str, Series]:
@@ -182,8 +254,15 @@ def replayed(costs: Costs, setting: Setting) -> Replayed:
     return _Replay(costs, setting).result()
 
 
-TRAINING, PINNING = -1, -2
-"""Who is busy, beside workers, which count from 0."""
+TRAINING, PINNING, ARRIVING = -1, -2, -3
+"""Who is busy, beside workers, which count from 0; and a batch on its way."""
+
+
+class _Work(NamedTuple):
+    """What the training process does: first on a CPU, then elsewhere."""
+
+    cpu_ns: float
+    other_ns: float = 0.0
 
 
 class _Batch(NamedTuple):
@@ -203,10 +282,12 @@ class _Replay:
     def __init__(self, costs: Costs, setting: Setting) -> None:
         self._setting = setting
         self._costs = self._endless(costs)
-        self._step_cpu_ns = costs.step_ns * min(max(costs.step_cpus, LEAST_CPU), 1.0)
-        self._step_other_ns = costs.step_ns - self._step_cpu_ns
+        step_cpu_ns = costs.step_ns * min(max(costs.step_cpus, LEAST_CPU), 1.0)
+        self._step = _Work(step_cpu_ns, costs.step_ns - step_cpu_ns)
+        self._after_ns = 0.0  # of what training does, once it has computed
         # Its threads share the CPUs with the workers, one each.
         self._more_cpus = max(costs.step_cpus - 1.0, 0.0)
+        self._arrive_ns, self._lock_ns = costs.arrive_ns, costs.lock_ns
         self._in_step = False
         self._spent_ns = self._alone_ns = 0.0
         self._count = max(len(costs), 8 * setting.workers * setting.prefetch_factor)
@@ -215,7 +296,9 @@ class _Replay:
         self._elsewhere: list[tuple[float, int]] = []  # until when, and who
         self._queues: list[deque[_Batch]] = [deque() for _ in range(setting.workers)]
         self._to_pin: deque[_Batch] = deque()
+        self._on_the_way: deque[_Batch] = deque()
         self._arrived: deque[_Batch] = deque()
+        self._until: dict[int, float] = {}  # on the CPU's clock, for each worker that computes
         self._sent = 0
         self._served_ns: list[float] = []
 
@@ -240,6 +323,8 @@ class _Replay:
             if who == PINNING:
                 self._arrived.append(self._to_pin.popleft())
                 self._pin_next()
+            elif who == ARRIVING:
+                self._came(self._on_the_way.popleft())
             elif who >= 0:
                 self._made(who)
             if who == TRAINING or (is_waiting and self._arrived):
@@ -264,11 +349,12 @@ class _Replay:
             self._pass(wait_ns, share, rate)
             self._cpu_now_ns, who = heappop(self._computing)
             if who == TRAINING:
-                if self._in_step and self._step_other_ns:
-                    heappush(self._elsewhere, (self._now_ns + self._step_other_ns, TRAINING))
-                    continue
-                return who
-            other_ns = self._queues[who][0].other_ns
+                if not self._after_ns:
+                    return who
+                other_ns, self._after_ns = self._after_ns, 0.0
+            else:
+                other_ns = self._queues[who][0].other_ns
+                del self._until[who]
             heappush(self._elsewhere, (self._now_ns + other_ns, who))
 
     def _rates(self) -> tuple[float, float]:
@@ -287,8 +373,8 @@ class _Replay:
         self._spent_ns += elapsed_ns * share
         self._alone_ns += elapsed_ns * rate
 
-    def _training(self) -> Generator[float | None, None, None]:
-        """What the training process computes, in nanoseconds; None is to wait for a batch."""
+    def _training(self) -> Generator[_Work | None, None, None]:
+        """What the training process does; None is to wait for a batch."""
         in_order, pins = self._setting.in_order, self._setting.pins
         kept: dict[int, _Batch] = {}
         while True:
@@ -298,23 +384,32 @@ class _Replay:
                 while not self._arrived:
                     yield None
                 come = self._arrived.popleft()
-                yield 0.0 if pins else come.receive_ns
+                if not pins:
+                    yield _Work(come.receive_ns, self._lock_wait_ns(come.worker))
                 if in_order and come.number != wanted:
                     kept[come.number] = come
                 else:
                     batch = come
-            yield batch.index_ns
+            yield _Work(batch.index_ns)
             self._send(batch.worker)
             self._served_ns.append(self._now_ns)
             self._in_step = True
-            yield self._step_cpu_ns
+            yield self._step
             self._in_step = False
 
-    def _go_on(self, training: Generator[float | None, None, None]) -> bool:
+    def _lock_wait_ns(self, worker: int) -> float:
+        until_ns = self._until.get(worker, self._cpu_now_ns)
+        return min(max(until_ns - self._cpu_now_ns, 0.0), self._lock_ns)
+
+    def _go_on(self, training: Generator[_Work | None, None, None]) -> bool:
         """Whether it is busy; else it waits for a batch."""
-        while (busy_ns := next(training)) is not None:
-            if busy_ns > 0:
-                heappush(self._computing, (self._cpu_now_ns + busy_ns, TRAINING))
+        while (work := next(training)) is not None:
+            if work.cpu_ns > 0:
+                self._after_ns = work.other_ns
+                heappush(self._computing, (self._cpu_now_ns + work.cpu_ns, TRAINING))
+                return True
+            if work.other_ns > 0:
+                heappush(self._elsewhere, (self._now_ns + work.other_ns, TRAINING))
                 return True
         return False
 
@@ -327,12 +422,20 @@ class _Replay:
 
     def _begin(self, worker: int) -> None:
         until_ns = self._cpu_now_ns + self._queues[worker][0].cpu_ns
+        self._until[worker] = until_ns
         heappush(self._computing, (until_ns, worker))
 
     def _made(self, worker: int) -> None:
         batch = self._queues[worker].popleft()
         if self._queues[worker]:
             self._begin(worker)
+        if self._arrive_ns:
+            self._on_the_way.append(batch)
+            heappush(self._elsewhere, (self._now_ns + self._arrive_ns, ARRIVING))
+        else:
+            self._came(batch)
+
+    def _came(self, batch: _Batch) -> None:
         if not self._setting.pins:
             self._arrived.append(batch)
             return
