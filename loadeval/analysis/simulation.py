@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from loadeval.analysis.scheduling import Cpus
 from loadeval.analysis.stages import slow_from_ns, split_of, typical_sample_ns
 from loadeval.analysis.timeline import or_0
 from loadeval.runlog.columns import UNKNOWN
@@ -254,8 +255,8 @@ def replayed(costs: Costs, setting: Setting) -> Replayed:
     return _Replay(costs, setting).result()
 
 
-TRAINING, PINNING, ARRIVING = -1, -2, -3
-"""Who is busy, beside workers, which count from 0; and a batch on its way."""
+TRAINING, PINNING, ARRIVING, THREADS = -1, -2, -3, -10
+"""Who is busy, beside workers, which count from 0; a batch on its way; more threads of the step."""
 
 
 class _Work(NamedTuple):
@@ -277,7 +278,7 @@ class _Batch(NamedTuple):
 
 
 class _Replay:
-    """One event after the other, on two clocks: the time, and what each CPU user had of a CPU."""
+    """One event after the other."""
 
     def __init__(self, costs: Costs, setting: Setting) -> None:
         self._setting = setting
@@ -285,20 +286,17 @@ class _Replay:
         step_cpu_ns = costs.step_ns * min(max(costs.step_cpus, LEAST_CPU), 1.0)
         self._step = _Work(step_cpu_ns, costs.step_ns - step_cpu_ns)
         self._after_ns = 0.0  # of what training does, once it has computed
-        # Its threads share the CPUs with the workers, one each.
-        self._more_cpus = max(costs.step_cpus - 1.0, 0.0)
+        self._more_threads = max(round(costs.step_cpus) - 1, 0)
         self._arrive_ns, self._lock_ns = costs.arrive_ns, costs.lock_ns
         self._in_step = False
-        self._spent_ns = self._alone_ns = 0.0
+        self._cpus = Cpus(setting.cpus, setting.others_cpus, setting.growth)
         self._count = max(len(costs), 8 * setting.workers * setting.prefetch_factor)
-        self._now_ns = self._cpu_now_ns = 0.0
-        self._computing: list[tuple[float, int]] = []  # until when on the CPU's clock, and who
+        self._now_ns = 0.0
         self._elsewhere: list[tuple[float, int]] = []  # until when, and who
         self._queues: list[deque[_Batch]] = [deque() for _ in range(setting.workers)]
         self._to_pin: deque[_Batch] = deque()
         self._on_the_way: deque[_Batch] = deque()
         self._arrived: deque[_Batch] = deque()
-        self._until: dict[int, float] = {}  # on the CPU's clock, for each worker that computes
         self._sent = 0
         self._served_ns: list[float] = []
 
@@ -332,46 +330,31 @@ class _Replay:
         counted = self._count - self._count // SETTLING
         counted -= counted % setting.workers  # whole rounds, for workers may all end at a time
         found_ns = (self._served_ns[-1] - self._served_ns[-1 - counted]) / counted
-        grown = self._spent_ns / self._alone_ns if self._alone_ns else 1.0
+        cpus = self._cpus
+        grown = cpus.spent_ns / cpus.alone_ns if cpus.alone_ns else 1.0
         return Replayed(found_ns, grown)
 
     def _next_event(self) -> int:
         """Wait until someone has done what it does, and tell who; a worker may compute first."""
         while True:
-            share, rate = self._rates()
-            wait_ns = math.inf
-            if self._computing:
-                wait_ns = max((self._computing[0][0] - self._cpu_now_ns) / rate, 0.0)
+            wait_ns, who = self._cpus.soonest()
             if self._elsewhere and self._elsewhere[0][0] <= self._now_ns + wait_ns:
                 until_ns, who = heappop(self._elsewhere)
-                self._pass(until_ns - self._now_ns, share, rate)
+                self._cpus.elapse(until_ns - self._now_ns)
+                self._now_ns = until_ns
                 return who
-            self._pass(wait_ns, share, rate)
-            self._cpu_now_ns, who = heappop(self._computing)
+            self._cpus.elapse(wait_ns)
+            self._now_ns += wait_ns
+            self._cpus.end(who)
             if who == TRAINING:
+                for thread in range(self._more_threads if self._in_step else 0):
+                    self._cpus.end(THREADS - thread)
                 if not self._after_ns:
                     return who
                 other_ns, self._after_ns = self._after_ns, 0.0
             else:
                 other_ns = self._queues[who][0].other_ns
-                del self._until[who]
             heappush(self._elsewhere, (self._now_ns + other_ns, who))
-
-    def _rates(self) -> tuple[float, float]:
-        """The part of a CPU that each has who computes, and how fast it gets on with that."""
-        setting = self._setting
-        busy = len(self._computing) + (self._more_cpus if self._in_step else 0.0)
-        busy += setting.others_cpus
-        cpus = setting.cpus
-        used = busy if cpus is None else min(busy, cpus)
-        share = used / busy if busy else 1.0
-        return share, share / (1 + setting.growth * max(used - 1, 0.0))
-
-    def _pass(self, elapsed_ns: float, share: float, rate: float) -> None:
-        self._now_ns += elapsed_ns
-        self._cpu_now_ns += elapsed_ns * rate
-        self._spent_ns += elapsed_ns * share
-        self._alone_ns += elapsed_ns * rate
 
     def _training(self) -> Generator[_Work | None, None, None]:
         """What the training process does; None is to wait for a batch."""
@@ -398,15 +381,16 @@ class _Replay:
             self._in_step = False
 
     def _lock_wait_ns(self, worker: int) -> float:
-        until_ns = self._until.get(worker, self._cpu_now_ns)
-        return min(max(until_ns - self._cpu_now_ns, 0.0), self._lock_ns)
+        return min(self._cpus.left_ns(worker), self._lock_ns)
 
     def _go_on(self, training: Generator[_Work | None, None, None]) -> bool:
         """Whether it is busy; else it waits for a batch."""
         while (work := next(training)) is not None:
             if work.cpu_ns > 0:
                 self._after_ns = work.other_ns
-                heappush(self._computing, (self._cpu_now_ns + work.cpu_ns, TRAINING))
+                self._cpus.begin(TRAINING, work.cpu_ns)
+                for thread in range(self._more_threads if self._in_step else 0):
+                    self._cpus.begin(THREADS - thread, math.inf)
                 return True
             if work.other_ns > 0:
                 heappush(self._elsewhere, (self._now_ns + work.other_ns, TRAINING))
@@ -421,9 +405,7 @@ class _Replay:
             self._begin(worker)
 
     def _begin(self, worker: int) -> None:
-        until_ns = self._cpu_now_ns + self._queues[worker][0].cpu_ns
-        self._until[worker] = until_ns
-        heappush(self._computing, (until_ns, worker))
+        self._cpus.begin(worker, self._queues[worker][0].cpu_ns)
 
     def _made(self, worker: int) -> None:
         batch = self._queues[worker].popleft()

@@ -1,0 +1,134 @@
+"""Advice is a promise: what it predicts is what training gains when it is followed to the letter.
+
+Loaders and steps sleep, for far longer than a slow machine could blur.
+"""
+
+from __future__ import annotations
+
+import inspect
+import time
+from dataclasses import dataclass, field, replace
+from statistics import median
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from loadeval.analysis.rules.diagnosis import diagnose
+from loadeval.analysis.rules.finding import Advice
+from loadeval.evaluator import LoaderEvaluator
+
+if TYPE_CHECKING:
+    from loadeval.analysis.remark import Remark
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+
+MS = 0.001
+ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
+ROUNDS = 3
+SETTLING, COUNTED = 16, 50
+"""Batches of a round before those that are timed, and these."""
+BLUR = 1.1
+"""What plain loops may be off by, beside the range of the prediction."""
+
+
+class Blur:
+    def __init__(self, ms: float) -> None:
+        self.ms = ms
+
+    def __call__(self, sample: torch.Tensor) -> torch.Tensor:
+        end_s = time.perf_counter() + self.ms * MS
+        while time.perf_counter() < end_s:
+            pass
+        return sample
+
+
+class Numbers(Dataset[torch.Tensor]):
+    """Each waits for storage, one in `rare_every` for much longer, and is then blurred."""
+
+    def __init__(self, waits_ms: float, rare_ms: float, rare_every: int, blur_ms: float) -> None:
+        self.waits_ms, self.rare_ms, self.rare_every = waits_ms, rare_ms, rare_every
+        self.transform = Blur(blur_ms)
+
+    def __len__(self) -> int:
+        return 1600
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        is_rare = self.rare_every and index % self.rare_every == 0
+        time.sleep((self.rare_ms if is_rare else self.waits_ms) * MS)
+        return self.transform(torch.tensor(index))
+
+
+@dataclass(frozen=True)
+class Training:
+    """A loader, a step that sleeps, and the advice that is followed."""
+
+    advice: Advice
+    settings: dict[str, Any] = field(default_factory=lambda: {"num_workers": 1})
+    step_ms: float = 5.0
+    waits_ms: float = 0.5
+    rare_ms: float = 0.0
+    rare_every: int = 0
+    blur_ms: float = 0.0
+
+    def loader(self) -> DataLoader[torch.Tensor]:
+        dataset = Numbers(self.waits_ms, self.rare_ms, self.rare_every, self.blur_ms)
+        return DataLoader(dataset, batch_size=4, **self.settings)
+
+    def step(self) -> None:
+        time.sleep(self.step_ms * MS)
+
+    def following(self, change: Remark) -> Training:
+        values = change.values
+        if change.code == Advice.RAISE:
+            return replace(
+                self, settings={**self.settings, str(values["setting"]): values["proposed"]}
+            )
+        if change.code == Advice.OUT_OF_ORDER:
+            return replace(self, settings={**self.settings, "in_order": False})
+        assert values["name"] == "Blur"
+        return replace(self, blur_ms=self.blur_ms / float(values["times"] or 1))
+
+    def seconds(self) -> float:
+        """For a batch of a plain loop."""
+        began_s = 0.0
+        for number, _ in enumerate(self.loader()):
+            if number == SETTLING:
+                began_s = time.perf_counter()
+            if number == SETTLING + COUNTED:
+                break
+            self.step()
+        return (time.perf_counter() - began_s) / COUNTED
+
+
+TRAININGS = {
+    "more workers": Training(Advice.RAISE, waits_ms=5),
+    "workers": Training(Advice.RAISE, {"num_workers": 0}, waits_ms=4),
+    "a faster transform": Training(Advice.CHEAPER_NAMED, blur_ms=3),
+    "any order": Training(
+        Advice.OUT_OF_ORDER, {"num_workers": 3}, waits_ms=3, rare_ms=150, rare_every=32
+    ),
+}
+
+
+@pytest.mark.parametrize("case", TRAININGS)
+def test_following_advice_brings_what_it_promises(case: str) -> None:
+    training = TRAININGS[case]
+    if training.advice == Advice.OUT_OF_ORDER and not ANY_ORDER:
+        pytest.skip("this torch serves batches in order alone")
+    change = advised(training)
+    followed = training.following(change)
+    found = median(training.seconds() / followed.seconds() for _ in range(ROUNDS))
+    low, high = (float(change.values[name] or 0) for name in ("low", "high"))
+    assert low / BLUR <= found <= high * BLUR, (change, found)
+
+
+def advised(training: Training) -> Remark:
+    """The first change of that kind that is advised after one epoch."""
+    with LoaderEvaluator(training.loader(), mode="alternate") as loader:
+        for _ in loader:
+            training.step()
+        found = diagnose(loader.recorded())
+    changes = [change for finding in found.findings for change in finding.changes]
+    return next(change for change in changes if change.code == training.advice)
