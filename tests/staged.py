@@ -36,6 +36,7 @@ MS = 1_000_000
 US = 1_000
 PREFETCH = 4
 SAMPLES = 32
+BATCH_BYTES = 4 * SAMPLES
 STARTING_NS, STEP_NS = 150 * MS, 8 * MS
 EVERY = 997
 """One sample in so many is slow."""
@@ -236,7 +237,7 @@ class _Made:
             rows.append((asked_ns, delivered_ns - asked_ns))
             self.now_ns = delivered_ns + STEP_NS - (load is None) * MS
         asked, waited = np.array(rows, dtype=np.int64).reshape(-1, 2).T
-        every = np.full(len(rows), SAMPLES), np.full(len(rows), SAMPLES * 4)
+        every = np.full(len(rows), SAMPLES), np.full(len(rows), BATCH_BYTES)
         steps = np.full(len(rows), STEP_NS - (load is None) * MS)
         self.blocks.append(Block(epoch, arm, asked, waited, steps, *every, pair))
         if pair is not None:

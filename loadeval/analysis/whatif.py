@@ -356,7 +356,9 @@ class LoaderModel:
         last = self._recorded[-1]
         cases = [changed.iteration_ns(self._at(at, growth)) for growth in self.growth]
         cases[-1] = max(cases[-1], changed.iteration_ns(self._at(at, self.growth[-1]), serial=True))
-        return changed.prediction(cases, self._at(at, self.growth[1]), last.measured_ns)
+        usual = self._at(at, self.growth[1])
+        is_fitted = self.growth != GROWTH
+        return changed.prediction(cases, usual, last.measured_ns, is_fitted=is_fitted)
 
     def curve(self) -> WorkerCurve:
         """Throughput with 1 worker and more, until twice the CPUs, or the workers there are."""
@@ -448,7 +450,12 @@ class _Changed:
         return self.recorded.measured_ns * found_ns / calibrated.base_ns
 
     def prediction(
-        self, cases: Sequence[float], calibrated: Calibrated, present_ns: float
+        self,
+        cases: Sequence[float],
+        calibrated: Calibrated,
+        present_ns: float,
+        *,
+        is_fitted: bool,
     ) -> Prediction:
         least_ns, usual_ns, most_ns = cases
         one, setting = self.recorded, self.setting
@@ -486,7 +493,7 @@ class _Changed:
             limit=self._limit(calibrated),
             memory_bytes=memory if workers else queued,
             shared_memory_bytes=0.0 if piped or not workers else queued,
-            assumptions=tuple(self._assumptions(calibrated)),
+            assumptions=tuple(self._assumptions(calibrated, is_fitted=is_fitted)),
         )
 
     def _limit(self, calibrated: Calibrated) -> Limit:
@@ -510,13 +517,13 @@ class _Changed:
             return Limit.TRAINING_PROCESS
         return Limit.WORKERS
 
-    def _assumptions(self, calibrated: Calibrated) -> list[Remark]:
+    def _assumptions(self, calibrated: Calibrated, *, is_fitted: bool) -> list[Remark]:
         one, workers = self.recorded, self.setting.workers
         found = []
         if workers > max(one.setting.workers, 1):
             if one.blocked >= MOSTLY_BLOCKED:
                 found.append(Remark(OF_BLOCKED[one.blockage], {"share": one.blocked}))
-            if calibrated.growth == GROWTH[1]:
+            if not is_fitted:
                 growth = {"least": GROWTH[0], "most": GROWTH[2]}
                 found.append(Remark(Assumption.CPU_TIME_GROWS, growth))
             if self.setting.cpus is None:
@@ -611,14 +618,13 @@ def _resized(costs: Costs, batches: float) -> Costs:
 
 def _step_cpus(use: CpuUse, measured_ns: float, step_ns: float, stages: StageReport) -> float:
     """CPUs that the training step uses; 1 where that was not read."""
-    if use.process is None:
-        return 1.0
-    if use.process.ideal is not None:
-        return use.process.ideal.mean
-    if use.process.real is None:
+    ideal, real = (None, None) if use.process is None else (use.process.ideal, use.process.real)
+    if ideal is not None:
+        return ideal.mean
+    if real is None:
         return 1.0
     own_ns = sum(one.work_ns for one in stages.stages if one.stage.value in ("indices", "receive"))
-    return max(use.process.real.mean * measured_ns - own_ns, 0.0) / max(step_ns, 1.0)
+    return max(real.mean * measured_ns - own_ns, 0.0) / max(step_ns, 1.0)
 
 
 def _worker_bytes(run: Run) -> float | None:

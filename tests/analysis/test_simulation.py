@@ -17,6 +17,7 @@ from loadeval.analysis.simulation import (
     Setting,
     costs_of,
     iteration_ns,
+    replayed,
 )
 from tests.analysis.loader_model import (
     MS,
@@ -166,6 +167,103 @@ def test_cpus_are_shared(
     """Among those that compute, equally."""
     found = simulated_ms(costs(400, step_ns=step_ms, **taken), workers=4, cpus=cpus)
     assert found == pytest.approx(expected_ms, rel=0.05)
+
+
+@pytest.mark.parametrize(
+    ("taken", "setting", "expected_ms"),
+    [
+        ({"cpu": 8}, {"workers": 1}, 8),  # alone
+        ({"cpu": 8}, {"workers": 4}, 8 * 1.3 / 4),
+        ({"cpu": 8}, {"workers": 4, "cpus": 2.0}, 8 * 1.1 / 2),  # two are in use
+        ({"cpu": 8}, {"workers": 1, "cpus": 0.5}, 8 / 0.5),
+        ({"blocked": 8}, {"workers": 4}, 8 / 4),
+        ({"cpu": 8}, {"workers": 1, "others_cpus": 1.0}, 8 * 1.1),
+        ({"cpu": 8}, {"workers": 0}, 8),
+    ],
+)
+def test_cpu_time_grows(taken: dict[str, Any], setting: dict[str, Any], expected_ms: float) -> None:
+    """By a tenth for each further CPU in use, whoever uses it; blocked time does not."""
+    found = simulated_ms(costs(400, **taken), **setting, growth=0.1)
+    assert found == pytest.approx(expected_ms, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("taken", "workers", "grown"),
+    [({"cpu": 8}, 4, 1.3), ({"cpu": 8}, 1, 1.0), ({"blocked": 8}, 4, 1.0), ({"cpu": 8}, 0, 1.0)],
+)
+def test_by_how_much_cpu_time_has_grown(taken: dict[str, Any], workers: int, grown: float) -> None:
+    """Over one CPU in use; not at all where none is."""
+    found = replayed(costs(400, **taken), Setting(workers, growth=0.1)).grown
+    assert found == pytest.approx(grown, rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("workers", "others", "expected_ms"),
+    [
+        (2, 0.0, 4),
+        (2, 2.0, 8),  # half of two CPUs for two workers
+        (6, 2.0, 8 / 1.5),  # who are more get more
+        (2, 0.5, 5),
+    ],
+)
+def test_other_programs_share_the_cpus(workers: int, others: float, expected_ms: float) -> None:
+    """With all who compute, equally."""
+    found = simulated_ms(costs(400, cpu=8), workers=workers, cpus=2.0, others_cpus=others)
+    assert found == pytest.approx(expected_ms, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("step_cpus", "cpus", "expected_ms"),
+    [
+        (1.0, 1.0, 10 + 10),  # one CPU does all
+        (0.5, 1.0, 10 + 5),  # the step waits for half of its time
+        (0.0, 1.0, 10),  # for all of it
+        (1.0, 2.0, 10),
+        (3.0, 2.0, 20),  # four threads on two CPUs, while the step lasts
+        (3.0, 4.0, 10),
+    ],
+)
+def test_cpus_of_the_step(step_cpus: float, cpus: float, expected_ms: float) -> None:
+    """Of 10 ms, beside a worker that computes for as long."""
+    found = replace(costs(400, cpu=10, step_ns=10), step_cpus=step_cpus)
+    assert simulated_ms(found, workers=1, cpus=cpus) == pytest.approx(expected_ms, rel=0.03)
+
+
+def test_a_step_that_waits_takes_its_time() -> None:
+    """However many CPUs there are."""
+    for step_cpus in (0.0, 0.5, 1.0, 7.0):
+        found = replace(costs(400, cpu=1, step_ns=10), step_cpus=step_cpus)
+        assert simulated_ms(found, workers=2) == pytest.approx(10)
+
+
+@given(
+    st.floats(0, 20),
+    st.floats(0.1, 20),
+    st.integers(1, 12),
+    st.floats(0.5, 8),
+    st.floats(1, 3),
+    st.floats(0, 0.3),
+)
+def test_more_cpus_are_never_slower(
+    blocked: float, cpu: float, workers: int, cpus: float, times: float, growth: float
+) -> None:
+    """Of batches that all take the same, beside a step of 5 ms."""
+    found = costs(200, cpu=cpu, blocked=blocked, step_ns=5)
+    few, more = (
+        simulated_ms(found, workers=workers, cpus=one, growth=growth)
+        for one in (cpus, cpus * times)
+    )
+    assert more <= 1.02 * few
+
+
+@given(models(), st.floats(0, 0.3), st.floats(0, 4), st.floats(0, 4))
+def test_no_iteration_is_shorter_than_its_step(
+    model: LoaderModel, growth: float, others: float, step_cpus: float
+) -> None:
+    """Whatever shares the CPUs with it."""
+    setting = setting_of(model, growth=growth, cpus=4.0, others_cpus=others)
+    found = replace(model.costs(), step_cpus=step_cpus)
+    assert iteration_ns(found, setting) >= (1 - 1e-6) * model.step_ns
 
 
 def test_out_of_order_a_slow_batch_is_waited_for_by_its_worker_alone() -> None:

@@ -25,7 +25,6 @@ from tests.analysis.rules.looked_into import COUNT, code, logged, looked_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from enum import Enum
 
     from loadeval.analysis.remark import Value
     from loadeval.runlog.model import Run
@@ -50,21 +49,12 @@ def told(run: Run, rule: Rule, *changes: Remark, cost: float | None = 0.3) -> Fi
 
 def test_more_workers(run: Callable[..., Run]) -> None:
     """What training gains with the number that is advised, and its range."""
-    (found, _), (code, _) = told_changes(
-        run(fetch=60),
-        Rule.CAPACITY,
-        Remark(Advice.RAISE, TO_THREE),
-        Remark(Advice.CPU_USE_NOT_READ),
-    )
-    assert code is Advice.RAISE
-    assert found["low"] < found["speedup"] < found["high"]
-    assert found["speedup"] == pytest.approx(1.35, abs=0.02)
-
-
-def told_changes(*args: Any, **more: Any) -> tuple[tuple[Any, ...], tuple[Enum, ...]]:
-    """The values and the codes."""
-    changes = told(*args, **more).changes
-    return tuple(one.values for one in changes), tuple(one.code for one in changes)
+    unread = Remark(Advice.CPU_USE_NOT_READ)
+    found = told(run(fetch=60), Rule.CAPACITY, Remark(Advice.RAISE, TO_THREE), unread)
+    assert advised(found) == [Advice.RAISE, Advice.CPU_USE_NOT_READ]
+    low, value, high = (found.changes[0].values[name] for name in ("low", "speedup", "high"))
+    assert value == pytest.approx(1.35, abs=0.02)
+    assert float(str(low)) < float(str(value)) < float(str(high))
 
 
 def test_a_run_that_nobody_looked_into(alternating: MakeRun) -> None:
