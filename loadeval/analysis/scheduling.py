@@ -1,6 +1,6 @@
-"""CPUs that several threads share, as Linux lets them: each CPU serves its own queue in turns.
+"""CPUs that several programs share, as Linux lets them: each CPU serves its own queue in turns.
 
-Who starts to compute goes to the CPU with the shortest queue, its last one if it can, and stays
+Who starts to compute goes to the CPU with the shortest queue, the last one if it can, and stays
 there. A CPU with nothing to do takes over from one with a longer queue. So of five threads on four
 CPUs two have half of one for a while, and three are as fast as ever.
 """
@@ -10,48 +10,50 @@ from __future__ import annotations
 import math
 
 OTHERS = -10_000
-"""From here down: threads of others, which compute all the time."""
+"""Other programs, among those who compute."""
 
 
 class Cpus:
-    """`count` of them, or one for each who computes where that is None.
+    """`count` of them, or as many as are wanted where that is None.
 
-    `others` of them compute for other programs. What a CPU does takes longer by `growth`, a share,
-    for each further CPU that is in use. Threads are known by number.
+    Other programs compute on `others` of them. What a CPU does takes longer by `growth`, a share,
+    for each further CPU that is in use. Those who compute are known by number.
     """
 
     def __init__(self, count: float | None, others: float, growth: float) -> None:
-        self._count = None if count is None else math.ceil(count)
-        # A container that may use half of a CPU has a whole one half of the time.
-        self._speed = 1.0 if count is None else count / math.ceil(count)
+        self._count = math.inf if count is None else count
+        self._queued = [0] * (0 if count is None else math.ceil(count))
         self._growth = growth
+        self._part_of_one = others % 1
         self._left_ns: dict[int, float] = {}
-        self._place: dict[int, int] = {}
-        self._queued = [0] * (self._count or 0)
-        self._busy = 0
+        self._places: dict[int, list[int]] = {}
+        self._busy = self._turn = 0
         self.spent_ns = self.alone_ns = 0.0
-        """CPU time of all, and what it would have been with one CPU in use."""
-        for number in range(round(others)):
-            self.begin(OTHERS - number, math.inf)
+        """CPU time of all but others, and what it would have been with one CPU in use."""
+        if others >= 1:
+            self.begin(OTHERS, math.inf, int(others))
 
-    def begin(self, who: int, cpu_ns: float) -> None:
-        """`who` starts to compute, for as long."""
+    def begin(self, who: int, cpu_ns: float, threads: int = 1) -> None:
+        """`who` starts to compute, for as long, in threads that wait for each other."""
         self._left_ns[who] = cpu_ns
-        if self._count is None:
-            self._busy += 1
+        if not self._queued:
+            self._busy += threads
+            self._places[who] = [0] * threads
             return
-        place = self._place.get(who, 0)
-        if self._queued[place]:
-            place = min(range(self._count), key=self._queued.__getitem__)
-        self._put(who, place)
+        places = self._places.get(who, [0])
+        self._places[who] = []
+        for thread in range(threads):
+            place = places[min(thread, len(places) - 1)]
+            self._put(who, self._shortest() if self._queued[place] else place)
 
     def end(self, who: int) -> None:
         """`who` computes no more."""
         del self._left_ns[who]
-        if self._count is None:
-            self._busy -= 1
-        else:
-            self._take(who)
+        if not self._queued:
+            self._busy -= len(self._places[who])
+            return
+        for place in self._places[who]:
+            self._take(place)
 
     def left_ns(self, who: int) -> float:
         """CPU time that `who` still needs."""
@@ -73,33 +75,43 @@ class Cpus:
         for who in left:
             share_ns = elapsed_ns / self._queue_of(who)
             left[who] = max(left[who] - share_ns * rate, 0.0)
-            if who > OTHERS:
+            if who != OTHERS:
                 self.spent_ns += share_ns * self._speed
                 self.alone_ns += share_ns * rate
 
     @property
+    def _speed(self) -> float:
+        """Less than 1 where a container, or other programs, leave only a part of a CPU."""
+        return min(self._count / max(self._busy + self._part_of_one, 1.0), 1.0)
+
+    @property
     def _rate(self) -> float:
-        return self._speed / (1 + self._growth * max(self._busy - 1, 0))
+        used = min(self._busy + self._part_of_one, self._count)
+        return min(self._speed, 1.0) / (1 + self._growth * max(used - 1, 0.0))
 
     def _queue_of(self, who: int) -> int:
-        return 1 if self._count is None else self._queued[self._place[who]]
+        return max([self._queued[place] for place in self._places[who]]) if self._queued else 1
+
+    def _shortest(self) -> int:
+        """The CPU with the shortest queue: of several each in turn."""
+        count = len(self._queued)
+        self._turn += 1
+        places = [place % count for place in range(self._turn, self._turn + count)]
+        return min(places, key=self._queued.__getitem__)
 
     def _put(self, who: int, place: int) -> None:
-        self._place[who] = place
+        self._places[who].append(place)
         self._queued[place] += 1
         self._busy += self._queued[place] == 1
 
-    def _take(self, who: int) -> None:
-        place = self._place[who]
+    def _take(self, place: int) -> None:
         self._queued[place] -= 1
         self._busy -= not self._queued[place]
 
     def _balance(self) -> None:
-        if self._count is None or self._busy == min(self._count, len(self._left_ns)):
-            return
-        for place in range(self._count):
-            longest = max(range(self._count), key=self._queued.__getitem__)
-            if not self._queued[place] and self._queued[longest] > 1:
-                who = next(one for one in self._left_ns if self._place[one] == longest)
-                self._take(who)
-                self._put(who, place)
+        while self._busy < len(self._queued) and max(self._queued) > 1:
+            longest = self._queued.index(max(self._queued))
+            who = next(one for one in self._left_ns if longest in self._places[one])
+            self._places[who].remove(longest)
+            self._take(longest)
+            self._put(who, self._queued.index(0))

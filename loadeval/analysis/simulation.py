@@ -255,8 +255,8 @@ def replayed(costs: Costs, setting: Setting) -> Replayed:
     return _Replay(costs, setting).result()
 
 
-TRAINING, PINNING, ARRIVING, THREADS = -1, -2, -3, -10
-"""Who is busy, beside workers, which count from 0; a batch on its way; more threads of the step."""
+TRAINING, PINNING, ARRIVING = -1, -2, -3
+"""Who is busy, beside workers, which count from 0; and a batch on its way."""
 
 
 class _Work(NamedTuple):
@@ -264,6 +264,7 @@ class _Work(NamedTuple):
 
     cpu_ns: float
     other_ns: float = 0.0
+    threads: int = 1
 
 
 class _Batch(NamedTuple):
@@ -284,11 +285,10 @@ class _Replay:
         self._setting = setting
         self._costs = self._endless(costs)
         step_cpu_ns = costs.step_ns * min(max(costs.step_cpus, LEAST_CPU), 1.0)
-        self._step = _Work(step_cpu_ns, costs.step_ns - step_cpu_ns)
+        threads = max(round(costs.step_cpus), 1)
+        self._step = _Work(step_cpu_ns, costs.step_ns - step_cpu_ns, threads)
         self._after_ns = 0.0  # of what training does, once it has computed
-        self._more_threads = max(round(costs.step_cpus) - 1, 0)
         self._arrive_ns, self._lock_ns = costs.arrive_ns, costs.lock_ns
-        self._in_step = False
         self._cpus = Cpus(setting.cpus, setting.others_cpus, setting.growth)
         self._count = max(len(costs), 8 * setting.workers * setting.prefetch_factor)
         self._now_ns = 0.0
@@ -347,8 +347,6 @@ class _Replay:
             self._now_ns += wait_ns
             self._cpus.end(who)
             if who == TRAINING:
-                for thread in range(self._more_threads if self._in_step else 0):
-                    self._cpus.end(THREADS - thread)
                 if not self._after_ns:
                     return who
                 other_ns, self._after_ns = self._after_ns, 0.0
@@ -376,9 +374,7 @@ class _Replay:
             yield _Work(batch.index_ns)
             self._send(batch.worker)
             self._served_ns.append(self._now_ns)
-            self._in_step = True
             yield self._step
-            self._in_step = False
 
     def _lock_wait_ns(self, worker: int) -> float:
         return min(self._cpus.left_ns(worker), self._lock_ns)
@@ -388,9 +384,7 @@ class _Replay:
         while (work := next(training)) is not None:
             if work.cpu_ns > 0:
                 self._after_ns = work.other_ns
-                self._cpus.begin(TRAINING, work.cpu_ns)
-                for thread in range(self._more_threads if self._in_step else 0):
-                    self._cpus.begin(THREADS - thread, math.inf)
+                self._cpus.begin(TRAINING, work.cpu_ns, work.threads)
                 return True
             if work.other_ns > 0:
                 heappush(self._elsewhere, (self._now_ns + work.other_ns, TRAINING))
