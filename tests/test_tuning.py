@@ -20,7 +20,7 @@ from loadeval.analysis.arms import run_times
 from loadeval.analysis.simulation import Setting, costs_of, iteration_ns
 from loadeval.analysis.stats import Estimate
 from loadeval.analysis.tuning import LeftOut, Stop, TrialState
-from loadeval.analysis.whatif import Limit, Prediction, Range
+from loadeval.analysis.whatif import Limit, Prediction, Range, WorkerCurve
 from loadeval.runlog.stages import WorkerStart
 from loadeval.runtime.adapter import IterableAdapter
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -55,6 +55,15 @@ class Model:
     def predict(self, num_workers: int | None = None, **_: object) -> Prediction:
         workers = self._workers if num_workers is None else num_workers
         return predicted(iteration_ns(self._costs, Setting(workers)), workers, self._size)
+
+    def curve(self) -> WorkerCurve:
+        return curve_of(self)
+
+
+def curve_of(model: Any, most: int = 4) -> WorkerCurve:
+    """Of 1 worker to `most`; what the model itself has measured."""
+    found = tuple(model.predict(num_workers=count) for count in range(1, most + 1))
+    return WorkerCurve(((1, Estimate(80.0)),), found, "samples", 2.0, 0.0)
 
 
 def predicted(ns: float, workers: int, size: float = 4.0, memory_bytes: float = 1e6) -> Prediction:
@@ -101,6 +110,9 @@ class Scripted:
             def predict(self, num_workers: int = 1, **_: object) -> Prediction:
                 ns = 40 * MS / max(num_workers, 1) + scripted.least_ns
                 return predicted(ns, num_workers, memory_bytes=memory_bytes)
+
+            def curve(self) -> WorkerCurve:
+                return curve_of(self)
 
         for module in (tuner, forecasts):
             self._monkeypatch.setattr(module, "LoaderModel", Exact)
@@ -438,7 +450,7 @@ def test_epochs_of_unknown_length_have_no_throughput(scripted: Scripted) -> None
         ({"space": {"num_workers": []}}, r"space has num_workers=\[\]; expected the values"),
         ({"space": {"num_workers": "24"}}, "space has num_workers='24'; expected the values"),
         ({"batches": 0}, "batches is 0"),
-        ({"make": [1, 2]}, "cannot make another list with other settings; pass a function"),
+        ({"make": [1, 2]}, "cannot make this list again with other settings; pass a function"),
     ],
 )
 def test_wrong_arguments_are_named(

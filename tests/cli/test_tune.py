@@ -65,7 +65,7 @@ QUICK = ("--set", "num_threads=1", "--space", "num_threads=1,2", "--batches", 12
 def test_a_table_and_the_settings_as_code() -> None:
     code, out, err = run("program_to_tune:make_loader", "--step", "program_to_tune:step", *QUICK)
     assert (code, err) == (0, "")
-    assert "2 settings measured, in turns" in out
+    assert "2 settings tried, in turns" in out
     assert "\nSettings: num_threads=" in out
 
 
@@ -86,7 +86,7 @@ def test_json_and_names_within_names() -> None:
         (["no_such_module:make"], 1, "there is no module 'no_such_module'"),
         (["program_to_tune:nothing"], 1, "module 'program_to_tune' has no 'nothing'"),
         (["program_to_tune:make_loader", "--set", "workers"], 2, "--set is 'workers'; expected"),
-        (["program_to_tune:BATCHES"], 1, "cannot make another list with other settings"),
+        (["program_to_tune:BATCHES"], 1, "cannot make this list again with other settings"),
     ],
 )
 def test_wrong_arguments_are_named(arguments: list[str], code: int, message: str) -> None:
