@@ -19,7 +19,7 @@ from loadeval import Tuning, UsageError, tune
 from loadeval.analysis.arms import run_times
 from loadeval.analysis.simulation import Setting, costs_of, iteration_ns
 from loadeval.analysis.stats import Estimate
-from loadeval.analysis.tuning import LeftOut, Stop, TrialState
+from loadeval.analysis.tuning import LeftOut, Stop, Trial, TrialState
 from loadeval.analysis.whatif import Limit, Prediction, Range, WorkerCurve
 from loadeval.runlog.stages import WorkerStart
 from loadeval.runtime.adapter import IterableAdapter
@@ -706,3 +706,56 @@ def test_starts_of_epochs_are_predicted_as_seen() -> None:
     assert forecaster({"num_workers": 0}).throughput.value == pytest.approx(100)
     forecaster.saw_start(2, True, 0.0)
     assert forecaster({**point, "persistent_workers": True}).throughput.value == pytest.approx(100)
+
+
+def test_the_curve_has_what_was_measured(scripted: Scripted) -> None:
+    """With the other settings of the present, the present last; and it is predicted by all."""
+    scripted.predict()
+    found = scripted.tune(space={"pin_memory": [False, True]})
+    curve = found.curve
+    assert curve is not None
+    rates = {trial.settings["num_workers"]: trial.throughput for trial in found.trials[:-1]}
+    assert curve.measured[-1] == (1, found.present.throughput)
+    assert dict(curve.measured) == rates
+    assert [one.num_workers for one in curve.predicted] == [1, 2, 3, 4]
+
+
+def test_the_curve_has_the_best_whatever_its_settings(scripted: Scripted) -> None:
+    scripted.predict()
+    scripted.least_ns = 0
+    make = scripted.make
+
+    def pinned(num_workers: int, pin_memory: bool = False) -> ScriptedLoader:
+        return make(2 * num_workers if pin_memory else num_workers)
+
+    found = scripted.tune(
+        lambda num_workers, pin_memory=False: _named(pinned(num_workers, pin_memory), num_workers),
+        space={"num_workers": [1], "pin_memory": [False, True]},
+    )
+    assert found.settings == {"num_workers": 1, "pin_memory": True}
+    assert found.curve is not None
+    assert [rate for _, rate in found.curve.measured] == [
+        found.best.throughput,
+        found.present.throughput,
+    ]
+
+
+def _named(made: ScriptedLoader, num_workers: int) -> ScriptedLoader:
+    made.num_workers = num_workers  # type: ignore[attr-defined]
+    return made
+
+
+def test_without_predictions_there_is_no_curve(scripted: Scripted) -> None:
+    assert scripted.tune().curve is None
+
+
+def test_ctrl_c_while_predicting_ends_it_too(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    scripted.predict()
+    monkeypatch.setattr(forecasts.Forecaster, "__call__", interrupted)
+    monkeypatch.setattr(tuner.Tuner, "_trial", lambda *_: Trial({}, TrialState.MEASURED))
+    assert scripted.tune().stopped is Stop.INTERRUPTED

@@ -155,7 +155,8 @@ class Tuner:
         ]
         _, last = found.measured[-1]
         present = search.outcomes[0].throughput or last  # where it failed when it ran again
-        return replace(found, measured=(*measured, (self._workers, present)))
+        workers = search.points[0].get(WORKERS, self._workers)
+        return replace(found, measured=(*measured, (workers, present)))
 
     def _are_present(self, point: Point, leaving_out: Sequence[str]) -> bool:
         """Whether the settings of `point` are the present ones, but for some."""
