@@ -11,7 +11,7 @@ from loadeval.errors import UsageError
 from loadeval.report.html import tuning as page
 from loadeval.report.html.blocks import Code, Figure, Keys, Table, Text
 from loadeval.report.tuning import Tuning, trial_rows, tuning_lines
-from loadeval.report.wording.tuning import beside_the_line
+from loadeval.report.wording.tuning import NOT_PREDICTED, NOTHING_LEFT_OUT, beside_the_line
 from tests.report.tuned import BEST, MEASURED, UNMEASURED, tuned
 
 if TYPE_CHECKING:
@@ -30,10 +30,10 @@ def _sections(monkeypatch: pytest.MonkeyPatch) -> Any:
     """What the page is made of: its headline, what is below it, and its sections by name."""
 
     def made(found: TuningReport) -> tuple[str, Any, dict[str, Section]]:
-        seen: list[Any] = []
-        monkeypatch.setattr(page, "rendered", lambda *parts: seen.extend(parts) or "")
-        page.tuning_page(found)
-        headline, _, first, sections = seen
+        # The page as its parts rather than as text.
+        monkeypatch.setattr(page, "rendered", lambda *parts: parts)
+        parts: Any = page.tuning_page(found)
+        headline, _, first, sections = parts
         return headline, first, {one.name: one for one in sections}
 
     return made
@@ -104,13 +104,13 @@ def test_the_page_of_what_could_not_be_predicted_has_no_curve(sections: Any) -> 
     assert keys.items == (("present, measured", "not measured", ""),)
     assert found["settings"].blocks == (Code(("as they are",)),)
     assert "curve" not in found
-    assert found["left-out"].blocks == (Text((page.NOT_PREDICTED,)),)
+    assert found["left-out"].blocks == (Text((NOT_PREDICTED,)),)
     assert len(found["trials"].blocks) == 1
 
 
 def test_the_page_says_where_there_was_room(sections: Any) -> None:
     _, _, found = sections(tuned(left_out=()))
-    assert found["left-out"].blocks == (Text((page.NOTHING_LEFT_OUT,)),)
+    assert found["left-out"].blocks == (Text((NOTHING_LEFT_OUT,)),)
 
 
 def test_the_page_says_what_the_line_is_of(sections: Any) -> None:
