@@ -21,12 +21,15 @@ WRITES = {
     "quickstart.py": {"run.jsonl", "comparison.png"},
     "backends.py": {"torch.jsonl", "dali-cpu.jsonl", "spdl.jsonl", "backends.png"},
     "slow_to_fast.py": {"slow-to-fast.png"},
+    "tune.py": {"tune.png"},
     "generator.py": {"documents.txt", "run.jsonl", "comparison.png"},
     "video.py": {"run.jsonl", "comparison.png"},
     "distributed.py": {"rank0.jsonl"},
     "migrate_from_dali.py": {"real.json", "ideal.json", "two-runs.png", "alternate.jsonl"},
 }
 """The files that each example leaves behind; on a GPU there may be more."""
+BY_CHANCE = {"backends.py", "tune.py"}
+"""Of the first, cautions and differences that are shown; of the second, what is best."""
 IN_FRAMEWORKS = {"lightning_fit.py", "trainer.py"}
 """Run by tests/frameworks/test_examples.py."""
 NEEDS = {
@@ -36,6 +39,7 @@ NEEDS = {
 OPTIONS = {
     "backends.py": "--batches 24 --output",
     "slow_to_fast.py": "--photographs 240 --width 160 --pairs 1",
+    "tune.py": "--photographs 96 --batches 24 --trials 3",
     "generator.py": "--documents 250",
     "video.py": "--videos 40 --epochs 3",
     "distributed.py": "--samples 960 --epochs 2",
@@ -136,6 +140,16 @@ def test_slow_to_fast_trains_on_the_same_images_each_way(outcomes: dict[str, Out
     assert sizes == {8 * 3 * 128 * 128 * 4 + 8 * 8}
 
 
+@pytest.mark.xdist_group("tune.py")
+def test_tune_has_a_row_for_each_setting(outcomes: dict[str, Outcome]) -> None:
+    """The present ones first, and what is best as code."""
+    printed = outcomes["tune.py"].printed
+    rows = re.findall(r"^num_workers=\d.*\d \[[\d.,]+, [\d.,]+\]", printed, re.MULTILINE)
+    assert 2 <= len(rows) <= 3
+    assert rows[0].startswith("num_workers=1 ")
+    assert re.search(r"^Settings: num_workers=\d", printed, re.MULTILINE)
+
+
 @pytest.mark.xdist_group("generator.py")
 def test_a_generator_is_begun_anew_for_each_epoch(outcomes: dict[str, Outcome]) -> None:
     """Its three epochs are whole, and equally long."""
@@ -223,11 +237,11 @@ def test_an_example_is_told_of(name: str) -> None:
     assert (EXAMPLES / name).read_text(encoding="utf-8").startswith('"""')
 
 
-@pytest.mark.parametrize("name", [*map(together, sorted({*WRITES} - {"backends.py"}))])
+@pytest.mark.parametrize("name", [*map(together, sorted({*WRITES} - BY_CHANCE))])
 def test_the_output_shown_is_of_today(name: str, outcomes: dict[str, Outcome]) -> None:
     """The lines that the document shows begin as those of today do; their figures are chance.
 
-    Which lines `backends.py` prints is chance too: cautions, and differences that are shown.
+    Of BY_CHANCE it is chance which lines are printed, too.
     """
     section = DOCUMENT.read_text(encoding="utf-8").split(f"\n## {name.removesuffix('.py')}\n")[1]
     block = re.search(r"```console\n\$ [^\n]*\n(.*?)```", section, re.DOTALL)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,9 +28,11 @@ from loadeval.analysis.rules.finding import (
 from loadeval.cli.main import app
 from loadeval.probes.gpu import Driver
 from loadeval.report.json import finding_as_dict, growth_as_dict
+from loadeval.report.tuning import tuning_as_dict
 from loadeval.runlog.model import Event
 from loadeval.runlog.writer import write_metrics
 from loadeval.testing import FakeClock, ScriptedLoader
+from tests.report.tuned import MEASURED, tuned
 from tests.runs import DALI, SPDL
 from tests.staged import staged, write_run
 
@@ -44,7 +46,7 @@ PLAIN: dict[str, Any] = {
     "text, number or boolean": (str, int, float, bool),
 }
 COMMANDS = (
-    *("`show`", "`compare`", "`compare` of several backends", "`whatif`", "`watch`"),
+    *("`show`", "`compare`", "`compare` of several backends", "`whatif`", "`tune`", "`watch`"),
     "`doctor`",
 )
 NAMES = ("log", "replay", "alternate", "empty", "without", "staged", "in process", "spdl", "dali")
@@ -143,7 +145,7 @@ def test_the_commands_have_their_tables() -> None:
     """Those that have --json, and the page shows a command for each."""
     assert set(COMMANDS) <= set(SCHEMA)
     shown = re.findall(r"^\$ loadeval (\w+) .*--json$", PAGE, re.MULTILINE)
-    assert set(shown) == {"show", "compare", "whatif", "watch", "doctor"}
+    assert set(shown) == {"show", "compare", "whatif", "tune", "watch", "doctor"}
 
 
 def test_every_table_is_of_an_object_that_is_named() -> None:
@@ -208,6 +210,13 @@ def test_whatif(runs: dict[str, Path], arguments: tuple[str, ...]) -> None:
     found = printed("whatif", runs[name], *options)
     check(found, "`whatif`")
     assert (found["with_options"] is not None) is bool(options)
+
+
+def test_tune() -> None:
+    """Of trials that were measured, and of others; predicted or not."""
+    check(json.loads(json.dumps(tuning_as_dict(tuned()))), "`tune`")
+    bare = replace(tuned(), trials=(MEASURED,), best=MEASURED, gain=None, curve=None, left_out=())
+    check(json.loads(json.dumps(tuning_as_dict(bare))), "`tune`")
 
 
 @pytest.mark.parametrize("name", ["log", "alternate", "empty"])

@@ -19,8 +19,8 @@ from loadeval import Tuning, UsageError, tune
 from loadeval.analysis.arms import run_times
 from loadeval.analysis.simulation import Setting, costs_of, iteration_ns
 from loadeval.analysis.stats import Estimate
-from loadeval.analysis.tuning import LeftOut, Stop, TrialState
-from loadeval.analysis.whatif import Limit, Prediction, Range
+from loadeval.analysis.tuning import LeftOut, Stop, Trial, TrialState
+from loadeval.analysis.whatif import Limit, Prediction, Range, WorkerCurve
 from loadeval.runlog.stages import WorkerStart
 from loadeval.runtime.adapter import IterableAdapter
 from loadeval.testing import FakeClock, ScriptedLoader
@@ -55,6 +55,15 @@ class Model:
     def predict(self, num_workers: int | None = None, **_: object) -> Prediction:
         workers = self._workers if num_workers is None else num_workers
         return predicted(iteration_ns(self._costs, Setting(workers)), workers, self._size)
+
+    def curve(self) -> WorkerCurve:
+        return curve_of(self)
+
+
+def curve_of(model: Any, most: int = 4) -> WorkerCurve:
+    """Of 1 worker to `most`; what the model itself has measured."""
+    found = tuple(model.predict(num_workers=count) for count in range(1, most + 1))
+    return WorkerCurve(((1, Estimate(80.0)),), found, "samples", 2.0, 0.0)
 
 
 def predicted(ns: float, workers: int, size: float = 4.0, memory_bytes: float = 1e6) -> Prediction:
@@ -101,6 +110,9 @@ class Scripted:
             def predict(self, num_workers: int = 1, **_: object) -> Prediction:
                 ns = 40 * MS / max(num_workers, 1) + scripted.least_ns
                 return predicted(ns, num_workers, memory_bytes=memory_bytes)
+
+            def curve(self) -> WorkerCurve:
+                return curve_of(self)
 
         for module in (tuner, forecasts):
             self._monkeypatch.setattr(module, "LoaderModel", Exact)
@@ -438,7 +450,7 @@ def test_epochs_of_unknown_length_have_no_throughput(scripted: Scripted) -> None
         ({"space": {"num_workers": []}}, r"space has num_workers=\[\]; expected the values"),
         ({"space": {"num_workers": "24"}}, "space has num_workers='24'; expected the values"),
         ({"batches": 0}, "batches is 0"),
-        ({"make": [1, 2]}, "cannot make another list with other settings; pass a function"),
+        ({"make": [1, 2]}, "cannot make this list again with other settings; pass a function"),
     ],
 )
 def test_wrong_arguments_are_named(
@@ -694,3 +706,56 @@ def test_starts_of_epochs_are_predicted_as_seen() -> None:
     assert forecaster({"num_workers": 0}).throughput.value == pytest.approx(100)
     forecaster.saw_start(2, True, 0.0)
     assert forecaster({**point, "persistent_workers": True}).throughput.value == pytest.approx(100)
+
+
+def test_the_curve_has_what_was_measured(scripted: Scripted) -> None:
+    """With the other settings of the present, the present last; and it is predicted by all."""
+    scripted.predict()
+    found = scripted.tune(space={"pin_memory": [False, True]})
+    curve = found.curve
+    assert curve is not None
+    rates = {trial.settings["num_workers"]: trial.throughput for trial in found.trials[:-1]}
+    assert curve.measured[-1] == (1, found.present.throughput)
+    assert dict(curve.measured) == rates
+    assert [one.num_workers for one in curve.predicted] == [1, 2, 3, 4]
+
+
+def test_the_curve_has_the_best_whatever_its_settings(scripted: Scripted) -> None:
+    scripted.predict()
+    scripted.least_ns = 0
+    make = scripted.make
+
+    def pinned(num_workers: int, pin_memory: bool = False) -> ScriptedLoader:
+        return make(2 * num_workers if pin_memory else num_workers)
+
+    found = scripted.tune(
+        lambda num_workers, pin_memory=False: _named(pinned(num_workers, pin_memory), num_workers),
+        space={"num_workers": [1], "pin_memory": [False, True]},
+    )
+    assert found.settings == {"num_workers": 1, "pin_memory": True}
+    assert found.curve is not None
+    assert [rate for _, rate in found.curve.measured] == [
+        found.best.throughput,
+        found.present.throughput,
+    ]
+
+
+def _named(made: ScriptedLoader, num_workers: int) -> ScriptedLoader:
+    made.num_workers = num_workers  # type: ignore[attr-defined]
+    return made
+
+
+def test_without_predictions_there_is_no_curve(scripted: Scripted) -> None:
+    assert scripted.tune().curve is None
+
+
+def test_ctrl_c_while_predicting_ends_it_too(
+    scripted: Scripted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    scripted.predict()
+    monkeypatch.setattr(forecasts.Forecaster, "__call__", interrupted)
+    monkeypatch.setattr(tuner.Tuner, "_trial", lambda *_: Trial({}, TrialState.MEASURED))
+    assert scripted.tune().stopped is Stop.INTERRUPTED

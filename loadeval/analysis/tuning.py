@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.remark import Remark
-    from loadeval.analysis.whatif import Prediction, Range
+    from loadeval.analysis.whatif import Prediction, Range, WorkerCurve
 
 WORTHWHILE = 0.02
 """A gain below this share is none."""
@@ -98,7 +98,10 @@ class TuningReport:
     None where the present ones are best, or were not measured in turns with the best. `stopped` is
     why no more were measured. Without a `step` it is the throughput of the loader alone, and if
     `predicted` is False the settings were found by measuring alone. `epoch_batches` is the length
-    of an epoch, None where it is not known and its start was left out.
+    of an epoch, None where it is not known and its start was left out. `curve` is throughput
+    against `num_workers` with the other settings of the present, predicted by all that was
+    measured; the best is among what was measured, whatever its other settings are. None where
+    nothing was predicted.
     """
 
     trials: tuple[Trial, ...]
@@ -110,6 +113,7 @@ class TuningReport:
     step: bool
     predicted: bool
     epoch_batches: float | None
+    curve: WorkerCurve | None
 
     @property
     def present(self) -> Trial:

@@ -30,6 +30,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 FAILED = 1
 LOST_TOO_MUCH = 3
 CANNOT_TELL = 4
+INTERRUPTED = 130
+"""Of a process that Ctrl-C ended: 128 + SIGINT."""
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a file could not be read or written, or the runs cannot be compared; "
     "2 wrong usage. With a limit: 3 loss above it (whole 95% CI); 4 undecided."

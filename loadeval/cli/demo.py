@@ -11,7 +11,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from loadeval.analysis.report import Report
 from loadeval.cli.compare import more_of
-from loadeval.cli.console import errors_printed, print_lines, screen_width
+from loadeval.cli.console import INTERRUPTED, errors_printed, print_lines, screen_width
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
 from loadeval.report.screen import screen
@@ -32,8 +32,6 @@ COLUMNS = (
     TimeElapsedColumn(),
 )
 REDRAW_S = 0.2
-INTERRUPTED = 130
-"""The exit code of a process that Ctrl-C ended: 128 + SIGINT."""
 
 
 def demo(

@@ -10,9 +10,20 @@ from typing import Annotated, Any
 
 import typer
 
-from loadeval.cli.console import AsJson, errors_printed, print_json
+from loadeval.analysis.tuning import Stop
+from loadeval.cli.console import (
+    INTERRUPTED,
+    AsJson,
+    errors_printed,
+    print_json,
+    print_lines,
+    screen_width,
+)
 from loadeval.errors import LoadevalError
+from loadeval.report.figure import figure_path
 from loadeval.report.formatting import printable
+from loadeval.report.html.page import EXTENSION, check_replaceable
+from loadeval.report.tuning import tuning_lines
 
 MAKE = (
     "A function that makes the loader, with settings by keyword, or a loader: module:make_loader. "
@@ -21,12 +32,15 @@ MAKE = (
 STEP = "The training step, called with each batch: module:step. Without it the loader alone counts."
 SET = "A present setting, such as num_workers=2; as often as there are some."
 SPACE = "Values to choose from: num_workers=2,4,8. Others are chosen by loadeval."
-INTERRUPTED = 130
-"""The exit code of a process that Ctrl-C ended: 128 + SIGINT."""
+OUTPUT = (
+    "Write a page with all that was found, tune.html, or draw throughput against num_workers, as "
+    "PNG, SVG or PDF by the extension: tune.png. May be given several times."
+)
 
 
-def tune(
+def tune(  # noqa: PLR0913 - an option for each setting
     make: Annotated[str, typer.Argument(metavar="MODULE:NAME", help=MAKE)],
+    *,
     step: Annotated[str | None, typer.Option(metavar="MODULE:NAME", help=STEP)] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help=SET)
@@ -36,6 +50,9 @@ def tune(
     ] = None,
     batches: Annotated[int, typer.Option(min=1, help="Batches to measure per setting.")] = 80,
     trials: Annotated[int, typer.Option(min=1, help="Settings to measure at most.")] = 6,
+    output: Annotated[
+        list[Path] | None, typer.Option("--output", "-o", metavar="FILE", help=OUTPUT)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Find the settings of a loader with which training is fastest.
@@ -44,9 +61,12 @@ def tune(
     turns with the present ones. Ctrl-C ends it with what is known until then.
     """
     present = dict(_pair(text, "--set") for text in settings or [])
+    files = output or []
     chosen = {name: _list(value) for name, value in (_pair(one, "--space") for one in space or [])}
     try:
         with errors_printed():
+            for path in files:  # before it is measured for minutes
+                _check_writable(path)
             made, trained = _named(make), None if step is None else _named(step)
             from loadeval.tuning import tune as tuned  # noqa: PLC0415 - reads the machine
 
@@ -64,7 +84,27 @@ def tune(
     if as_json:
         print_json(found.as_dict())
     else:
-        typer.echo(str(found))
+        print_lines(tuning_lines(found, screen_width()))
+    for path in files:
+        with errors_printed():
+            written = found.page(path) if _is_page(path) else found.plot(path)
+        if not as_json:
+            what = "Page" if _is_page(path) else "Figure"
+            typer.echo(f"\n{what} written to {printable(written)}")
+    if found.stopped is Stop.INTERRUPTED:
+        raise typer.Exit(INTERRUPTED)
+
+
+def _is_page(path: Path) -> bool:
+    return path.suffix.lower() == EXTENSION
+
+
+def _check_writable(path: Path) -> None:
+    """Raises UsageError for an extension that nothing is written in, or a file of others."""
+    if _is_page(path):
+        check_replaceable(path)
+    else:
+        figure_path(path)
 
 
 def _named(place: str) -> Any:

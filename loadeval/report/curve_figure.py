@@ -39,6 +39,7 @@ from loadeval.report.wording.whatif import (
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Sequence
     from pathlib import Path
 
     from matplotlib.axes import Axes
@@ -76,18 +77,21 @@ def plot_worker_curve(curve: WorkerCurve, output: str | os.PathLike[str] = "what
     return path
 
 
-def worker_curve_figure(curve: WorkerCurve) -> Figure:
-    """Measured points with CIs, the predicted line with its range, and where the CPUs end."""
+def worker_curve_figure(curve: WorkerCurve, title: str = "", details: Sequence[str] = ()) -> Figure:
+    """Measured points with CIs, the predicted line with its range, and where the CPUs end.
+
+    `title` replaces its own, and `details` stand below it.
+    """
     chart = worker_curve_chart(curve)
     assumed = assumptions_in_words(curve.predicted)
-    details = [cpus_in_words(curve)]
     footer = [
         f"{WHISKERS} {BAND}" if chart.predicted else WHISKERS,
         *([" ".join([ASSUMED, *assumed])] if assumed else []),
     ]
-    title = CURVE_HEADLINE if chart.predicted else ONLY_MEASURED
+    title = title or (CURVE_HEADLINE if chart.predicted else ONLY_MEASURED)
+    above = list(filter(None, (*details, cpus_in_words(curve))))
     tall = PANEL_HEIGHT + BELOW + ABOVE
-    figure, bottom = page(title, list(filter(None, details)), footer, tall)
+    figure, bottom = page(title, above, footer, tall)
     box = (MARGIN, bottom + BELOW, TEXT_WIDTH, PANEL_HEIGHT)
     unit = clipped(drawable(chart.unit), PANEL, LONGEST_UNIT, bold=True)
     axes = panel(figure, box, f"Throughput in {unit}/s", labels=LABELS)

@@ -172,12 +172,17 @@ def threads_as_dict(found: ThreadReport | None) -> dict[str, Any] | None:
 
 def whatif_as_dict(curve: WorkerCurve, found: Prediction | None) -> dict[str, Any]:
     """Throughput by workers, measured and predicted; and `found`, under other settings."""
+    with_options = None if found is None else prediction_as_dict(found)
+    return {**curve_as_dict(curve), "with_options": with_options}
+
+
+def curve_as_dict(curve: WorkerCurve) -> dict[str, Any]:
+    """Throughput by workers, measured and predicted."""
     return {
         "measured": [
             {"num_workers": workers, "throughput": asdict(rate)} for workers, rate in curve.measured
         ],
         "predicted": list(map(prediction_as_dict, curve.predicted)),
-        "with_options": None if found is None else prediction_as_dict(found),
         "unit": curve.unit,
         "cpus": curve.cpus,
         "others_cpus": curve.others_cpus,

@@ -1,4 +1,4 @@
-"""What tuning a loader found: in words and as JSON, and the loader itself."""
+"""What tuning a loader found: in words, as JSON, as a figure and a page, and the loader itself."""
 
 from __future__ import annotations
 
@@ -7,20 +7,38 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import TYPE_CHECKING, Any, final
 
 from loadeval.analysis.tuning import Trial, TuningReport
-from loadeval.report.formatting import NOT_MEASURED, estimated, number, printable, size, speedup
-from loadeval.report.tables import NO_LIMIT, table_lines
+from loadeval.errors import UsageError
+from loadeval.report.curve_figure import worker_curve_figure
+from loadeval.report.figure import figure_path, save_figure
+from loadeval.report.formatting import (
+    NOT_MEASURED,
+    estimated,
+    number,
+    printable,
+    short_name,
+    size,
+    speedup,
+)
+from loadeval.report.json import curve_as_dict
+from loadeval.report.tables import NO_LIMIT, table_lines, wrapped
 from loadeval.report.wording.tuning import (
+    NO_CURVE,
     basis,
+    beside_the_line,
+    chosen_in_words,
     failures,
     left_out_in_words,
     predicted_in_words,
     setting_in_words,
-    settings_as_code,
     stopped_in_words,
     tuning_headline,
 )
+from loadeval.report.wording.whatif import SPEEDUP
 
 if TYPE_CHECKING:
+    import os
+    from pathlib import Path
+
     from typing_extensions import Self
 
     from loadeval.analysis.whatif import Prediction
@@ -57,30 +75,59 @@ class Tuning(TuningReport):
         return self.maker(self.settings)
 
     def __str__(self) -> str:
-        return tuning_text(self)
+        return "\n".join(tuning_lines(self, NO_LIMIT))
 
     def as_dict(self) -> dict[str, Any]:
         """Everything, ready for JSON."""
         return tuning_as_dict(self)
 
+    def plot(self, output: str | os.PathLike[str] = "tune.png") -> Path:
+        """Draw throughput against `num_workers`, measured and predicted; returns the path.
 
-def tuning_text(found: TuningReport) -> str:
-    """All that was found; lines are as long as they need to be."""
-    parts = [[tuning_headline(found), basis(found)], table_lines(_rows(found), NO_LIMIT)]
+        A PNG, an SVG or a PDF by its extension; what is there is replaced. Raises UsageError
+        for another extension, when the figure cannot be written, or when nothing was predicted.
+        """
+        path = figure_path(output)
+        if self.curve is None:
+            raise UsageError(NO_CURVE)
+        details = [beside_the_line(self)]
+        save_figure(worker_curve_figure(self.curve, tuning_headline(self), details), path)
+        return path
+
+    def page(self, output: str | os.PathLike[str] = "tune.html") -> Path:
+        """Write everything as one HTML file that opens offline; returns the path.
+
+        An earlier page is replaced. Raises UsageError for another extension than .html, when
+        another file is there, or when the page cannot be written.
+        """
+        from loadeval.report.html.page import page_path, write_page  # noqa: PLC0415 - to write one
+        from loadeval.report.html.tuning import tuning_page  # noqa: PLC0415 - imports this module
+
+        path = page_path(output)
+        write_page(tuning_page(self), path)
+        return path
+
+
+def tuning_lines(found: TuningReport, width: int) -> list[str]:
+    """All that was found, in lines of `width`; settings as code stay on one."""
+    lines = wrapped(tuning_headline(found), width)
+    lines += [*wrapped(basis(found), width), "", *table_lines(trial_rows(found), width)]
     lists = [("Failed", failures(found)), ("Left out", left_out_in_words(found))]
-    parts += [[title, *map(printable, lines)] for title, lines in lists if lines]
-    parts.append([stopped_in_words(found)])
-    parts.append([f"Settings: {settings_as_code(found.best.settings)}"])
-    return "\n\n".join("\n".join(part) for part in parts)
+    for title, told in lists:
+        if told:
+            lines += ["", title]
+            lines += [line for one in told for line in wrapped(printable(one), width)]
+    lines += ["", *wrapped(stopped_in_words(found), width)]
+    return [*lines, "", f"Settings: {chosen_in_words(found)}"]
 
 
-def _rows(found: TuningReport) -> list[list[str]]:
-    unit = printable(found.unit)
-    head = ["", f"predicted {unit}/s", f"measured {unit}/s"]
+def trial_rows(found: TuningReport) -> list[list[str]]:
+    """A row for each trial, below their head; a column of which nothing is known is left out."""
+    head = [f"{short_name(found.unit)}/s", "predicted", "measured"]
     with_epochs = found.epoch_batches is not None
     if with_epochs:
         head.append("with epoch starts")
-    rows = [[*head, "of present", "memory, predicted"]]
+    rows = [[*head, SPEEDUP, "memory, predicted"]]
     for trial in found.trials:
         rates = [trial.throughput, *([trial.epoch_throughput] if with_epochs else [])]
         cells = [estimated(rate, number) for rate in rates]
@@ -94,10 +141,13 @@ def _rows(found: TuningReport) -> list[list[str]]:
                 predicted_in_words(trial.prediction),
                 *cells,
                 ratio,
-                size(trial.memory_bytes),
+                "-" if trial.memory_bytes is None else size(trial.memory_bytes),
             ]
         )
-    return [[cell.replace(NOT_MEASURED, "-") for cell in row] for row in rows]
+    rows = [[cell.replace(NOT_MEASURED, "-") for cell in row] for row in rows]
+    columns = list(zip(*rows, strict=True))
+    known = [at for at, (_, *cells) in enumerate(columns) if not {*cells} <= {"-", ""}]
+    return [[row[at] for at in known] for row in rows]
 
 
 def tuning_as_dict(found: TuningReport) -> dict[str, Any]:
@@ -112,6 +162,7 @@ def tuning_as_dict(found: TuningReport) -> dict[str, Any]:
         "step": found.step,
         "predicted": found.predicted,
         "epoch_batches": found.epoch_batches,
+        "curve": None if found.curve is None else curve_as_dict(found.curve),
         "trials": [_trial_as_dict(one) for one in found.trials],
         "left_out": [
             {

@@ -140,7 +140,11 @@ def _values(space: Mapping[str, Iterable[Any]] | None) -> dict[str, list[Any]]:
 
 @contextmanager
 def _quietly() -> Iterator[None]:
-    """Without torch's warning of more workers than CPUs: whether they help is what is measured."""
+    """Without torch's warnings of settings that would not help: that is what is measured.
+
+    It would give them again for each epoch.
+    """
     with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
+        for told in ("This DataLoader will create", "'pin_memory' argument is set as true"):
+            warnings.filterwarnings("ignore", told, UserWarning)
         yield

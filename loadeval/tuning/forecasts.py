@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from loadeval.analysis.tuning import Point
-    from loadeval.analysis.whatif import Prediction
+    from loadeval.analysis.whatif import Prediction, WorkerCurve
     from loadeval.runlog.model import Run
 
 PREDICTED = (WORKERS, "prefetch_factor", "in_order", "batch_size")
@@ -69,7 +69,7 @@ class Forecaster:
         self._starts_ns[persist][workers] = starts_ns
 
     def recalibrate(self, runs: Sequence[Run]) -> None:
-        """Of several runs, which differ in their workers."""
+        """Of several runs, which differ in their workers; the last is the present one."""
         try:
             self._model = LoaderModel.of(runs)
         except UsageError:  # the one that there is goes on
@@ -87,6 +87,10 @@ class Forecaster:
         each = found.throughput
         whole = Range(each.value / share, each.low / share, each.high / share)
         return Forecast(whole, found, self._room.why_left_out(found))
+
+    def curve(self) -> WorkerCurve:
+        """Throughput in the steady state by workers, with the other settings of the present."""
+        return self._model.curve()
 
     def _start_ns(self, workers: int, persist: bool) -> float:
         """As with the most similar number of workers; longer, where there are more of them."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.tuning import OF_WORKERS, WORKERS
 from loadeval.errors import UsageError
@@ -40,18 +40,10 @@ class LoaderMaker:
             self._names = _parameters(make)
         else:
             adapter = adapter_for(make)
-            tunable = getattr(adapter, "tunable", None)
-            known = {} if tunable is None else dict(tunable(make))
-            if not known:
-                raise UsageError(
-                    f"cannot make another {type(make).__name__} with other settings; pass a "
-                    "function that makes one: tune(lambda **settings: DataLoader(dataset, "
-                    "**settings), step)"
-                )
-            remake = cast("Any", adapter).reconfigured
-            self._make = lambda **changed: remake(make, changed)
+            self._make = lambda **changed: adapter.reconfigured(make, changed)
             self.present = dict(settings)
-            self._known, self._names = known, set(known)
+            self._known = adapter.tunable(make)
+            self._names = set(self._known)
         self.loader = self.make(self.present)
         self.check(self.loader, self.present)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import sys
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.tuning import (
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from loadeval.analysis.tuning import Point
+    from loadeval.analysis.whatif import WorkerCurve
     from loadeval.runlog.model import Run
     from loadeval.tuning.loaders import LoaderMaker
     from loadeval.tuning.trials import Measured, Turns, WholeEpoch
@@ -86,6 +88,7 @@ class Tuner:
                 "the step takes no time; pass a loader with longer epochs"
             )
         self._by_sample = whole.by_sample
+        self._workers = run.header.loader.workers or 0
         self.epoch_batches = whole.epoch_batches
         if "batch_size" in self._asked and not self._by_sample:
             raise UsageError(
@@ -100,18 +103,18 @@ class Tuner:
         )
         search.add([search.points[0]], [outcome])
         self._learn([search.points[0]], first)
-        while not interrupted and (group := search.next_group(self._forecaster)):
-            interrupted = self._try(group)
+        try:
+            while not interrupted and (group := search.next_group(self._forecaster)):
+                interrupted = self._try(group)
+        except KeyboardInterrupt:
+            interrupted = True
         if interrupted:
             search.stopped = Stop.INTERRUPTED
         return self
 
     def _try(self, group: Sequence[Point]) -> bool:
         """Measure points in turns; whether Ctrl-C ended it."""
-        try:
-            found = self._turns.measure(list(map(self._settings, group)), self._by_sample)
-        except KeyboardInterrupt:
-            return True
+        found = self._turns.measure(list(map(self._settings, group)), self._by_sample)
         self.search.add(group, found.outcomes)
         self._learn(group, found)
         return found.interrupted
@@ -133,6 +136,32 @@ class Tuner:
             step=step,
             predicted=self._forecaster is not None,
             epoch_batches=self.epoch_batches,
+            curve=self._curve(),
+        )
+
+    def _curve(self) -> WorkerCurve | None:
+        """With what was measured of points that differ from the present in their workers alone."""
+        if self._forecaster is None:
+            return None
+        search, found = self.search, self._forecaster.curve()
+        measured = [
+            (point.get(WORKERS, self._workers), outcome.throughput)
+            for number, (point, outcome) in enumerate(
+                zip(search.points, search.outcomes, strict=True)
+            )
+            if outcome.throughput is not None
+            and number
+            and (number == search.best or self._are_present(point, leaving_out=(WORKERS,)))
+        ]
+        _, last = found.measured[-1]
+        present = search.outcomes[0].throughput or last  # where it failed when it ran again
+        workers = search.points[0].get(WORKERS, self._workers)
+        return replace(found, measured=(*measured, (workers, present)))
+
+    def _are_present(self, point: Point, leaving_out: Sequence[str]) -> bool:
+        """Whether the settings of `point` are the present ones, but for some."""
+        return all(
+            value == self._present[name] for name, value in point.items() if name not in leaving_out
         )
 
     def _trial(self, number: int) -> Trial:
@@ -171,13 +200,15 @@ class Tuner:
         for point, whole, run in zip(group, found.wholes, found.runs, strict=True):
             if run is None or whole is None:
                 continue
-            if any(point[name] != self._present[name] for name in point if name not in ALIKE):
+            if not self._are_present(point, leaving_out=ALIKE):
                 continue
             loader = run.header.loader
             workers = loader.workers or 0
-            self._runs[workers] = run
+            if workers != self._workers or point == self.search.points[0]:
+                self._runs[workers] = run
             forecaster.saw_start(workers, bool(loader.persistent_workers), whole.starts_ns)
-        forecaster.recalibrate(list(self._runs.values()))
+        present_last = sorted(self._runs.items(), key=lambda one: one[0] == self._workers)
+        forecaster.recalibrate([run for _, run in present_last])
 
     def _space(self, whole: WholeEpoch) -> dict[str, list[Any]]:
         found = self._predicted_space(whole) if self._forecaster else self._climbed_space()

@@ -61,7 +61,7 @@ class Keys:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Lines to type into a shell."""
+    """Lines to type into a shell or a program."""
 
     lines: tuple[str, ...]
 

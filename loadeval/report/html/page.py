@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from jinja2 import Environment
 
     from loadeval.analysis.report import Report
-    from loadeval.report.html.blocks import Section
+    from loadeval.report.html.blocks import Block, Section
 
 EXTENSION = ".html"
 PACKAGE = "loadeval.report.html"
@@ -72,15 +72,25 @@ def page_of(report: Report, runs: Sequence[Path], output: Path) -> str:
 
     Raises UsageError where a page cannot hold the installed plotly.
     """
-    from markupsafe import Markup  # noqa: PLC0415 - needed only to write a page
-
     named = [replace(one, name=short_name(one.name)) for one in report.runs]
     report = replace(report, runs=tuple(named))
-    plotly, found = PlotlyJs.installed(), sections(report, runs, output)
+    found = sections(report, runs, output)
+    return rendered(report_headline(report), [path.name for path in runs], top(report), found)
+
+
+def rendered(
+    headline: str, about: Sequence[str], first: Sequence[Block], found: Sequence[Section]
+) -> str:
+    """A page as text: above its headline what it is `about`, below it the blocks `first`.
+
+    Raises UsageError where a page cannot hold the installed plotly.
+    """
+    from markupsafe import Markup  # noqa: PLC0415 - needed only to write a page
+
+    plotly = PlotlyJs.installed()
     shown = [one for section in found for one in section.blocks if isinstance(one, Figure)]
     css, script = _stylesheet(shown), _asset("page.js")
     figures = {one.name: {"data": one.data, "layout": one.layout} for one in shown}
-    headline = report_headline(report)
     ours = {
         "css": css,
         "themes": script_json(THEMES),
@@ -95,9 +105,9 @@ def page_of(report: Report, runs: Sequence[Path], output: Path) -> str:
             policy=policy([plotly.text, script]),
             generator=f"{GENERATOR} {metadata.version('loadeval')}",
             title=f"{shortened(headline, LONGEST_TITLE)} (loadeval)",
-            files=", ".join(short_name(path.name) for path in runs),
+            files=", ".join(map(short_name, about)),
             headline=headline,
-            top=top(report),
+            top=first,
             sections=found,
             plotly_version=plotly.version,
             **{name: Markup(text) for name, text in ours.items()},  # noqa: S704 - none is a run's

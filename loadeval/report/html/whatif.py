@@ -25,7 +25,7 @@ from loadeval.report.wording.whatif import (
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from loadeval.analysis.report import Report, RunReport
+    from loadeval.analysis.report import Report
     from loadeval.analysis.whatif import WorkerCurve
     from loadeval.report.curve_charts import CurveChart, CurvePoint
     from loadeval.report.html.blocks import Block, Json
@@ -43,23 +43,27 @@ def whatif(report: Report) -> list[Section]:
     if len(report.runs) > MOST_RUNS:
         return []
     found = [(one, one.whatif) for one in report.runs]
-    blocks = [block for one, curve in found if curve is not None for block in _of_run(one, curve)]
+    blocks: list[Block] = []
+    for one, curve in found:
+        if curve is not None:
+            blocks += [Heading(one.name)] if one.name else []
+            blocks += curve_blocks(f"what-if-{one.number}", curve)
     return [Section("what-if", TITLE, tuple(blocks))] if blocks else []
 
 
-def _of_run(one: RunReport, curve: WorkerCurve) -> list[Block]:
+def curve_blocks(name: str, curve: WorkerCurve) -> list[Block]:
+    """The figure `name`, its numbers in a table, and what is assumed."""
     head, *rows = curve_rows(curve)
     assumed = assumptions_in_words(curve.predicted)
     return [
-        *([Heading(one.name)] if one.name else []),
-        _figure(one, worker_curve_chart(curve)),
+        _figure(name, worker_curve_chart(curve)),
         Table(CURVE_TABLE, head, tuple(rows), figures=True),
         Text((" ".join(curve_notes(curve)),), "small"),
         *([Text((" ".join([ASSUMED, *assumed]),), "small")] if assumed else []),
     ]
 
 
-def _figure(one: RunReport, chart: CurveChart) -> Figure:
+def _figure(name: str, chart: CurveChart) -> Figure:
     form = plotly.layout(HEIGHT)
     ticks = {"showgrid": False, "fixedrange": True}
     title = drawn(f"{chart.unit}/s", plotly.LONGEST_UNIT)
@@ -79,7 +83,7 @@ def _figure(one: RunReport, chart: CurveChart) -> Figure:
         )
         late = {"xanchor": "right", "xshift": -6} if chart.mark_is_late else {"xshift": 6}
         form["annotations"].append(plotly.note(chart.mark, chart.cpus, 0, "bottom") | late)
-    return Figure(f"what-if-{one.number}", caption, [_predicted(chart), _measured(chart)], form)
+    return Figure(name, caption, [_predicted(chart), _measured(chart)], form)
 
 
 def _measured(chart: CurveChart) -> Json:

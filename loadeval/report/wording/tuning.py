@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.tuning import WORTHWHILE, LeftOut, Stop
+from loadeval.analysis.tuning import WORKERS, WORTHWHILE, LeftOut, Stop
 from loadeval.report.formatting import (
     counted,
     estimated,
@@ -28,13 +28,26 @@ LONGEST_ERROR = 160
 """Characters that are shown of an error: torch puts the worker's traceback into it."""
 MOST_LEFT_OUT = 4
 """Settings for which there is no room that are listed for each reason."""
+AS_THEY_ARE = "as they are"
+"""The best settings, where nothing was passed and nothing changes."""
+CURVE_TITLE = "Throughput against num_workers"
+LINE_IS_OF_OTHERS = (
+    "The line is predicted with the present settings but for num_workers; the best ones have "
+    "{own} too."
+)
+NOTHING_LEFT_OUT = "Nothing: there was room for all that was predicted."
+NOT_PREDICTED = "Nothing was predicted, and nothing was left out."
+NO_CURVE = (
+    "cannot draw throughput against num_workers: nothing was predicted, since what happens inside "
+    "this loader is not known; a page shows what was measured: tune.html"
+)
 STOPPED = {
     Stop.BETTER: "Stopped: the best settings are better than their neighbours.",
     Stop.SMALL_GAIN: (
         f"Stopped: no other settings are predicted to gain {whole_share(WORTHWHILE)} or more."
     ),
     Stop.NO_FASTER: "Stopped: no neighbour of the best settings is faster.",
-    Stop.MAX_TRIALS: "Stopped at max_trials; others may be faster.",
+    Stop.MAX_TRIALS: "Stopped: as many settings as allowed were tried; others may be faster.",
     Stop.INTERRUPTED: "Ended early by Ctrl-C; others may be faster.",
 }
 LEFT_OUT: dict[Enum, str] = {
@@ -65,11 +78,14 @@ def tuning_headline(found: TuningReport) -> str:
 
 def basis(found: TuningReport) -> str:
     """What was measured, what was predicted, and what an interval is."""
-    text = f"{counted(len(found.trials), 'setting', 'settings')} measured"
+    text = f"{counted(len(found.trials), 'setting', 'settings')} tried"
     if len(found.trials) > 1:
         text += ", in turns"
     if not found.step:
         text += ", without a training step: throughput of the loader alone"
+    text += ". Throughput: steady state; speed-up: over the present settings"
+    if found.epoch_batches is not None:
+        text += ", with epoch starts"
     text += ". Brackets: 95% CI of what was measured"
     if not found.predicted:
         return (
@@ -94,7 +110,23 @@ def setting_in_words(trial: Trial, found: TuningReport) -> str:
     own = {name: trial.settings[name] for name in told if name in trial.settings}
     if own:
         return settings_as_code(own)
-    return "present settings" if trial is found.present else "default settings"
+    return "the present settings" if trial is found.present else "the default settings"
+
+
+def chosen_in_words(found: TuningReport) -> str:
+    """The best settings as code."""
+    return settings_as_code(found.best.settings) or AS_THEY_ARE
+
+
+def beside_the_line(found: TuningReport) -> str:
+    """What the predicted line is of, where the best settings are not on it; else ""."""
+    best, present = found.best.settings, found.present.settings
+    own = {
+        name: value
+        for name, value in best.items()
+        if name != WORKERS and (name not in present or present[name] != value)
+    }
+    return LINE_IS_OF_OTHERS.format(own=settings_as_code(own)) if own else ""
 
 
 def settings_as_code(settings: Mapping[str, Any]) -> str:
