@@ -169,10 +169,11 @@ class Receiving(NamedTuple):
         idle_ns = took_ns[lay_ready & ~is_busy]
         few = len(idle_ns) < FEWEST_RECEIVED
         typical_ns = float(np.quantile(took_ns[is_known], QUICK) if few else np.median(idle_ns))
-        more_ns, left = took_ns[lay_ready & is_busy] - typical_ns, left_ns[lay_ready & is_busy]
-        lock_ns = _more(more_ns + typical_ns, typical_ns)
-        if lock_ns and np.ptp(left) > 0 and np.corrcoef(more_ns, left)[0, 1] > UNTIL_DONE:
-            lock_ns = float(np.quantile(more_ns, 1 - QUICK))
+        is_busy &= is_known
+        more_ns, left, lock_ns = took_ns[is_busy] - typical_ns, left_ns[is_busy], 0.0
+        varies = len(left) >= FEWEST_RECEIVED and np.ptp(left) > 0 < np.ptp(more_ns)
+        if varies and np.corrcoef(more_ns, left)[0, 1] > UNTIL_DONE:
+            lock_ns = max(float(np.quantile(more_ns, 1 - QUICK)), 0.0)
         own_ns = np.where(is_known, took_ns - np.minimum(left_ns, lock_ns), typical_ns)
         arrive_ns = _more(own_ns[is_known & (waited > 0)], typical_ns)
         own_ns = np.maximum(own_ns - arrive_ns * (waited > 0), 0)
@@ -199,7 +200,7 @@ LAY_READY_NS = 200_000
 def _received(times: StageTimes) -> npt.NDArray[np.float64]:
     """Of each batch how long receiving took, if it was waited for, and what its worker had left.
 
-    The latter is of the batch that the worker was at when receiving began.
+    The latter is of the batch that the worker was at meanwhile.
     """
     began_ns = times.received_ns - times.receive_ns
     done_ns = times.fetch_start_ns + or_0(times.fetch_ns) + or_0(times.collate_ns)
@@ -208,8 +209,11 @@ def _received(times: StageTimes) -> npt.NDArray[np.float64]:
     for worker in np.unique(times.worker):
         rows = np.flatnonzero(times.worker == worker)
         rows = rows[np.argsort(times.fetch_start_ns[rows])]
-        at = np.searchsorted(times.fetch_start_ns[rows], began_ns[rows], side="right") - 1
-        left[rows] = np.where(at >= 0, (done_ns[rows][at] - began_ns[rows]).clip(min=0), 0)
+        at = np.searchsorted(done_ns[rows], began_ns[rows], side="right")
+        is_at_it = at < len(rows)
+        at = np.minimum(at, len(rows) - 1)
+        is_at_it &= times.fetch_start_ns[rows][at] < times.received_ns[rows]
+        left[rows] = np.where(is_at_it, done_ns[rows][at] - began_ns[rows], 0)
     waited = times.requested_ns <= ready_ns + LAY_READY_NS
     return np.stack([times.receive_ns, waited, left], axis=1)
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.whatif import Prediction, Range, WorkerCurve
 
+CLEARLY = 0.05
+"""By which a point is faster than another, however wide the interval of their ratio."""
 WORTHWHILE = 0.02
 """A gain below this share is none."""
 LEAST_RATIO = 1e-9
@@ -238,8 +240,8 @@ class Search:
     def best(self) -> int:
         """The number of the fastest point; of those level with it, of the cheapest one.
 
-        Two are level within WORTHWHILE; and within the interval of their ratio, unless predictions
-        and measurements agree on which is faster.
+        Two are level within WORTHWHILE; and up to CLEARLY within the interval of their ratio,
+        unless predictions and measurements agree on which is faster.
         """
         measured = [
             number
@@ -375,7 +377,7 @@ class Search:
             ratio = Estimate(self._measured_ratio(top) / self._measured_ratio(other))
         if ratio.value < 1 + WORTHWHILE:
             return True
-        if ratio.low is None or ratio.low > 1:
+        if ratio.value >= 1 + CLEARLY or ratio.low is None or ratio.low > 1:
             return False
         if self._forecast is None:
             return True

@@ -22,7 +22,6 @@ import numpy as np
 from loadeval.analysis.arms import run_times, throughputs
 from loadeval.analysis.cpus import CpuUse
 from loadeval.analysis.headroom import headroom
-from loadeval.analysis.metrics import quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns, replayed
 from loadeval.analysis.stages import Blockage, StageReport, blockage_of, stages_of
@@ -54,6 +53,8 @@ USUAL_ERROR = 0.03
 """Of any prediction; see the table in docs/how-it-measures.md."""
 ERROR_OF_CHANGE = 0.1
 """Of a prediction, for each factor of e that it is from what was measured."""
+CROWDED = 0.15
+"""What workers may lose that share too few CPUs."""
 HAND_OVER_NS = 200_000
 """To pickle a batch, and to receive it, where the run had no workers to show it."""
 SHARED_NS_PER_BYTE = 0.7
@@ -354,9 +355,14 @@ class LoaderModel:
 
     def _predicted(self, at: int, changed: _Changed) -> Prediction:
         last = self._recorded[-1]
-        cases = [changed.iteration_ns(self._at(at, growth)) for growth in self.growth]
-        cases[-1] = max(cases[-1], changed.iteration_ns(self._at(at, self.growth[-1]), serial=True))
-        usual = self._at(at, self.growth[1])
+        calibrated = [self._at(at, growth) for growth in self.growth]
+        usual = calibrated[1]
+        cases = [changed.iteration_ns(one) for one in calibrated]
+        if changed.recorded.blockage == Blockage.DISK:
+            serial = [changed.iteration_ns(one, serial=True) for one in calibrated[1:]]
+            several = changed.recorded.setting.workers > 1  # then they wait for it already
+            cases[1] = serial[0] if several else math.sqrt(cases[1] * serial[0])
+            cases = [min(cases), cases[1], max(*cases, *serial)]
         is_fitted = self.growth != GROWTH
         return changed.prediction(cases, usual, last.measured_ns, is_fitted=is_fitted)
 
@@ -463,8 +469,10 @@ class _Changed:
         noise = (rate.high - rate.low) / 2 / rate.value if rate.low and rate.high else 0.0
         further = ERROR_OF_CHANGE * abs(math.log(one.measured_ns / usual_ns))
         error = math.hypot(USUAL_ERROR + further, noise, _noise_of(one.costs.fetch_ns))
-        slower = math.hypot(most_ns / usual_ns - 1, error)
-        faster = math.hypot(1 - least_ns / usual_ns, error)
+        limit = self._limit(calibrated)
+        crowded = CROWDED if limit == Limit.CPUS else 0.0
+        slower = math.hypot(most_ns / usual_ns - 1, error, crowded)
+        faster = math.hypot(usual_ns / least_ns - 1, error)
         if setting == one.setting and not self.faster and not self.fix and self.batches == 1:
             slower = faster = noise
 
@@ -490,7 +498,7 @@ class _Changed:
             throughput=range_of(rate.value * one.measured_ns / usual_ns),
             unit=one.unit,
             speedup=range_of(present_ns / usual_ns),
-            limit=self._limit(calibrated),
+            limit=limit,
             memory_bytes=memory if workers else queued,
             shared_memory_bytes=0.0 if piped or not workers else queued,
             assumptions=tuple(self._assumptions(calibrated, is_fitted=is_fitted)),
@@ -629,12 +637,14 @@ def _step_cpus(use: CpuUse, measured_ns: float, step_ns: float, stages: StageRep
 
 def _worker_bytes(run: Run) -> float | None:
     """Memory of one worker; None where it was not read."""
-    found = {one.name: one.real for one in quantities(run) if one.subject == "workers"}
-    alive = found.get("alive_workers")
-    for name in ("pss_bytes", "anonymous_bytes", "rss_bytes"):
-        level = found.get(name)
-        if level is not None and alive is not None and alive.mean:
-            return level.mean / alive.mean
+    for one in run.readings:
+        alive = one.values.get("alive_workers")
+        if one.subject != "workers" or alive is None:
+            continue
+        for name in ("pss_bytes", "anonymous_bytes", "rss_bytes"):
+            found = one.values.get(name, np.full(len(alive), np.nan)) / np.maximum(alive, 1)
+            if not np.isnan(found).all():
+                return float(np.nanmedian(found))
     return None
 
 

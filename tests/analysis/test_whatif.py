@@ -145,11 +145,11 @@ def test_a_lock_of_fewer_workers_is_waited_for_less() -> None:
     assert speedup(found, num_workers=1) > 0.9 > speedup(blocked_in("x"), num_workers=1)
 
 
-def test_a_disk_may_give_no_more_than_now() -> None:
-    """So the range goes down to no gain; at best all workers read at a time."""
+def test_a_disk_that_several_workers_wait_for_may_give_no_more() -> None:
+    """So that is predicted; at best all workers read at a time."""
     found = whatif(blocked_in("folio_wait_bit_common"), num_workers=4)
-    assert found.speedup.value > 1.4
-    assert found.speedup.low < 1
+    assert found.speedup.value == pytest.approx(1, abs=0.02)
+    assert found.speedup.high > 1.4
     assert Assumption.DISK_IN_PARALLEL in assumed(found)
     assert whatif(blocked_in("x"), num_workers=4).speedup.low > 1.2
 
