@@ -642,7 +642,8 @@ def _worker_bytes(run: Run) -> float | None:
         if one.subject != "workers" or alive is None:
             continue
         for name in ("pss_bytes", "anonymous_bytes", "rss_bytes"):
-            found = one.values.get(name, np.full(len(alive), np.nan)) / np.maximum(alive, 1)
+            found = one.values.get(name, np.full(len(alive), np.nan))
+            found = found[alive > 0] / alive[alive > 0]
             if not np.isnan(found).all():
                 return float(np.nanmedian(found))
     return None

@@ -159,7 +159,7 @@ def test_equals_go_to_fewer_workers_then_to_less_prefetch() -> None:
 
 @pytest.mark.parametrize(("predicted", "best"), [(1.0, 2), (1.1, 4)])
 def test_within_the_interval_predictions_decide(predicted: float, best: int) -> None:
-    """Measured 5% apart, give or take 10%: fewer workers, unless both say that more are faster."""
+    """Measured 4% apart, give or take 10%: fewer workers, unless both say that more are faster."""
     search = Search({"num_workers": 2}, {"num_workers": [2, 4]}, PREDICTED, 6)
 
     def forecast(point: Point) -> Forecast:
@@ -170,11 +170,23 @@ def test_within_the_interval_predictions_decide(predicted: float, best: int) -> 
     search.points.append(group[1])
     search.outcomes.append(Outcome())
     rate = Estimate(1.0)
-    slower, faster = Estimate(0.95, 0.85, 1.05), Estimate(1.05, 0.95, 1.15)
+    slower, faster = Estimate(0.96, 0.86, 1.06), Estimate(1.04, 0.94, 1.14)
     search.add(group, [Outcome(rate, rate, {1: slower}), Outcome(rate, rate, {0: faster})])
     assert search.points[search.best]["num_workers"] == 2
     search.next_group(forecast)
     assert search.points[search.best]["num_workers"] == best
+
+
+def test_what_is_much_faster_is_no_tie() -> None:
+    """However wide the interval."""
+    search = Search({"num_workers": 2}, {"num_workers": [2, 4]}, PREDICTED, 6)
+    group: list[Point] = [{"num_workers": 2}, {"num_workers": 4}]
+    search.points.append(group[1])
+    search.outcomes.append(Outcome())
+    rate = Estimate(1.0)
+    slower, faster = Estimate(0.8, 0.6, 1.1), Estimate(1.25, 0.9, 1.7)
+    search.add(group, [Outcome(rate, rate, {1: slower}), Outcome(rate, rate, {0: faster})])
+    assert search.points[search.best]["num_workers"] == 4
 
 
 def test_a_point_is_compared_with_the_present_by_one_beside_both() -> None:

@@ -114,7 +114,7 @@ def test_workers_that_compute_scale_until_the_cpus_end() -> None:
     times_ms = [iteration_ms(COMPUTING, num_workers=count) for count in (2, 4, 8, 16)]
     assert times_ms[0] / times_ms[1] == pytest.approx(2, rel=0.1)
     assert 1.5 < times_ms[1] / times_ms[2] < 2
-    assert times_ms[3] == pytest.approx(times_ms[2], rel=0.03)
+    assert times_ms[3] == pytest.approx(times_ms[2], rel=0.05)
 
 
 def test_less_is_known_of_what_is_further_away() -> None:

@@ -56,8 +56,16 @@ ASSUMPTIONS: dict[Enum, str] = {
         "with different num_workers show how much it is."
     ),
     Assumption.BLOCKED_IN_PARALLEL: (
-        "Workers are blocked for {share:.0%} of fetching, by disk, network, lock or sleep. With "
+        "Workers are blocked for {share:.0%} of fetching, by storage, a network or sleep. With "
         "more workers, that takes no longer."
+    ),
+    Assumption.DISK_IN_PARALLEL: (
+        "Workers wait for a disk for {share:.0%} of fetching. At the lower end of the range it "
+        "gives all of them no more than now; at the upper end each as much as now."
+    ),
+    Assumption.LOCK_LIMITS: (
+        "Workers wait for a lock for {share:.0%} of fetching. All together pass it no faster than "
+        "now, however many there are."
     ),
     Assumption.CPUS_NOT_READ: (
         "There is a CPU for each worker: the run does not tell how many CPUs training may use."
