@@ -71,13 +71,15 @@ class Cpus:
 
     def elapse(self, elapsed_ns: float) -> None:
         """Time passes, for no longer than until the soonest is done."""
-        rate, left = self._rate, self._left_ns
-        for who in left:
+        speed, rate, shares_ns = self._speed, self._rate, 0.0
+        for who, left_ns in self._left_ns.items():
             share_ns = elapsed_ns / self._queue_of(who)
-            left[who] = max(left[who] - share_ns * rate, 0.0)
+            done_ns = share_ns * rate
+            self._left_ns[who] = left_ns - done_ns if left_ns > done_ns else 0.0
             if who != OTHERS:
-                self.spent_ns += share_ns * self._speed
-                self.alone_ns += share_ns * rate
+                shares_ns += share_ns
+        self.spent_ns += shares_ns * speed
+        self.alone_ns += shares_ns * rate
 
     @property
     def _speed(self) -> float:
@@ -87,10 +89,15 @@ class Cpus:
     @property
     def _rate(self) -> float:
         used = min(self._busy + self._part_of_one, self._count)
-        return min(self._speed, 1.0) / (1 + self._growth * max(used - 1, 0.0))
+        return self._speed / (1 + self._growth * max(used - 1, 0.0))
 
     def _queue_of(self, who: int) -> int:
-        return max([self._queued[place] for place in self._places[who]]) if self._queued else 1
+        if not self._queued:
+            return 1
+        places = self._places[who]
+        if len(places) == 1:
+            return self._queued[places[0]]
+        return max(self._queued[place] for place in places)
 
     def _shortest(self) -> int:
         """The CPU with the shortest queue: of several each in turn."""

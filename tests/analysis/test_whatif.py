@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from loadeval.analysis.whatif import (
@@ -571,6 +571,7 @@ MODELS = {
 NAMES = st.sampled_from(sorted(MODELS))
 
 
+@settings(max_examples=25)
 @given(NAMES, st.integers(1, 24), st.floats(0.5, 16), st.floats(1, 4))
 def test_more_cpus_are_never_slower(name: str, workers: int, cpus: float, times: float) -> None:
     """Whoever uses them."""
@@ -579,6 +580,7 @@ def test_more_cpus_are_never_slower(name: str, workers: int, cpus: float, times:
     assert more.throughput.value >= 0.97 * few.throughput.value
 
 
+@settings(max_examples=25)
 @given(NAMES, st.integers(0, 24), st.integers(1, 8), st.floats(0.5, 64), st.booleans())
 def test_no_training_is_faster_than_its_steps(
     name: str, workers: int, prefetch_factor: int, cpus: float, in_order: bool
@@ -591,6 +593,7 @@ def test_no_training_is_faster_than_its_steps(
     assert found.iteration_ns.value >= 0.97 * Recorded.of(recorded).costs.step_ns
 
 
+@settings(max_examples=25)
 @given(st.integers(1, 40), st.integers(1, 12))
 def test_more_workers_that_are_blocked_are_never_slower(workers: int, more: int) -> None:
     """With CPUs enough for what they compute."""
@@ -600,6 +603,7 @@ def test_more_workers_that_are_blocked_are_never_slower(workers: int, more: int)
     assert many.throughput.value >= 0.97 * few.throughput.value
 
 
+@settings(max_examples=25)
 @given(NAMES, st.integers(0, 16), st.integers(1, 64))
 def test_a_range_contains_its_value(name: str, workers: int, cpus: int) -> None:
     """Of all that is predicted."""

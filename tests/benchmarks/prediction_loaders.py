@@ -47,7 +47,7 @@ else:  # a script finds its siblings by their plain names
 
 EPOCH = 300
 """Batches in an epoch, and in a recorded run."""
-ROUNDS = 5
+ROUNDS = 3
 FILES = 64
 SIDE = 224
 """Pixels of an augmented image."""
