@@ -15,6 +15,7 @@ from loadeval.cli.console import INTERRUPTED, errors_printed, print_lines, scree
 from loadeval.demo.folder import DemoFolder
 from loadeval.errors import LoadevalError
 from loadeval.report.screen import screen
+from loadeval.report.wording.advice import change_in_short, predicted_in_short
 from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
@@ -65,6 +66,10 @@ def show(result: DemoResult) -> None:
     more = [*more_of([result.run_log]), ("figure", str(result.figure))]
     report = Report.of([read_run(result.run_log)])
     print_lines(screen(report, more, screen_width()))
+    first = next((one for _, found in report.diagnoses for one in found.findings), None)
+    gain = "" if first is None else predicted_in_short(first)
+    if first is not None and gain:
+        typer.echo(f"\nFirst {change_in_short(first)}: predicted to make training {gain} as fast.")
 
 
 def _imported() -> Callable[[Path, Bars], DemoResult]:

@@ -12,8 +12,10 @@ import pytest
 from typer.testing import CliRunner
 
 from loadeval.analysis.headroom import headroom
+from loadeval.analysis.rules.diagnosis import diagnose
 from loadeval.cli.main import app
 from loadeval.demo.run import run_demo
+from loadeval.report.wording.advice import change_in_short, predicted_in_short
 from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
@@ -47,6 +49,13 @@ def printed(folder: Path) -> list[str]:
     return result.stdout.splitlines()
 
 
+def first_advice(log: Path) -> list[str]:
+    """Where what it would bring is known."""
+    finding = diagnose(read_run(log)).findings[0]
+    gain, change = predicted_in_short(finding), change_in_short(finding)
+    return ["", f"First {change}: predicted to make training {gain} as fast."] if gain else []
+
+
 @pytest.mark.slow
 def test_verdict(folder: Path, printed: list[str]) -> None:
     """The verdict printed is the one that follows from the log."""
@@ -56,12 +65,14 @@ def test_verdict(folder: Path, printed: list[str]) -> None:
 
 @pytest.mark.slow
 def test_files_are_named(folder: Path, printed: list[str]) -> None:
-    """The last lines tell what prints more, what makes a page of the log, and the figure."""
+    """The last lines tell what prints more, makes a page, is the figure, and is to do first."""
     log, figure = folder / "run.jsonl", folder / "comparison.png"
-    assert printed[-3:] == [
-        f"everything  loadeval compare {log} --full",
+    everything = f"everything  loadeval compare {log} --full"
+    assert printed[printed.index(everything) :] == [
+        everything,
         f"page        loadeval report {log}",
         f"figure      {figure}",
+        *first_advice(log),
     ]
     assert log.is_file()
     assert figure.is_file()
