@@ -75,10 +75,7 @@ class AlignedRanks:
     @classmethod
     def of(cls, runs: Iterable[Run]) -> AlignedRanks:
         """A rank with fewer than half of the usual batches ended early, and is left out."""
-        every: list[Run] = []
-        for run in runs:
-            every.append(_compact(run, every[0].steps if every else run.steps))
-        every.sort(key=rank_of)
+        every = sorted(runs, key=rank_of)
         lengths = np.array([len(run.steps) for run in every])
         early = lengths < EARLY * np.median(lengths)
         kept = tuple(
@@ -109,15 +106,6 @@ class AlignedRanks:
         """The host of each rank."""
         hosts = (run.header.environment.get("host") for run in self.runs)
         return [None if host is None else str(host) for host in hosts]
-
-
-def _compact(run: Run, like: Steps) -> Run:
-    """`run` with the columns of `like` where they are equal, so that these are there but once."""
-    columns = {name: getattr(run.steps, name) for name in Steps.__slots__}
-    for name, column in columns.items():
-        if np.array_equal(column, getattr(like, name)):
-            columns[name] = getattr(like, name)
-    return replace(run, steps=Steps(**columns))
 
 
 def keys_of(steps: Steps) -> Column:
@@ -233,7 +221,7 @@ def as_one_run(ranks: AlignedRanks, shown: Run, name: str | None) -> Run:
         events=_events(ranks.runs),
         notes=_by_ranks((rank_of(run), note) for run in ranks.runs for note in run.notes),
         closed=all(run.closed for run in ranks.runs),
-        path=None,
+        path=None if shown.path is None else shown.path.parent,
         aggregates=(),
     )
 

@@ -264,9 +264,10 @@ class _Waits:
 
     def without_ns(self, rows: Sequence[int]) -> float:
         """What the job would save in all if the ranks in `rows` waited no longer than others."""
-        others = np.ones(len(self.wait_ns), dtype=np.bool_)
-        others[list(rows)] = False
-        return float((self.longest_ns - self.wait_ns[others].max(axis=0)).sum())
+        others = np.setdiff1d(np.arange(len(self.wait_ns)), rows)
+        at = np.flatnonzero(np.isin(self.last, rows))  # elsewhere it would save nothing
+        without_ns = self.wait_ns[np.ix_(others, at)].max(axis=0)
+        return float((self.longest_ns[at] - without_ns).sum())
 
     def results(self) -> list[RankResult]:
         """A result for each rank."""
