@@ -235,7 +235,7 @@ def _fitting(items: Sequence[Part], room: int) -> Part:
     for place, item in enumerate(items):
         last = place == len(items) - 1
         if place and len(lines) + len(item) + (not last) > room:
-            return [*lines, f"and {len(items) - place} more"]
+            return [*lines, f"and {len(items) - place:,} more"]
         lines += item
     return lines
 

@@ -16,7 +16,10 @@ SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")
 def url_of(path: Path) -> str | None:
     """The URL that `path` was made of, which leaves it one slash; None for a local path."""
     text = path.as_posix()
-    return SCHEME.sub(r"\1://", text, count=1) if SCHEME.match(text) else None
+    found = SCHEME.match(text)
+    if found is None:
+        return None
+    return f"{found[1]}://{'/' if found[1] == 'file' else ''}{text[found.end() :]}"
 
 
 def file_system(url: str) -> Any:

@@ -4,7 +4,7 @@
 
 Writes the logs of a simulated training, whose slowest rank and its cost are known, as the recorder
 would: a line each half second. With --folder they stay there, and are used again. Prints what each
-command took, its peak memory with that of its processes, and the size of the page.
+command took, on all CPUs too, its peak memory with that of its processes, and the size of the page.
 """
 
 from __future__ import annotations
@@ -83,9 +83,15 @@ def peak_bytes(process: psutil.Popen, found: list[int]) -> None:
         time.sleep(READ_S)
 
 
-def measure(*command: str) -> tuple[float, float]:
-    """The seconds and the peak of memory, in GiB, of a command of loadeval."""
-    began, most = time.perf_counter(), [0]
+def cpu_s() -> float:
+    """The CPU time of the processes that have ended."""
+    used = os.times()
+    return used.children_user + used.children_system
+
+
+def measure(*command: str) -> tuple[float, float, float]:
+    """The seconds, those of all CPUs, and the peak of memory, in GiB, of a command of loadeval."""
+    began, before_s, most = time.perf_counter(), cpu_s(), [0]
     python = [sys.executable, "-c", "from loadeval.cli.main import app; app()"]
     with psutil.Popen([*python, *command], stdout=subprocess.DEVNULL) as process:
         watcher = threading.Thread(target=peak_bytes, args=(process, most))
@@ -93,7 +99,7 @@ def measure(*command: str) -> tuple[float, float]:
         watcher.join()
         if process.wait():
             raise SystemExit(f"loadeval {' '.join(command)} failed")
-    return time.perf_counter() - began, most[0] / 2**30
+    return time.perf_counter() - began, cpu_s() - before_s, most[0] / 2**30
 
 
 def main() -> None:
@@ -116,12 +122,12 @@ def main() -> None:
                     job.result()
         size = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
         print(f"{options.ranks:,} ranks x {options.batches:,} batches, {size / 1e6:,.0f} MB")
-        print("command    seconds  peak GiB  output MB")
+        print("command    seconds  CPU seconds  peak GiB  output MB")
         page = folder / "page.html"
         for name, more in (("show", ()), ("compare", ("--json",)), ("report", ("-o", str(page)))):
-            took_s, peak = measure(name, str(folder), *more)
+            took_s, used_s, peak = measure(name, str(folder), *more)
             made = f"{page.stat().st_size / 1e6:9.2f}" if name == "report" else ""
-            print(f"{name:<9} {took_s:8.1f} {peak:9.2f}  {made}")
+            print(f"{name:<9} {took_s:8.1f} {used_s:12.1f} {peak:9.2f}  {made}")
 
 
 if __name__ == "__main__":

@@ -133,7 +133,7 @@ def ranks(report: Report) -> list[Section]:
     clocks = clocks_in_words(job)
     explained = (WHAT_RANKS_ARE, OF_ONE_RANK.format(rank=job.shown), clocks)
     blocks = (
-        Figure("ranks", OWN_WAITS, *drawing),
+        Figure("ranks", f"{OWN_WAITS}.", *drawing),
         Table(f"Ranks, by what they cost the job{first}", HEAD, rows, figures=True),
         Text(tuple(filter(None, explained)), "small"),
     )

@@ -47,7 +47,7 @@ WHAT_RANKS_ARE = (
     "Costs: what the job would save if this rank alone waited no longer than the others."
 )
 SLOWEST_DECIDES = "At each step the job waits as long as the rank that waits longest."
-OWN_WAITS = "Mean wait of each rank for its batches."
+OWN_WAITS = "Mean wait of each rank for its batches"
 OF_ONE_RANK = (
     "Findings, and what is inside the loader, are those of rank {rank}, which was last most often."
 )
