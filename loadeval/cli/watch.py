@@ -16,7 +16,7 @@ from loadeval.cli.console import errors_printed, new_console, print_json
 from loadeval.errors import RunLogError
 from loadeval.report.live import live_job_line, live_job_screen, live_line, live_screen
 from loadeval.report.wording.live import waiting_for
-from loadeval.runlog.folder import is_folder, logs_in
+from loadeval.runlog.folder import is_folder, logs_so_far
 from loadeval.runlog.model import SECOND_NS
 from loadeval.runlog.reader import Follower
 
@@ -102,7 +102,7 @@ def job_states(
     following: dict[str, Iterator[LiveState | None]] = {}
     latest: dict[str, LiveState] = {}
     while True:
-        for path in logs_in(folder):
+        for path in logs_so_far(folder):
             if path.stem not in following:
                 following[path.stem] = states(path, 0.0, now_s, _not_at_all)
             # After its end a rank is as it was.

@@ -42,6 +42,17 @@ def logs_in(folder: Path) -> list[Path]:
 
     Raises RunLogError where there is no log.
     """
+    found = logs_so_far(folder)
+    if not found:
+        raise RunLogError(
+            f"there is no run log in {folder}; expected one for each rank: rank0{LOG}, rank1{LOG} "
+            "and so on"
+        )
+    return found
+
+
+def logs_so_far(folder: Path) -> list[Path]:
+    """The same of a job that goes on, which may have none yet."""
     url = url_of(folder)
     if url is None:
         names = [path.name for path in folder.iterdir() if path.is_file()]
@@ -51,11 +62,6 @@ def logs_in(folder: Path) -> list[Path]:
     ranks = {int(match[1]): name for name in names if (match := RANK_LOG.fullmatch(name))}
     logs = [name for _, name in sorted(ranks.items())]
     logs = logs or sorted(name for name in names if name.endswith(LOG))
-    if not logs:
-        raise RunLogError(
-            f"there is no run log in {folder}; expected one for each rank: rank0{LOG}, rank1{LOG} "
-            "and so on"
-        )
     return [folder / name for name in logs]
 
 

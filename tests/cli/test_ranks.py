@@ -221,3 +221,16 @@ def test_ranks_that_begin_later_are_watched_too(job: Path) -> None:
 
     found = [len(one.ranks) for one in job_states(job, 1.0, lambda: 0.0, sleep) if one is not None]
     assert found == [3, 4]
+
+
+def test_an_empty_folder_is_waited_for(tmp_path: Path) -> None:
+    (run,) = runs_of(train(waits(1, 4)))
+
+    def sleep(_: float) -> None:
+        write(run, tmp_path)
+
+    found = list(job_states(tmp_path, 1.0, lambda: 0.0, sleep))
+    assert [one is None for one in found] == [True, False]
+    code, _, err = runner("watch")(tmp_path / "none.jsonl", "--once")
+    assert code == 1
+    assert "there is no run log" in err
