@@ -224,7 +224,7 @@ def test_ranks_that_begin_later_are_watched_too(job: Path) -> None:
 
 
 def test_an_empty_folder_is_waited_for(tmp_path: Path) -> None:
-    (run,) = runs_of(train(waits(1, 4)))
+    (run,) = runs_of(train(np.full((1, 4), MS)))
 
     def sleep(_: float) -> None:
         write(run, tmp_path)
