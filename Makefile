@@ -73,6 +73,7 @@ bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alt
 	.venv/bin/python tests/benchmarks/probes.py
 	.venv/bin/python tests/benchmarks/stages.py
 	.venv/bin/python tests/benchmarks/page_speed.py
+	.venv/bin/python tests/benchmarks/ranks.py
 
 truth: .venv/.dev  ## our estimates beside the truth, and our peers' (some minutes)
 	.venv/bin/python tests/benchmarks/truth.py

@@ -8,6 +8,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -35,6 +36,7 @@ from loadeval.testing import FakeClock, ScriptedLoader
 from tests.report.tuned import MEASURED, tuned
 from tests.runs import DALI, SPDL
 from tests.staged import staged, write_run
+from tests.synchronous import alternating, runs_of, train
 
 PAGE = (Path(__file__).parents[1] / "docs" / "json.md").read_text(encoding="utf-8")
 MS = 1_000_000
@@ -183,6 +185,26 @@ def test_compare(runs: dict[str, Path], names: tuple[str, ...]) -> None:
 def test_compare_of_several_backends(runs: dict[str, Path], names: tuple[str, ...]) -> None:
     """One that logged, one that alternated, and one without a pace."""
     check(printed("compare", *(runs[name] for name in names)), "`compare` of several backends")
+
+
+@pytest.mark.parametrize("title", ["run", "`compare`"])
+def test_the_ranks_of_a_job(tmp_path: Path, title: str) -> None:
+    """With a straggler, and without batches; as a run, and as a comparison."""
+    wait_ns = np.zeros((3, 160), np.int64)
+    wait_ns[1, ::2] = 30 * MS
+    training = train(wait_ns)
+    more: dict[str, Any] = {}
+    if title != "run":
+        training, arm, pair = alternating(wait_ns)
+        more = {"arm": arm, "pair": pair}
+    for found in (training, train(wait_ns[:, :1])):
+        folder = tmp_path / f"{found.wait_ns.shape[1]}"
+        folder.mkdir()
+        for run in runs_of(found, **(more if found is training else {})):
+            write_run(run, folder / f"{run.header.name}.jsonl")
+        check(printed("compare", folder), title if found is training else "run")
+        (shown,) = printed("show", folder)["runs"]
+        check(shown, "run")
 
 
 def test_a_comparison_in_python_has_the_same_keys() -> None:

@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Run
 
 BATCHES = "batches"
-PLACE = ("rank", "world_size")
 FEWEST_MANY = 3
 
 
@@ -370,7 +369,7 @@ def cautions_of(
         if len(values) > 1:
             told = {"fact": fact.replace("_", " "), "values": ", ".join(sorted(values))}
             found.append(Remark(BackendCaution.DIFFERENT_MACHINES, told))
-    if len(runs) > 1 and not of_one_comparison(runs) and not are_ranks(runs):
+    if len(runs) > 1 and not of_one_comparison(runs):
         found.append(Remark(BackendCaution.SEPARATE_RUNS))
     if runs and unit == BATCHES:
         found.append(Remark(BackendCaution.BY_BATCH))
@@ -399,11 +398,3 @@ def _samples_of(run: Run, epoch: int) -> int | None:
     """By its aggregates; None where they are not known."""
     found = [aggregate.samples for aggregate in run.aggregates if aggregate.epoch == epoch]
     return None if None in found else sum(count or 0 for count in found)
-
-
-def are_ranks(runs: Sequence[Run | None]) -> bool:
-    """Whether each is of another rank of a training that has the same number of them."""
-    places = [tuple(run.header.environment.get(name) for name in PLACE) for run in runs if run]
-    ranks, sizes = {rank for rank, _ in places}, {size for _, size in places}
-    told = None not in ranks and None not in sizes
-    return told and len(runs) == len(ranks) > 1 and len(sizes) == 1

@@ -29,7 +29,7 @@ from loadeval.runlog.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from loadeval.runlog.codec import Line
     from loadeval.runlog.columns import Column
@@ -107,6 +107,38 @@ class LiveState:
     events: tuple[str, ...]
     ended: bool
     silent_ns: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class LiveJob:
+    """The ranks of a job, under the names of their logs, in order."""
+
+    ranks: tuple[tuple[str, LiveState], ...]
+
+    @property
+    def ended(self) -> bool:
+        """Whether all of them have."""
+        return all(state.ended for _, state in self.ranks)
+
+    @property
+    def now(self) -> Rates | None:
+        """Those of the last minute, as `together` has them."""
+        return together([state.now for _, state in self.ranks])
+
+    @property
+    def overall(self) -> Rates | None:
+        """Those of the whole run."""
+        return together([state.overall for _, state in self.ranks])
+
+    @property
+    def most_waiting(self) -> list[tuple[str, LiveState]]:
+        """The ranks, those first that wait most of the time."""
+
+        def share(rank: tuple[str, LiveState]) -> float:
+            rates = rank[1].now or rank[1].overall
+            return 0.0 if rates is None else -(rates.wait_share or 0.0)
+
+        return sorted(self.ranks, key=share)
 
 
 class LiveRun:
@@ -353,6 +385,27 @@ def total(parts: Iterable[BatchSums]) -> BatchSums:
         sum(one.wait_ns for one in found),
         sum(one.step_ns for one in found),
         None if None in samples else sum(count or 0 for count in samples),
+    )
+
+
+def together(ranks: Sequence[Rates | None]) -> Rates | None:
+    """The rates of all ranks; None where one has none yet.
+
+    The job waits no less than the rank that waits most: how much longer, only batches that are
+    aligned tell.
+    """
+    known = [one for one in ranks if one is not None]
+    if not known or len(known) < len(ranks):
+        return None
+    batches = [one.batches_per_s for one in known if one.batches_per_s is not None]
+    samples = [one.samples_per_s for one in known if one.samples_per_s is not None]
+    waits = [one.wait_share for one in known if one.wait_share is not None]
+    return Rates(
+        batches=min(one.batches for one in known),
+        elapsed_ns=max(one.elapsed_ns for one in known),
+        batches_per_s=min(batches, default=None),
+        samples_per_s=sum(samples) if len(samples) == len(known) else None,
+        wait_share=max(waits, default=None),
     )
 
 

@@ -6,11 +6,13 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.aligned_ranks import are_ranks
 from loadeval.analysis.arms import throughputs
 from loadeval.analysis.backends import BATCHES, BackendReport, MeasuredRun, names_of, unit_of
 from loadeval.analysis.headroom import headroom_of_two, same_unit
 from loadeval.analysis.metrics import Metrics
 from loadeval.analysis.operators import threads_of
+from loadeval.analysis.ranks import JobReport
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import diagnosis_of
 from loadeval.analysis.stages import why_no_stages
@@ -124,19 +126,24 @@ class Report:
     """All that is said of some runs.
 
     `comparison` is of one alternating run, or of a real and an ideal one; `backends` of several
-    that each loaded; both are None for one run that did not alternate.
+    that each loaded; both are None for one run that did not alternate. Of the ranks of one `job`
+    it is what the job's run says.
     """
 
     runs: tuple[RunReport, ...]
     comparison: Comparison | None
     backends: BackendReport | None
+    job: JobReport | None = None
 
     @classmethod
     def of(cls, runs: Sequence[Run], *, compared: bool = False) -> Report:
         """What `runs` say. With `compared` one that alternates, or a real and an ideal one.
 
-        Raises UsageError where two runs cannot be compared, or one of several replayed.
+        The ranks of one job are told as one. Raises UsageError where two runs cannot be compared,
+        or one of several replayed.
         """
+        if are_ranks(runs):
+            return cls.of_job(JobReport.of(runs))
         if not compared and are_backends(runs):
             named = list(zip(names_of(runs), map(MeasuredRun, runs), strict=True))
             backends = BackendReport.of_backends([(name, one, None) for name, one in named])
@@ -147,6 +154,12 @@ class Report:
             return cls((one,), one.comparison, None)
         two, comparison = _compared(runs)
         return cls(two, comparison, None)
+
+    @classmethod
+    def of_job(cls, job: JobReport) -> Report:
+        """What the ranks of one job say."""
+        one = _one_run("", 0, MeasuredRun(job.run))
+        return cls((one,), one.comparison, None, job)
 
     @property
     def sides(self) -> list[Side]:

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from loadeval.analysis.report import Report
 from loadeval.analysis.verdict import GateOutcome, gate
 from loadeval.cli.console import (
     CANNOT_TELL,
@@ -18,13 +17,14 @@ from loadeval.cli.console import (
     print_json,
     print_lines,
     print_report,
-    read_each_once,
+    report_of,
     screen_width,
 )
 from loadeval.report.figure import (
     backends_figure,
     comparison_figure,
     figure_path,
+    job_figure,
     save_figure,
 )
 from loadeval.report.formatting import printable
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from matplotlib.figure import Figure
 
+    from loadeval.analysis.report import Report
     from loadeval.report.tables import Rows
 
 RUNS = (
@@ -87,7 +88,7 @@ def compare(
         )
     with errors_printed():
         figure = None if output is None else figure_path(output)
-        report = Report.of(read_each_once(runs), compared=len(runs) == 1)
+        report = report_of(runs, compared=len(runs) == 1)
         if fail_above is not None and report.comparison is None:
             raise typer.BadParameter(NO_GATE)
         if figure is not None:
@@ -95,7 +96,7 @@ def compare(
     if as_json:
         print_json(report_as_dict(report))
     elif not full:
-        print_lines(screen(report, more_of(runs), screen_width()))
+        print_lines(screen(report, more_of(runs, report), screen_width()))
     elif report.backends is not None:
         typer.echo(backends_text(report.backends))
     else:
@@ -112,14 +113,22 @@ def compare(
 def _drawn(report: Report) -> Figure:
     if report.comparison is not None:
         return comparison_figure(report.comparison)
-    assert report.backends is not None  # noqa: S101 - one of both is there
+    if report.job is not None:
+        return job_figure(report, report.job)
+    assert report.backends is not None  # noqa: S101 - one of them is there
     return backends_figure(report.backends)
 
 
-def more_of(runs: Sequence[Path]) -> Rows:
+def more_of(runs: Sequence[Path], report: Report) -> Rows:
     """The commands that say more about `runs`."""
     paths = shlex.join(map(str, runs))
+    job: Rows = []
+    if report.job is not None and report.job.stragglers.ranks:
+        rank = report.job.stragglers.ranks[0]
+        (path,) = (one.path for one in report.job.ranks if one.rank == rank)
+        job = [("straggler", f"loadeval show {shlex.quote(str(path))} --full")] if path else []
     return [
+        *job,
         ("everything", f"loadeval compare {paths} --full"),
         ("page", f"loadeval report {paths}"),
     ]

@@ -13,9 +13,13 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from loadeval.analysis.aligned_ranks import are_ranks
+from loadeval.analysis.ranks import JobReport
+from loadeval.analysis.report import Report
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.report.formatting import printable
 from loadeval.report.tables import GAP, NO_LIMIT, table_lines
+from loadeval.runlog.folder import is_folder, logs_in, read_ranks, read_whole
 from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
@@ -38,12 +42,35 @@ EXIT_CODES = (
 )
 
 
-def read_each_once(paths: Sequence[Path]) -> list[Run]:
-    """The runs in these files. Raises UsageError where a file was given twice."""
+def report_of(paths: Sequence[Path], *, compared: bool = False) -> Report:
+    """What is said of these files, and of the ranks in these folders, each of which is one job.
+
+    With `compared` as `Report.of` does. Raises UsageError where a file was given twice.
+    """
     if len({path.resolve() for path in paths}) < len(paths):
         names = ", ".join(map(str, paths))
         raise UsageError(f"{names}: the same file was given twice; expected different runs")
-    return [read_run(path) for path in paths]
+    found = [_read(path) for path in paths]
+    if len(found) == 1 and isinstance(found[0], JobReport):
+        return Report.of_job(found[0])
+    runs = [one.run if isinstance(one, JobReport) else one for one in found]
+    return Report.of(runs, compared=compared)
+
+
+def _read(path: Path) -> JobReport | Run:
+    """A run; or a job, of a folder with the logs of several ranks."""
+    if not is_folder(path):
+        return read_run(path)
+    logs = logs_in(path)
+    if len(logs) == 1:
+        return read_run(logs[0])
+    ranks = read_ranks(logs)
+    if not are_ranks(ranks):
+        raise UsageError(
+            f"{path} has {len(logs)} run logs, which are not of the ranks of one job; expected "
+            "one for each rank; give those to look at by name"
+        )
+    return JobReport.of(ranks, read_whole, path.name)
 
 
 def new_console() -> Console:

@@ -63,8 +63,8 @@ def show(result: DemoResult) -> None:
     """Print what the run says, and which files hold it."""
     accuracy = f"{result.accuracy:.0%} of the images correctly"
     typer.echo(f"\nIn its last epoch the network classified {accuracy}.\n")
-    more = [*more_of([result.run_log]), ("figure", str(result.figure))]
     report = Report.of([read_run(result.run_log)])
+    more = [*more_of([result.run_log], report), ("figure", str(result.figure))]
     print_lines(screen(report, more, screen_width()))
     first = next((one for _, found in report.diagnoses for one in found.findings), None)
     gain = "" if first is None else predicted_in_short(first)

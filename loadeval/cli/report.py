@@ -7,8 +7,7 @@ from typing import Annotated
 
 import typer
 
-from loadeval.analysis.report import Report
-from loadeval.cli.console import errors_printed, read_each_once
+from loadeval.cli.console import errors_printed, report_of
 from loadeval.report.formatting import printable
 from loadeval.report.html.page import (
     check_replaceable,
@@ -42,6 +41,6 @@ def report(
     with errors_printed():
         path = default_path(runs[0]) if output is None else page_path(output)
         check_replaceable(path)
-        found = Report.of(read_each_once(runs))
+        found = report_of(runs)
         write_page(page_of(found, runs, path), path)
     typer.echo(f"Page written to {printable(path)}")

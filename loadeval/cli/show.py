@@ -7,13 +7,11 @@ from typing import Annotated
 
 import typer
 
-from loadeval.analysis.report import Report
-from loadeval.cli.console import AsJson, errors_printed, print_json, print_report
+from loadeval.cli.console import AsJson, errors_printed, print_json, print_report, report_of
 from loadeval.report.findings import diagnosis_report
-from loadeval.report.json import run_as_dict
+from loadeval.report.json import shown_as_dict
 from loadeval.report.stages import StagesReport
-from loadeval.report.text import RunsReport
-from loadeval.runlog.reader import read_run
+from loadeval.report.text import JobText, RunsReport
 
 STAGES = (
     "Print what happens inside the loader instead: stages, transforms, slowest samples, operators."
@@ -38,9 +36,10 @@ def show(
     Throughput, iteration, waits and epoch start, system metrics, the loader, and notes.
     """
     with errors_printed():
-        found = [one for path in runs for one in Report.of([read_run(path)]).runs]
+        reports = [report_of([path]) for path in runs]
+    found = [one for report in reports for one in report.runs]
     if as_json:
-        print_json({"runs": [run_as_dict(one) for one in found]})
+        print_json({"runs": list(map(shown_as_dict, reports))})
         return
     inside = [StagesReport(one, full=full) for one in found]
     if stages and not full:
@@ -48,6 +47,7 @@ def show(
         return
     named = [(one.run.header.name, one.diagnosis) for one in found]
     print_report(
+        *(JobText(one, one.job) for one in reports if one.job is not None),
         RunsReport(found),
         *(diagnosis_report(diagnosis, name) for name, diagnosis in named if diagnosis),
         *(inside if full else []),

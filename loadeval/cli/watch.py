@@ -11,20 +11,26 @@ import typer
 from rich.live import Live
 from rich.text import Text
 
-from loadeval.analysis.live import LiveRun
+from loadeval.analysis.live import LiveJob, LiveRun
 from loadeval.cli.console import errors_printed, new_console, print_json
 from loadeval.errors import RunLogError
-from loadeval.report.live import live_line, live_screen
+from loadeval.report.live import live_job_line, live_job_screen, live_line, live_screen
 from loadeval.report.wording.live import waiting_for
+from loadeval.runlog.folder import is_folder, logs_so_far
 from loadeval.runlog.model import SECOND_NS
 from loadeval.runlog.reader import Follower
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from rich.console import RenderableType
+
     from loadeval.analysis.live import LiveState
 
-RUN = "The run log that the training writes; one that is not there yet is waited for."
+RUN = (
+    "The run log that the training writes; one that is not there yet is waited for. Or the folder "
+    "of the logs of its ranks."
+)
 INTERVAL = "Seconds between two updates."
 SHORTEST_S = 0.1
 LONGEST_S = 86_400
@@ -83,21 +89,69 @@ def states(
         sleep(interval_s)
 
 
+def job_states(
+    folder: Path,
+    interval_s: float,
+    now_s: Callable[[], float] = time.time,
+    sleep: Callable[[float], None] = time.sleep,
+) -> Iterator[LiveJob | None]:
+    """The state of the ranks whose logs are in `folder`, every `interval_s`, until all have ended.
+
+    None where there is no log yet. Ranks that begin later are followed from then on.
+    """
+    following: dict[str, Iterator[LiveState | None]] = {}
+    latest: dict[str, LiveState] = {}
+    while True:
+        for path in logs_so_far(folder):
+            if path.stem not in following:
+                following[path.stem] = states(path, 0.0, now_s, _not_at_all)
+            # After its end a rank is as it was.
+            state = next(following[path.stem], None)
+            if state is not None:
+                latest[path.stem] = state
+        names = [name for name in following if name in latest]
+        job = LiveJob(tuple((name, latest[name]) for name in names)) if names else None
+        yield job
+        if job is not None and job.ended and len(names) == len(following):
+            return
+        sleep(interval_s)
+
+
+def _not_at_all(_: float) -> None:
+    """For one of many logs: all are waited for at once."""
+
+
+def _states(path: Path, interval_s: float) -> Iterator[LiveState | LiveJob | None]:
+    return job_states(path, interval_s) if is_folder(path) else states(path, interval_s)
+
+
+def _screen(state: LiveState | LiveJob) -> RenderableType:
+    return live_job_screen(state) if isinstance(state, LiveJob) else live_screen(state)
+
+
+def _line(state: LiveState | LiveJob) -> str:
+    return live_job_line(state) if isinstance(state, LiveJob) else live_line(state)
+
+
 def _show_once(path: Path, as_json: bool) -> None:
-    state = next(states(path, 0.0))
+    state = next(_states(path, 0.0))
     if state is None:
         raise RunLogError(
             f"there is no run log at {path} yet; expected one that log_file= writes; leave out "
             "--once to wait for it"
         )
     if as_json:
-        print_json({"path": str(path), **dataclasses.asdict(state)})
+        told = dataclasses.asdict(state)
+        if isinstance(state, LiveJob):
+            ranks = [{"log": name, **dataclasses.asdict(one)} for name, one in state.ranks]
+            told = {"ranks": ranks}
+        print_json({"path": str(path), **told})
         return
     console = new_console()
     if console.is_terminal:
-        console.print(live_screen(state))
+        console.print(_screen(state))
     else:
-        typer.echo(live_line(state))
+        typer.echo(_line(state))
 
 
 def _follow(path: Path, interval_s: float) -> None:
@@ -106,16 +160,16 @@ def _follow(path: Path, interval_s: float) -> None:
         _print_lines(path, interval_s)
         return
     with Live(console=console, auto_refresh=False) as live:
-        for state in states(path, interval_s):
-            shown = Text(waiting_for(path)) if state is None else live_screen(state)
+        for state in _states(path, interval_s):
+            shown = Text(waiting_for(path)) if state is None else _screen(state)
             live.update(shown, refresh=True)
 
 
 def _print_lines(path: Path, interval_s: float) -> None:
     announced = False
-    for state in states(path, interval_s):
+    for state in _states(path, interval_s):
         if state is not None:
-            typer.echo(live_line(state))
+            typer.echo(_line(state))
         elif not announced:
             typer.echo(waiting_for(path))
         announced = state is None

@@ -14,9 +14,11 @@ from loadeval.report.formatting import (
     bracketed,
     duration,
     number,
+    share,
 )
 from loadeval.report.lost import lost_parts
 from loadeval.report.palette import NAMES
+from loadeval.report.wording.ranks import worst_first
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.backends import BackendReport
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.ranks import JobReport
     from loadeval.analysis.report import Comparison, Report, RunReport
     from loadeval.analysis.stats import Estimate
     from loadeval.report.lost import LostPart
@@ -35,6 +38,7 @@ if TYPE_CHECKING:
 Texture = Literal["solid", "hatched", "light"]
 FARTHEST = 1.5
 """How far a whisker is drawn, in longest bars."""
+MOST_RANKS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,23 @@ def comparison_chart(comparison: Comparison) -> BarChart:
     labels = ("real", "ideal", "loader") if comparison.ideal is None else ARMS
     rates = zip(labels, comparison.rates, strict=False)
     return BarChart(tuple(_rate(label, rate) for label, rate in rates), comparison.unit)
+
+
+def ranks_chart(job: JobReport) -> BarChart:
+    """How long ranks wait for their batches, those first that cost the job most."""
+    return BarChart(
+        tuple(
+            Row(
+                f"rank {one.rank}",
+                duration(one.wait_ns),
+                ()
+                if one.wait_ns is None
+                else (Bar("waiting", 0.0, one.wait_ns, duration(one.wait_ns)),),
+                "" if one.last_share is None else f"last in {share(one.last_share)}",
+            )
+            for one in worst_first(job)[:MOST_RANKS]
+        )
+    )
 
 
 def backends_chart(found: BackendReport) -> BarChart:

@@ -1,4 +1,4 @@
-"""The figures comparison.png and backends.png."""
+"""The figures comparison.png, backends.png and that of a job."""
 
 from __future__ import annotations
 
@@ -11,7 +11,12 @@ import numpy as np
 from loadeval.analysis.backends import ranked
 from loadeval.analysis.report import Comparison
 from loadeval.errors import UsageError
-from loadeval.report.bar_charts import backends_chart, comparison_chart, lost_time_chart
+from loadeval.report.bar_charts import (
+    backends_chart,
+    comparison_chart,
+    lost_time_chart,
+    ranks_chart,
+)
 from loadeval.report.drawing import (
     DPI,
     LABEL,
@@ -57,6 +62,14 @@ from loadeval.report.wording.backends import (
 )
 from loadeval.report.wording.metrics import gpus_in_words, gpus_of_backends
 from loadeval.report.wording.page import DOTS_AND_LINES, INTERVALS, STEADY_RATES
+from loadeval.report.wording.ranks import (
+    OWN_WAITS,
+    WHAT_RANKS_ARE,
+    described_job,
+    job_cautions,
+    job_headline,
+    stragglers_in_words,
+)
 from loadeval.report.wording.runs import described_loader
 from loadeval.report.wording.stages import SPLIT_CAPTION, TITLE, WHAT_BARS_ARE
 from loadeval.report.wording.verdict import (
@@ -78,7 +91,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
     from loadeval.analysis.backends import BackendReport, BackendResult
-    from loadeval.analysis.report import Side
+    from loadeval.analysis.ranks import JobReport
+    from loadeval.analysis.report import Report, Side
     from loadeval.analysis.stages import StageReport
     from loadeval.report.bar_charts import BarChart
     from loadeval.runlog.model import Run
@@ -241,6 +255,18 @@ def _notes(runs: list[Run]) -> list[str]:
         return []
     also = f" (and {len(messages) - 1} more: see `loadeval show`)" if len(messages) > 1 else ""
     return [f"Note: {messages[0]}{also}"]
+
+
+def job_figure(report: Report, job: JobReport) -> Figure:
+    """The waits of the ranks that cost a job most, and its loss as a title."""
+    chart = ranks_chart(job)
+    details = [described_job(job), stragglers_in_words(job), WHAT_RANKS_ARE]
+    tall = high_of(chart) + HEADING
+    figure, bottom = page(job_headline(report, job), details, job_cautions(job), tall)
+    box = (MARGIN, bottom + 0.15, WIDTH - 2 * MARGIN, high_of(chart))
+    draw_rows(panel(figure, box, OWN_WAITS, labels=1.5), chart)
+    take_text_literally(figure)
+    return figure
 
 
 def backends_figure(found: BackendReport) -> Figure:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from loadeval.report.wording.advice import finding_advice
@@ -16,6 +16,7 @@ from loadeval.report.wording.backends import (
 )
 from loadeval.report.wording.findings import QUESTIONS, SOURCES, finding_sentence, why_not_checked
 from loadeval.report.wording.operators import operators_in_short
+from loadeval.report.wording.ranks import job_cautions, stragglers_in_words
 from loadeval.report.wording.runs import growth_advice, growth_reason
 from loadeval.report.wording.stages import stages_in_short
 from loadeval.report.wording.verdict import cautions, not_measured, reason, verdict_advice
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.memory import Growth
     from loadeval.analysis.metrics import Metrics
     from loadeval.analysis.operators import OperatorReport, ThreadReport
+    from loadeval.analysis.ranks import JobReport
     from loadeval.analysis.remark import Remark
     from loadeval.analysis.report import Report, RunReport
     from loadeval.analysis.rules.finding import Check, Diagnosis, Finding
@@ -52,7 +54,9 @@ NOT_FIGURES = (
 
 
 def report_as_dict(report: Report) -> dict[str, Any]:
-    """A comparison: headroom, both arms, metrics and diagnosis; or several backends."""
+    """A comparison: headroom, both arms, metrics and diagnosis; several backends; or a job."""
+    if report.job is not None:
+        return job_report_as_dict(report, report.job)
     if report.backends is not None:
         return backends_as_dict(report.backends)
     found = report.comparison
@@ -66,6 +70,43 @@ def report_as_dict(report: Report) -> dict[str, Any]:
         "operators": [operators_as_dict(one.operators) for one in report.runs],
         "threads": [threads_as_dict(one.threads) for one in report.runs],
         "diagnosis": diagnosis_as_dict(found.diagnosis),
+    }
+
+
+def job_report_as_dict(report: Report, job: JobReport) -> dict[str, Any]:
+    """The ranks of a job, and the job as a run, or as a comparison where it alternated."""
+    if report.comparison is None:
+        return shown_as_dict(report)
+    return {**report_as_dict(replace(report, job=None)), "job": job_as_dict(job)}
+
+
+def shown_as_dict(report: Report) -> dict[str, Any]:
+    """One run by itself; or the ranks of a job, and the job as a run."""
+    (one,) = report.runs
+    job = {} if report.job is None else {"job": job_as_dict(report.job)}
+    return {**run_as_dict(one), **job}
+
+
+def job_as_dict(job: JobReport) -> dict[str, Any]:
+    """What a job waits for, and each of its ranks."""
+    found = job.stragglers
+    return {
+        "world_size": job.world_size,
+        "nodes": job.nodes,
+        "steps": job.steps,
+        "iteration_ns": job.iteration_ns,
+        "wait_ns": job.wait_ns,
+        "wait_share": job.wait_share,
+        "skew_ns": job.skew_ns,
+        "shown_rank": job.shown,
+        "stragglers": {
+            **asdict(found),
+            "kind": found.kind.value,
+            "words": stragglers_in_words(job),
+        },
+        "ranks": [asdict(one) for one in job.ranks],
+        "cautions": job_cautions(job),
+        "caution_codes": _codes(job.cautions),
     }
 
 

@@ -8,8 +8,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from loadeval.report.formatting import printable, short_name
-from loadeval.report.tables import GAP
+from loadeval.report.formatting import counted, printable, short_name
+from loadeval.report.tables import GAP, CellTable
 from loadeval.report.wording.live import (
     epoch_starts,
     iteration,
@@ -25,7 +25,9 @@ from loadeval.report.wording.live import (
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from loadeval.analysis.live import LiveState
+    from loadeval.analysis.live import LiveJob, LiveState
+
+MOST_RANKS = 10
 
 
 def live_screen(state: LiveState) -> RenderableType:
@@ -52,6 +54,45 @@ def live_screen(state: LiveState) -> RenderableType:
         *(Text(f"  {outlier(one, state.created)}") for one in state.outliers),
         *(Text(f"event: {printable(message)}") for message in state.events),
     )
+
+
+def live_job_screen(job: LiveJob) -> RenderableType:
+    """What is known of a job that goes on: all ranks together, and those that wait most."""
+    rows = [["", "", "now", "waiting", "whole run", "waiting"]]
+    rows.append(["all ranks", "", *_rates(job, job.ranks[0][1].unit)])
+    for name, state in job.most_waiting[:MOST_RANKS]:
+        where = f"{status(state)}; {progress(state)}"
+        rows.append([short_name(name), where, *_rates(state, state.unit)])
+    left = len(job.ranks) - MOST_RANKS
+    return Group(
+        Text(live_job_line(job), style="bold"),
+        Text(),
+        CellTable(rows),
+        *([Text(f"and {left:,} more, which wait less")] if left > 0 else []),
+    )
+
+
+def _rates(state: LiveState | LiveJob, unit: str) -> list[str]:
+    return [text for one in (state.now, state.overall) for text in (rate(one, unit), waiting(one))]
+
+
+def live_job_line(job: LiveJob) -> str:
+    """All ranks in one line, and the one that waits most."""
+    states = [state for _, state in job.ranks]
+    (name, most), unit = job.most_waiting[0], states[0].unit
+    batches = sorted(state.batches for state in states)
+    goes_on = next((state for state in states if not state.ended), states[0])
+    parts = [
+        f"{counted(len(states), 'rank', 'ranks')} {status(goes_on)}",
+        f"{batches[0]:,} to {batches[-1]:,} batches each",
+    ]
+    for when, one in (("now", job.now), ("whole run", job.overall)):
+        parts.append(f"{when} {rate(one, unit)}")
+    parts.append(f"{short_name(name)} waits most: {waiting(most.now or most.overall)}")
+    silent = [name for name, state in job.ranks if state.silent_ns is not None]
+    if silent:
+        parts.append(f"silent: {', '.join(map(short_name, silent[:MOST_RANKS]))}")
+    return "; ".join(parts)
 
 
 def live_line(state: LiveState) -> str:

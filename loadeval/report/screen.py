@@ -31,6 +31,15 @@ from loadeval.report.wording.backends import (
 )
 from loadeval.report.wording.operators import MOST_IN_SHORT, operators_in_short
 from loadeval.report.wording.page import STEADY_RATES
+from loadeval.report.wording.ranks import (
+    HEAD,
+    described_job,
+    job_cautions,
+    job_headline,
+    rank_rows,
+    stragglers_in_words,
+    worst_first,
+)
 from loadeval.report.wording.stages import IN_SHORT, stages_in_short
 from loadeval.report.wording.verdict import (
     STEADY,
@@ -47,21 +56,26 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.backends import BackendReport, BackendResult
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.ranks import JobReport
     from loadeval.analysis.report import Comparison, Report
     from loadeval.analysis.stats import Estimate
     from loadeval.report.tables import Rows
 
 MOST_LINES = 25
+NARROWEST = 80
+"""Columns of a line of ranks: a table of many does not fold."""
 LONGEST_IN_TABLE = 16
 NONE = "-"
 Part = list[str]
 
 
 def screen(report: Report, more: Rows, width: int) -> list[str]:
-    """A comparison, or up to five backends, in at most 25 lines of 80 columns.
+    """A comparison, up to five backends, or the ranks of a job, in at most 25 lines of 80 columns.
 
     `more` is where to look for the rest, label and place; of one run by itself that is all.
     """
+    if report.job is not None:
+        return job_screen(report, report.job, more, width)
     if report.comparison is not None:
         return comparison_screen(report.comparison, more, width)
     return _more(more) if report.backends is None else backends_screen(report.backends, more, width)
@@ -83,7 +97,7 @@ def comparison_screen(found: Comparison, more: Rows, width: int) -> list[str]:
 
 
 def backends_screen(found: BackendReport, more: Rows, width: int) -> list[str]:
-    """Up to five backends, or ranks."""
+    """Up to five backends."""
     parts = [
         [
             *wrapped(printable(backends_headline(found)), width, 2),
@@ -100,6 +114,28 @@ def backends_screen(found: BackendReport, more: Rows, width: int) -> list[str]:
     details = [wrapped(printable(line), width, 2) for line in sentences]
     room = MOST_LINES - _height([*parts, [], _more(more)])
     return _joined([*parts, _fitting(details, room), _more(more)])
+
+
+def job_screen(report: Report, job: JobReport, more: Rows, width: int) -> list[str]:
+    """What the job loses, its stragglers, and the ranks that cost it most."""
+    gain = None if report.comparison is None else report.comparison.headroom
+    title = job_headline(report, job) if gain is None else headline(gain)
+    parts = [
+        wrapped(printable(title), width, 3),
+        [
+            *wrapped(printable(described_job(job)), width, 2),
+            *wrapped(printable(stragglers_in_words(job)), width, 4),
+        ],
+    ]
+    if report.comparison is not None:
+        parts.append(table_lines(_arms(report.comparison), width))
+    cautions_of = [*job_cautions(job), *([] if gain is None else cautions(gain))]
+    caution = wrapped(printable(f"Caution: {' '.join(cautions_of)}"), width, 2)
+    ends = [*([caution] if cautions_of else []), _more(more)]
+    room = MOST_LINES - _height([*parts, [], *ends])
+    rows = [HEAD, *rank_rows(worst_first(job), LONGEST_IN_TABLE)]
+    table = [[line] for line in table_lines(rows, max(width, NARROWEST))]
+    return _joined([*parts, _fitting(table, room), *ends])
 
 
 def _arms(found: Comparison) -> list[list[str]]:
@@ -199,7 +235,7 @@ def _fitting(items: Sequence[Part], room: int) -> Part:
     for place, item in enumerate(items):
         last = place == len(items) - 1
         if place and len(lines) + len(item) + (not last) > room:
-            return [*lines, f"and {len(items) - place} more"]
+            return [*lines, f"and {len(items) - place:,} more"]
         lines += item
     return lines
 

@@ -34,7 +34,7 @@ from loadeval.report.formatting import (
 from loadeval.report.lost import lost_parts
 from loadeval.report.metrics import metrics_report, metrics_rows
 from loadeval.report.stages import StagesReport
-from loadeval.report.tables import GAP, NO_LIMIT, Paragraph, table_lines
+from loadeval.report.tables import GAP, NO_LIMIT, CellTable, Paragraph, table_lines
 from loadeval.report.wording.backends import (
     BRACKETS,
     backend_cautions,
@@ -47,6 +47,19 @@ from loadeval.report.wording.backends import (
 )
 from loadeval.report.wording.metrics import gpus_of_backends
 from loadeval.report.wording.page import STEADY_RATES
+from loadeval.report.wording.ranks import (
+    HEAD,
+    MOST_RANKS,
+    OF_ONE_RANK,
+    WHAT_RANKS_ARE,
+    clocks_in_words,
+    described_job,
+    job_cautions,
+    job_headline,
+    rank_rows,
+    stragglers_in_words,
+    worst_first,
+)
 from loadeval.report.wording.runs import class_name, run_notes
 from loadeval.report.wording.verdict import (
     STEADY,
@@ -70,6 +83,7 @@ if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
 
     from loadeval.analysis.backends import BackendReport
+    from loadeval.analysis.ranks import JobReport
     from loadeval.analysis.report import Comparison, Report, RunReport, Side
     from loadeval.analysis.stats import Estimate
     from loadeval.report.tables import Rows
@@ -117,10 +131,12 @@ class RunsReport:
 def full_report(report: Report) -> list[RenderableType]:
     """All that is known of a comparison."""
     found = report.comparison
+    job = [] if report.job is None else [JobText(report, report.job)]
     if found is None:
-        return []
+        return [*job, RunsReport(report.runs)] if job else []
     return [
         comparison_report(found),
+        *job,
         diagnosis_report(found.diagnosis),
         *(
             StagesReport(one, full=True)
@@ -130,6 +146,32 @@ def full_report(report: Report) -> list[RenderableType]:
         metrics_report(found.metrics),
         RunsReport(report.runs, metrics=False),
     ]
+
+
+class JobText:
+    """The ranks of a job: its loss where it did not alternate, its stragglers, and a table."""
+
+    def __init__(self, report: Report, job: JobReport) -> None:
+        self.headline = job_headline(report, job) if report.comparison is None else ""
+        self.job = job
+
+    def __rich_console__(self, _: Console, options: ConsoleOptions) -> RenderResult:
+        """The table folds by whole columns."""
+        if self.headline:
+            yield Paragraph(printable(self.headline), "bold")
+            yield Text()
+        yield Paragraph(printable(described_job(self.job)))
+        yield Paragraph(printable(stragglers_in_words(self.job)))
+        yield Text()
+        ranks = worst_first(self.job)
+        yield CellTable([HEAD, *rank_rows(ranks[:MOST_RANKS], LONGEST_IN_TABLE)])
+        if len(ranks) > MOST_RANKS:
+            yield Text(f"and {len(ranks) - MOST_RANKS:,} more")
+        yield Paragraph(WHAT_RANKS_ARE)
+        told = (*job_cautions(self.job), clocks_in_words(self.job))
+        for line in filter(None, told):
+            yield Paragraph(printable(line))
+        yield Paragraph(OF_ONE_RANK.format(rank=self.job.shown))
 
 
 def comparison_report(found: Comparison) -> RenderableType:

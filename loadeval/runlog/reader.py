@@ -27,11 +27,12 @@ from loadeval.runlog.model import (
     Window,
     join_readings,
 )
+from loadeval.runlog.remote import open_binary
 from loadeval.runlog.sequence import LineValidator
 from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 LineKind = TypeVar("LineKind")
 
@@ -85,7 +86,7 @@ def _from_metrics(lines: Any, path: Path) -> Run:
 def opened(path: Path) -> Iterator[BinaryIO]:
     """The file at `path`, to read. Raises RunLogError when it cannot be opened or read."""
     try:
-        with path.open("rb") as file:
+        with open_binary(path) as file:
             yield file
     except OSError as error:
         raise RunLogError(
@@ -108,17 +109,25 @@ class Assembly:
         self._validator = LineValidator()
 
     @classmethod
-    def of_file(cls, path: Path, size_bytes: int | None = None) -> Assembly:
+    def of_file(
+        cls, path: Path, size_bytes: int | None = None, without: Sequence[str] = ()
+    ) -> Assembly:
         """The lines of the run log at `path`, or those in its first `size_bytes`.
+
+        Lines of the types in `without` are left out, unchecked.
 
         A log whose process was killed has no end line, and may have half a last line: both
         are told in `Run.notes`. Anything else that is wrong raises RunLogError with its line
         number.
         """
         assembly = cls(path)
+        beginnings = tuple(b'{"type":"%s"' % name.encode() for name in without)
         with opened(path) as file:
             for text in file:
-                assembly.add_text(text)
+                if beginnings and text.startswith(beginnings) and text.endswith(b"\n"):
+                    assembly._number += 1
+                else:
+                    assembly.add_text(text)
                 if size_bytes is not None:
                     size_bytes -= len(text)
                     if size_bytes <= 0:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import astuple
+from dataclasses import astuple, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,12 +11,14 @@ import pytest
 from loadeval.analysis import live
 from loadeval.analysis.live import (
     BatchSums,
+    LiveJob,
     LiveOutliers,
     LiveRun,
     LiveState,
     Outlier,
     Rates,
     rates,
+    together,
     total,
 )
 from loadeval.analysis.summary import summarise
@@ -268,3 +270,33 @@ def test_the_last_outliers_are_kept() -> None:
     found.add_to_median(block(list(range(0, 400, 2))).part(slice(-1)))
     found.find(block(list(range(0, 80, 10))).part(slice(-1)), np.arange(7))
     assert (found.count, [one.batch for one in found.last]) == (7, [2, 3, 4, 5, 6])
+
+
+def test_the_ranks_of_a_job_are_added_up() -> None:
+    """The job waits no less than the rank that waits most."""
+    one, other = Rates(10, 100, 5.0, 20.0, 0.1), Rates(12, 90, 6.0, 24.0, 0.3)
+    assert together([one, other]) == Rates(10, 100, 5.0, 44.0, 0.3)
+
+
+def test_of_ranks_without_samples_batches_are_told() -> None:
+    one, other = Rates(10, 100, 5.0, 20.0, 0.1), Rates(12, 90, 6.0, None, 0.3)
+    found = together([one, other])
+    assert found is not None
+    assert found.samples_per_s is None
+
+
+@pytest.mark.parametrize("ranks", [[], [None], [Rates(10, 100, 5.0, 20.0, 0.1), None]])
+def test_a_rank_that_has_no_batch_yet(ranks: list[Rates | None]) -> None:
+    assert together(ranks) is None
+
+
+def test_the_ranks_that_wait_most_come_first() -> None:
+    run = LiveRun()
+    run.take(Header("id", "run", "log", "", "images", 0, LoaderInfo("loader")))
+    state = run.state(0)
+    assert state is not None
+    few, many = (replace(state, overall=Rates(9, 9, None, None, part)) for part in (0.1, 0.2))
+    job = LiveJob((("none", state), ("few", few), ("many", many)))
+    assert [name for name, _ in job.most_waiting] == ["many", "few", "none"]
+    assert not job.ended
+    assert (job.now, job.overall) == (None, None)

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
 from loadeval import BackendComparison, UsageError
-from loadeval.analysis.backends import are_ranks
 from loadeval.report.formatting import estimated, speedup
 from loadeval.report.wording.backends import difference_sentence
 from loadeval.runtime.backends import Measured
@@ -199,47 +198,3 @@ def test_names_from_a_log_cannot_steer_the_terminal(turns: Record) -> None:
     assert "\\x1b[31mred" in text
     assert all(len(line.split("  ")[0]) <= 24 for line in text.splitlines()[5:7])
     assert text.splitlines()[5].startswith("the loader ")
-
-
-def of_rank(run: Run, rank: int | None, size: int | None) -> Run:
-    place: dict[str, Any] = {"rank": rank, "world_size": size}
-    known = {name: value for name, value in place.items() if value is not None}
-    return replace(run, header=replace(run.header, name=f"rank{rank}", environment=known))
-
-
-def ranks(*runs: Run) -> BackendComparison:
-    return BackendComparison.of_runs([of_rank(run, at, len(runs)) for at, run in enumerate(runs)])
-
-
-def test_ranks_are_told_together(alternating: Record, record: Record) -> None:
-    """Their throughputs add up; without ideal batches their loss is not known."""
-    found = ranks(alternating(waits_ns=(MS, 0)), alternating(waits_ns=(9 * MS, 0)))
-    assert first_line(found).startswith("2 ranks of one training, ")
-    assert "backend" not in str(found)
-    assert "Cautions" not in str(found)  # they were measured at the same time
-    logged = first_line(ranks(record(), record()))
-    assert logged.startswith("2 ranks of one training, 200 images/s together; ")
-    assert logged.endswith("not measured")
-
-
-@pytest.mark.filterwarnings("ignore:the loader gave no batch")
-def test_a_rank_without_a_throughput(record: Record) -> None:
-    """There is no sum then."""
-    told = first_line(ranks(record(), record(waits_ns=[])))
-    assert told.startswith("2 ranks of one training; ideal loading was not measured")
-
-
-@pytest.mark.parametrize(
-    "places",
-    [
-        [(0, 2), (0, 2)],
-        [(0, 2), (1, 4)],
-        [(0, 2), (None, 2)],
-        [(None, None), (None, None)],
-        [(0, 2)],
-    ],
-)
-def test_what_are_no_ranks(record: Record, places: list[tuple[int | None, int | None]]) -> None:
-    """The same rank twice, trainings of different sizes, runs that were no rank, one alone."""
-    assert not are_ranks([of_rank(record(), *place) for place in places])
-    assert not are_ranks([None, of_rank(record(), 0, 2)])

@@ -19,6 +19,7 @@ from loadeval.report.html.sections import (
     epoch_starts,
     iteration_time,
     outliers,
+    ranks,
     system_metrics,
     throughput,
     timeline,
@@ -51,6 +52,7 @@ LONGEST_TEXT = 10_000
 def sections(report: Report, runs: Sequence[Path], output: Path) -> list[Section]:
     """The parts of the page below the verdict, in their order."""
     return [
+        *ranks(report),
         throughput(report),
         iteration_time(report),
         *inside_the_loader(report),
@@ -127,7 +129,9 @@ def page_path(output: str | os.PathLike[str]) -> Path:
 
 
 def default_path(run: Path) -> Path:
-    """Where the page of `run` goes by default: beside it."""
+    """Where the page of `run` goes by default: beside it, or in it if it is a folder."""
+    if run.is_dir():
+        return run / f"report{EXTENSION}"
     return run.with_name(f"{run.stem}{EXTENSION}")
 
 

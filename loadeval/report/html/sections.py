@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.summary import OUTLIER_TIMES_MEDIAN, iterations_of, steady
-from loadeval.report.bar_charts import iteration_chart, throughput_chart
+from loadeval.report.bar_charts import iteration_chart, ranks_chart, throughput_chart
 from loadeval.report.formatting import LONGEST_NAME, counted, duration, number, share, shortened
 from loadeval.report.html import plotly
 from loadeval.report.html.blocks import Figure, Heading, Section, Table, Text, listed, side_by_side
@@ -54,11 +54,21 @@ from loadeval.report.wording.page import (
     TIMELINE,
     ZEROS,
 )
+from loadeval.report.wording.ranks import (
+    HEAD,
+    OF_ONE_RANK,
+    OWN_WAITS,
+    WHAT_RANKS_ARE,
+    clocks_in_words,
+    rank_rows,
+    worst_first,
+)
 from loadeval.runlog.model import ARMS
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from loadeval.analysis.ranks import JobReport
     from loadeval.analysis.report import Report, RunReport, Side
     from loadeval.report.html.blocks import Block, Json
     from loadeval.report.point_charts import PointChart
@@ -104,6 +114,55 @@ def iteration_time(report: Report) -> Section:
             listed("Time per batch, with 95% CIs", "", rows, folded=True),
         ),
     )
+
+
+# Ranks
+
+RANKS_HEIGHT, MOST_RANKS = 260, 100
+
+
+def ranks(report: Report) -> list[Section]:
+    """One section for a job, else none: who waits, who keeps the others waiting."""
+    job = report.job
+    if job is None:
+        return []
+    chart, order = ranks_chart(job), worst_first(job)
+    drawing = plotly.bars(chart) if len(order) <= len(chart.rows) else _all_ranks(job)
+    rows = tuple(map(tuple, rank_rows(order[:MOST_RANKS], LONGEST_NAME)))
+    first = f", the first {MOST_RANKS} of {len(order):,}" if len(order) > MOST_RANKS else ""
+    clocks = clocks_in_words(job)
+    explained = (WHAT_RANKS_ARE, OF_ONE_RANK.format(rank=job.shown), clocks)
+    blocks = (
+        Figure("ranks", f"{OWN_WAITS}.", *drawing),
+        Table(f"Ranks, by what they cost the job{first}", HEAD, rows, figures=True),
+        Text(tuple(filter(None, explained)), "small"),
+    )
+    return [Section("ranks", "Ranks", blocks)]
+
+
+def _all_ranks(job: JobReport) -> tuple[list[Json], Json]:
+    """A dot for each rank."""
+    known = [(one, one.wait_ns) for one in job.ranks if one.wait_ns is not None]
+    longest_ns = max((ns for _, ns in known), default=0.0)
+    form = plotly.layout(RANKS_HEIGHT)
+    form["xaxis"] = plotly.axis("rank", showgrid=False, fixedrange=True)
+    form["yaxis"] = plotly.value_axis(linear_axis(longest_ns, "wait"))
+    dots: Json = {
+        "type": "scatter",
+        "mode": "markers",
+        "name": NAMES["waiting"],
+        "showlegend": False,
+        "marker": {"color": "waiting", "size": 5},
+        "x": [one.rank for one, _ in known],
+        "y": [ns for _, ns in known],
+        "customdata": [
+            f"rank {one.rank} on {drawn(one.host or 'an unknown host')}<br>waits {duration(ns)}, "
+            f"last in {share(one.last_share)}"
+            for one, ns in known
+        ],
+        "hovertemplate": plotly.HOVER,
+    }
+    return [dots], form
 
 
 # Over the run

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from loadeval.analysis.backends import are_ranks, ranked
+from loadeval.analysis.backends import ranked
 from loadeval.report.findings import SHORT_HEADING, findings_in_short
 from loadeval.report.formatting import (
     LONGEST_NAME,
@@ -38,6 +38,7 @@ from loadeval.report.wording.backends import (
     measured_in_words,
 )
 from loadeval.report.wording.page import HOW_TO_MEASURE_GAIN, MADE, STEADY_RATES
+from loadeval.report.wording.ranks import described_job, job_cautions, stragglers_in_words
 from loadeval.report.wording.runs import described_loader, run_notes
 from loadeval.report.wording.verdict import (
     STEADY,
@@ -56,6 +57,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.analysis.backends import BackendReport, BackendResult
+    from loadeval.analysis.ranks import JobReport
     from loadeval.analysis.report import Comparison, Report, RunReport
     from loadeval.analysis.stats import Estimate
     from loadeval.report.html.blocks import Block
@@ -69,11 +71,12 @@ Key = tuple[str, str, str]
 
 def top(report: Report) -> list[Block]:
     """Under the headline: a few figures, the time lost, what to do, and cautions."""
+    job = [] if report.job is None else _top_of_job(report.job)
     if report.comparison is not None:
-        return _top_of_comparison(report.comparison)
+        return [*_top_of_comparison(report.comparison), *job]
     if report.backends is not None:
         return _top_of_backends(report.backends)
-    return _top_of_run(report.runs[0])
+    return [*_top_of_run(report.runs[0]), *job]
 
 
 def backends(report: Report) -> list[Section]:
@@ -85,8 +88,7 @@ def backends(report: Report) -> list[Section]:
     blocks: list[Block] = [Table("What each would gain, with 95% CI", tuple(BACKEND_HEAD), rows)]
     for title, sentences in backend_lists(found):
         blocks += [Heading(title), Text(tuple(sentences), "list")]
-    what = "Ranks" if are_ranks([one.run for one in report.runs]) else "Backends"
-    return [Section("backends", f"{what} side by side", tuple(blocks))]
+    return [Section("backends", "Backends side by side", tuple(blocks))]
 
 
 def settings(report: Report) -> Section:
@@ -113,26 +115,36 @@ def settings(report: Report) -> Section:
 
 def reproduce(report: Report, files: Sequence[Path], output: Path) -> Section:
     """Commands for a shell, and which runs the files hold."""
-    command = "show" if report.comparison is None and report.backends is None else "compare"
+    alone = report.comparison is None and report.backends is None and report.job is None
+    command = "show" if alone else "compare"
     commands = (
         shlex.join(["loadeval", "report", *map(str, files), "-o", str(output)]),
         shlex.join(["loadeval", command, *map(str, files)]),
     )
+    job = report.job
+    runs = report.runs if job is None else report.runs * len(files)
     rows = tuple(
         (
             short_name(path.name),
             short_name(one.run.header.name),
             one.run.header.mode,
-            short_name(one.run.header.run_id),
+            short_name(one.run.header.run_id) if job is None else f"{len(job.ranks):,} ranks",
             f"{len(one.run.steps):,}",
             "yes" if one.run.closed else "no",
         )
-        for path, one in zip(files, report.runs, strict=True)
+        for path, one in zip(files, runs, strict=True)
     )
     version, number = metadata.version("loadeval"), counted(len(files), "file", "files")
     made = MADE.format(version=version, files=number)
     table = Table("Files", FILES_HEAD, rows)
     return Section("reproduce", "Reproduce", (Text((made,)), Code(commands), table))
+
+
+def _top_of_job(job: JobReport) -> list[Block]:
+    return [
+        Text((described_job(job), stragglers_in_words(job))),
+        Text(tuple(job_cautions(job)), "caution"),
+    ]
 
 
 def _top_of_run(one: RunReport) -> list[Block]:

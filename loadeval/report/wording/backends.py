@@ -1,4 +1,4 @@
-"""Sentences about backends, or ranks, side by side."""
+"""Sentences about backends side by side."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.backends import (
     BackendCaution,
     MissingOfBackend,
-    are_ranks,
     of_one_comparison,
     ranked,
 )
@@ -16,7 +15,6 @@ from loadeval.report.formatting import (
     estimated,
     number,
     printable,
-    share,
     short_name,
     speedup,
 )
@@ -58,12 +56,7 @@ MISSING: dict[Enum, str] = {
 
 
 def backends_headline(found: BackendReport) -> str:
-    """Which backend trains fastest, by how much, with its interval, in one sentence.
-
-    Of the ranks of one training, what all of them do together.
-    """
-    if are_ranks([one.run for one in found.backends]):
-        return _ranks_headline(found)
+    """Which backend trains fastest, by how much, with its interval, in one sentence."""
     known = [one for one in ranked(found.backends) if one.real]
     if not known:
         return "No backend was measured"
@@ -76,18 +69,6 @@ def backends_headline(found: BackendReport) -> str:
     which = "" if len(ahead) == 1 else "the next, "
     ratio, other = estimated(ahead[0].ratio, speedup), short_name(ahead[0].other)
     return f"{short_name(first.name)} trains fastest: {ratio} as fast as {which}{other}"
-
-
-def _ranks_headline(found: BackendReport) -> str:
-    """Their throughput together, and the share lost on those that lose least and most."""
-    rates = [one.real.value for one in found.backends if one.real is not None]
-    together = f"{counted(len(found.backends), 'rank', 'ranks')} of one training"
-    if len(rates) == len(found.backends):
-        together += f", {number(sum(rates))} {short_name(found.unit)}/s together"
-    lost = sorted(one.lost_share.value for one in found.backends if one.lost_share is not None)
-    if not lost:
-        return f"{together}; ideal loading was not measured"
-    return f"{together}: each loses {share(lost[0])} to {share(lost[-1])} of its time to loading"
 
 
 def _only_backend(one: BackendResult, unit: str) -> str:
@@ -110,12 +91,8 @@ def _no_fastest(first: BackendResult, ahead: Sequence[Difference]) -> str:
 
 
 def measured_in_words(found: BackendReport) -> str:
-    """How many backends, or ranks, how they were run, and how many batches were measured."""
-    of_ranks = are_ranks([one.run for one in found.backends])
-    each = "rank" if of_ranks else "backend"
-    text = counted(len(found.backends), each, f"{each}s")
-    if not of_ranks:
-        text += " under one training step"
+    """How many backends, how they were run, and how many batches were measured."""
+    text = f"{counted(len(found.backends), 'backend', 'backends')} under one training step"
     known = [one for one in found.backends if one.real]
     if not known:
         return f"{text}."
@@ -128,7 +105,7 @@ def measured_in_words(found: BackendReport) -> str:
         text += f", in turns, {rounds} rounds in random order"
     elif len(runs) > 1:
         text += ", in separate runs"
-    return f"{text}; {real} real{also} batches measured per {each}."
+    return f"{text}; {real} real{also} batches measured per backend."
 
 
 def _span(counts: Iterable[int]) -> str:

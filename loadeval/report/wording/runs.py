@@ -16,6 +16,7 @@ from loadeval.report.formatting import (
     short_name,
 )
 from loadeval.report.wording.backends import backends_headline
+from loadeval.report.wording.ranks import job_headline
 from loadeval.report.wording.verdict import (
     LOADED_NOTHING,
     NO_STEADY_BATCH,
@@ -39,6 +40,10 @@ def report_headline(report: Report) -> str:
         return headline(report.comparison.headroom)
     if report.backends is not None:
         return backends_headline(report.backends)
+    return _headline_of_one(report) if report.job is None else job_headline(report, report.job)
+
+
+def _headline_of_one(report: Report) -> str:
     (one,) = report.runs
     (side,) = one.sides
     if side.summary.iteration_ns is None:

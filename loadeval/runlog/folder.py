@@ -1,0 +1,125 @@
+"""Folders of run logs, here or behind a URL: those of the ranks of one job, read in parallel."""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from concurrent.futures import Future, ProcessPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.errors import RunLogError
+from loadeval.runlog.environment import cpus_usable
+from loadeval.runlog.model import Run, Steps
+from loadeval.runlog.reader import Assembly, read_run
+from loadeval.runlog.remote import file_system, url_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+    from pathlib import Path
+
+LOG = ".jsonl"
+RANK_LOG = re.compile(rf"rank(\d+)\{LOG}")
+"""How the log of a rank's training loader is called; those of its other loaders have more."""
+NOT_NEEDED = ("stages", "worker_start", "code", "operator", "readings", "gpu_idle")
+"""Lines of which one rank's are enough, and which are most of a log."""
+MANY = 16
+"""Logs from which on reading them by several processes takes less time."""
+IN_ADVANCE = 4
+"""For each process: what it has read is held in memory until its turn comes."""
+
+
+def is_folder(path: Path) -> bool:
+    """Whether it is one. Raises RunLogError where a URL cannot be looked up."""
+    url = url_of(path)
+    return path.is_dir() if url is None else file_system(url).isdir(url)
+
+
+def logs_in(folder: Path) -> list[Path]:
+    """The logs of the ranks' training loaders, in the order of ranks; all logs if there are none.
+
+    Raises RunLogError where there is no log.
+    """
+    found = logs_so_far(folder)
+    if not found:
+        raise RunLogError(
+            f"there is no run log in {folder}; expected one for each rank: rank0{LOG}, rank1{LOG} "
+            "and so on"
+        )
+    return found
+
+
+def logs_so_far(folder: Path) -> list[Path]:
+    """The same of a job that goes on, which may have none yet."""
+    url = url_of(folder)
+    if url is None:
+        names = [path.name for path in folder.iterdir() if path.is_file()]
+    else:
+        found = file_system(url).ls(url, detail=False)
+        names = [str(one).rstrip("/").rsplit("/", maxsplit=1)[-1] for one in found]
+    ranks = {int(match[1]): name for name in names if (match := RANK_LOG.fullmatch(name))}
+    logs = [name for _, name in sorted(ranks.items())]
+    logs = logs or sorted(name for name in names if name.endswith(LOG))
+    return [folder / name for name in logs]
+
+
+def read_ranks(paths: Sequence[Path], processes: int | None = None) -> list[Run]:
+    """What these logs say of batches, without what NOT_NEEDED names.
+
+    Columns that are equal are there but once. The rank of a log that does not tell it is the one in
+    its name. By default `processes` are as many as there are CPUs, and for a few logs none but this
+    one. Raises RunLogError.
+    """
+    found: list[Run] = []
+    for path, run in zip(paths, _read(paths, processes), strict=True):
+        placed = _placed(run, path, len(paths))
+        found.append(_sharing(placed, found[0].steps) if found else placed)
+    return found
+
+
+def read_whole(rank: Run) -> Run:
+    """All that the log of `rank`, one of `read_ranks`, has."""
+    if rank.path is None:
+        return rank
+    return replace(read_run(rank.path), header=rank.header)
+
+
+def _read(paths: Sequence[Path], processes: int | None) -> Iterable[Run]:
+    if processes is None:
+        processes = (cpus_usable() or 1) if len(paths) >= MANY else 1
+    return map(read_batches, paths) if processes == 1 else _in_parallel(paths, processes)
+
+
+def _in_parallel(paths: Sequence[Path], processes: int) -> Iterator[Run]:
+    with ProcessPoolExecutor(processes) as pool:
+        pending: deque[Future[Run]] = deque()
+        for path in paths:
+            pending.append(pool.submit(read_batches, path))
+            if len(pending) > IN_ADVANCE * processes:
+                yield pending.popleft().result()
+        while pending:
+            yield pending.popleft().result()
+
+
+def read_batches(path: Path) -> Run:
+    """The run in `path` without what NOT_NEEDED names. Raises RunLogError."""
+    return Assembly.of_file(path, without=NOT_NEEDED).run()
+
+
+def _placed(run: Run, path: Path, count: int) -> Run:
+    environment, match = run.header.environment, RANK_LOG.fullmatch(path.name)
+    if "rank" in environment or match is None:
+        return run
+    place = {"rank": int(match[1]), "world_size": environment.get("world_size", count)}
+    return replace(run, header=replace(run.header, environment={**environment, **place}))
+
+
+def _sharing(run: Run, like: Steps) -> Run:
+    """`run` with the columns of `like` where they are equal, so that these are there but once."""
+    columns = {name: getattr(run.steps, name) for name in Steps.__slots__}
+    for name, column in columns.items():
+        if np.array_equal(column, getattr(like, name)):
+            columns[name] = getattr(like, name)
+    return replace(run, steps=Steps(**columns))

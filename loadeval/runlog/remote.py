@@ -1,0 +1,43 @@
+"""Logs behind a URL, such as s3://bucket/job, through fsspec, which `loadeval[cluster]` has."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, BinaryIO, cast
+
+from loadeval.errors import RunLogError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SCHEME = re.compile(r"([a-z][a-z0-9+.-]+):/+(?=[^/])")
+
+
+def url_of(path: Path) -> str | None:
+    """The URL that `path` was made of, which leaves it one slash; None for a local path."""
+    text = path.as_posix()
+    found = SCHEME.match(text)
+    if found is None:
+        return None
+    return f"{found[1]}://{'/' if found[1] == 'file' else ''}{text[found.end() :]}"
+
+
+def file_system(url: str) -> Any:
+    """The file system of fsspec that `url` is in. Raises RunLogError where there is none."""
+    try:
+        import fsspec  # type: ignore[import-untyped]  # noqa: PLC0415 - optional, and heavy
+
+        return fsspec.core.url_to_fs(url)[0]
+    except (ImportError, ValueError) as error:
+        raise RunLogError(
+            f"cannot read {url}: {error}; expected fsspec, and what it needs for this kind of URL: "
+            "pip install 'loadeval[cluster]' s3fs (or gcsfs for gs://), or copy the logs here"
+        ) from error
+
+
+def open_binary(path: Path) -> BinaryIO:
+    """What is at `path`, to read. Raises OSError where it cannot be opened, or as above."""
+    url = url_of(path)
+    if url is None:
+        return path.open("rb")
+    return cast("BinaryIO", file_system(url).open(url, "rb"))

@@ -1,0 +1,134 @@
+"""How long the report of a job with many ranks takes to make, and in how much memory.
+
+    python tests/benchmarks/ranks.py [--ranks N] [--batches N] [--folder FOLDER]
+
+Writes the logs of a simulated training, whose slowest rank and its cost are known, as the recorder
+would: a line each half second. With --folder they stay there, and are used again. Prints what each
+command took, on all CPUs too, its peak memory with that of its processes, and the size of the page.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+
+import numpy as np
+import psutil
+
+from loadeval.runlog.model import Block, EpochEnd, Header, LoaderInfo
+from loadeval.runlog.writer import RunLog
+
+MS = 1_000_000
+STEP_NS = 100 * MS
+ROWS = 5
+"""In half a second."""
+EPOCHS = 4
+ON_NODE = 8
+STRAGGLER_NS = 20 * MS
+READ_S = 0.02
+
+
+def waits_of(rank: int, ranks: int, batches: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
+    """Short waits, and on one rank a longer one for every fourth batch."""
+    random = np.random.default_rng(rank)
+    waits = random.lognormal(np.log(0.2 * MS), 0.5, batches)
+    if rank == ranks // 3:
+        waits[::4] += STRAGGLER_NS
+    return waits.astype(np.int64)
+
+
+def write(folder: Path, rank: int, ranks: int, batches: int) -> None:
+    """The log of one rank; its clock is 50 ppm off, and began at another time."""
+    longest = np.where(np.arange(batches) % 4, 1.0, 1.0 + STRAGGLER_NS / MS) * MS
+    wait_ns = waits_of(rank, ranks, batches)
+    end_ns = np.cumsum(longest + STEP_NS).astype(np.int64)
+    end_ns += np.random.default_rng(10**6 + rank).integers(0, MS // 10, batches)
+    end_ns = (end_ns * (1 + 5e-5 * (rank % 3 - 1))).astype(np.int64)
+    request_ns = np.concatenate([[0], end_ns[:-1]])
+    step_ns = end_ns - request_ns - wait_ns
+    environment = {"host": f"node{rank // ON_NODE}", "rank": rank, "world_size": ranks}
+    header = Header(
+        f"id{rank}", f"rank{rank}", "log", f"2026-01-01T00:00:{rank % 60:02}+00:00", "images", 1,
+        LoaderInfo("torch.utils.data.dataloader.DataLoader", workers=8), environment=environment,
+    )  # fmt: skip
+    log = RunLog(folder / f"rank{rank}.jsonl", header)
+    each = batches // EPOCHS
+    for epoch in range(EPOCHS):
+        for start in range(epoch * each, (epoch + 1) * each, ROWS):
+            rows = slice(start, min(start + ROWS, (epoch + 1) * each))
+            count = rows.stop - rows.start
+            columns = (request_ns[rows], wait_ns[rows], step_ns[rows])
+            samples, nbytes = np.full(count, 256), np.full(count, 154_141_696)
+            log.write(Block(epoch, "real", *columns, samples, nbytes))
+        log.write(EpochEnd(epoch, "exhausted", int(end_ns[(epoch + 1) * each - 1]), MS))
+    log.end(each * EPOCHS)
+
+
+def peak_bytes(process: psutil.Popen, found: list[int]) -> None:
+    """Keep the most memory of `process` and its children in `found`, while it goes on."""
+    while process.poll() is None:
+        total = 0
+        for one in [process, *process.children(recursive=True)]:
+            with suppress(psutil.Error):
+                total += one.memory_full_info().pss
+        found[0] = max(found[0], total)
+        time.sleep(READ_S)
+
+
+def cpu_s() -> float:
+    """The CPU time of the processes that have ended."""
+    used = os.times()
+    return used.children_user + used.children_system
+
+
+def measure(*command: str) -> tuple[float, float, float]:
+    """The seconds, those of all CPUs, and the peak of memory, in GiB, of a command of loadeval."""
+    began, before_s, most = time.perf_counter(), cpu_s(), [0]
+    python = [sys.executable, "-c", "from loadeval.cli.main import app; app()"]
+    with psutil.Popen([*python, *command], stdout=subprocess.DEVNULL) as process:
+        watcher = threading.Thread(target=peak_bytes, args=(process, most))
+        watcher.start()
+        watcher.join()
+        if process.wait():
+            raise SystemExit(f"loadeval {' '.join(command)} failed")
+    return time.perf_counter() - began, cpu_s() - before_s, most[0] / 2**30
+
+
+def main() -> None:
+    """Write the logs, and print a table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--batches", type=int, default=10_000)
+    parser.add_argument("--folder", type=Path)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = options.folder or Path(temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not any(folder.glob("*.jsonl")):
+            with ProcessPoolExecutor(os.cpu_count()) as pool:
+                jobs = [
+                    pool.submit(write, folder, rank, options.ranks, options.batches)
+                    for rank in range(options.ranks)
+                ]
+                for job in jobs:
+                    job.result()
+        size = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
+        print(f"{options.ranks:,} ranks x {options.batches:,} batches, {size / 1e6:,.0f} MB")
+        print("command    seconds  CPU seconds  peak GiB  output MB")
+        page = folder / "page.html"
+        for name, more in (("show", ()), ("compare", ("--json",)), ("report", ("-o", str(page)))):
+            took_s, used_s, peak = measure(name, str(folder), *more)
+            made = f"{page.stat().st_size / 1e6:9.2f}" if name == "report" else ""
+            print(f"{name:<9} {took_s:8.1f} {used_s:12.1f} {peak:9.2f}  {made}")
+
+
+if __name__ == "__main__":
+    main()

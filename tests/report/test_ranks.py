@@ -1,0 +1,139 @@
+"""What is said of the ranks of a job."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from loadeval.analysis.aligned_ranks import JobCaution
+from loadeval.analysis.ranks import JobReport, Stragglers, Straggling
+from loadeval.analysis.remark import Remark, Value
+from loadeval.analysis.report import Report
+from loadeval.report.wording.ranks import (
+    clocks_in_words,
+    described_job,
+    job_cautions,
+    job_headline,
+    stragglers_in_words,
+    worst_first,
+)
+from loadeval.report.wording.runs import report_headline
+from tests.synchronous import MS, runs_of, train
+
+
+@pytest.fixture(name="job", scope="module")
+def _job() -> JobReport:
+    wait_ns = np.zeros((4, 100), np.int64)
+    wait_ns[2, ::2] = 30 * MS
+    return JobReport.of(runs_of(train(wait_ns), 2))
+
+
+def told(job: JobReport, kind: Straggling, **more: Any) -> str:
+    """The sentences of stragglers that are like this."""
+    return stragglers_in_words(replace(job, stragglers=Stragglers(kind, 12.5 * MS, **more)))
+
+
+def test_the_headline_is_the_loss_of_the_job(job: JobReport) -> None:
+    report = Report.of_job(job)
+    assert report_headline(report).startswith(
+        "4 ranks of one job waited for batches 14.3% of the time, at 152 images/s together"
+    )
+
+
+def test_without_batches_the_headline_says_so(job: JobReport) -> None:
+    empty = replace(job, iteration_ns=None, wait_ns=None)
+    assert job_headline(Report.of_job(job), empty).endswith("no batch was measured on all of them")
+
+
+def test_without_a_throughput_the_headline_has_none(job: JobReport) -> None:
+    report = Report.of_job(job)
+    report = replace(report, runs=(replace(report.runs[0], rate=None),))
+    assert job_headline(report, job) == ("4 ranks of one job waited for batches 14.3% of the time")
+
+
+def test_a_job_is_described_by_its_ranks_and_nodes(job: JobReport) -> None:
+    assert described_job(job).startswith("4 ranks on 2 nodes; 100 batches measured on all.")
+    part = replace(job, world_size=8, nodes=None)
+    assert described_job(part).startswith("4 ranks of 8; 100 batches")
+
+
+@pytest.mark.parametrize(
+    ("kind", "words"),
+    [
+        (Straggling.TOO_FEW, "not known; fewer than 20 batches"),
+        (Straggling.NO_WAITS, "none; no rank waits"),
+        (Straggling.EVEN, "none; all ranks wait alike"),
+        (Straggling.STALLS, "none; a few long waits"),
+        (Straggling.SPREAD, "none; now one rank is last and now another, by 12.5 ms per batch"),
+    ],
+)
+def test_without_a_straggler_the_reason_is_told(
+    job: JobReport, kind: Straggling, words: str
+) -> None:
+    assert told(job, kind).startswith(f"Stragglers: {words}")
+
+
+COSTS: dict[str, Any] = {"cost_ns": 10.0 * MS, "cost_share": 0.1, "last_share": 0.5}
+
+
+def test_one_straggler(job: JobReport) -> None:
+    assert told(job, Straggling.RANKS, ranks=(3,), host="node1", **COSTS) == (
+        "Straggler: rank 3 on node1, last in 50.0% of the batches that some rank waits for; costs "
+        "the job 10.0% of its time (10.0 ms per batch)."
+    )
+
+
+def test_several_stragglers(job: JobReport) -> None:
+    found = told(job, Straggling.RANKS, ranks=(3, 7), **COSTS)
+    assert found.startswith("Stragglers: ranks 3, 7, one of them last in 50.0% of the batches")
+    assert "they cost the job 10.0%" in found
+
+
+def test_a_node(job: JobReport) -> None:
+    found = told(job, Straggling.NODE, ranks=(2, 3), host="node1", **COSTS)
+    assert found.startswith("Straggler: node node1 (ranks 2, 3), last in 50.0%")
+
+
+def test_what_is_behind_a_straggler(job: JobReport) -> None:
+    """One worker, or one sample; which may be behind it where no rank is."""
+    worker = {"worker": 5, "worker_rank": 3, "cause_share": 0.9}
+    found = told(job, Straggling.RANKS, ranks=(3,), **COSTS, **worker)
+    assert found.endswith("90.0% of that is in batches of worker 5 of rank 3.")
+    sample = {"sample_index": 77, "cause_share": 0.8}
+    for kind in (Straggling.RANKS, Straggling.ONE_SAMPLE):
+        found = told(job, kind, ranks=(3,), **COSTS, **sample)
+        assert found.endswith("80.0% of that is in batches with sample 77.")
+
+
+CAUTIONS: dict[JobCaution, dict[str, Value]] = {
+    JobCaution.MISSING_RANKS: {"count": 2, "size": 8, "ranks": "3, 5"},
+    JobCaution.ENDED_EARLY: {"count": 1, "ranks": "3", "most": 1000},
+    JobCaution.UNEQUAL_LENGTHS: {"fewest": 10, "most": 12, "common": 9},
+    JobCaution.DIFFERENT_ARMS: {"batches": 5},
+    JobCaution.NOT_TOGETHER: {"shortest_ns": 1.0 * MS, "longest_ns": 2.0 * MS},
+}
+
+
+@pytest.mark.parametrize("code", JobCaution)
+def test_each_caution_is_a_sentence_with_its_numbers(job: JobReport, code: JobCaution) -> None:
+    (sentence,) = job_cautions(replace(job, cautions=(Remark(code, CAUTIONS[code]),)))
+    assert sentence.endswith(".")
+    assert "{" not in sentence
+
+
+def test_clocks_are_told_where_they_are_known(job: JobReport) -> None:
+    assert clocks_in_words(job) == (
+        "The ranks' clocks differ by up to 0 ns: no figure depends on that."
+    )
+    unknown = tuple(replace(one, skew_ns=None) for one in job.ranks)
+    assert clocks_in_words(replace(job, ranks=unknown)) == ""
+
+
+def test_the_ranks_that_cost_most_come_first(job: JobReport) -> None:
+    """Those that have no figures come last."""
+    first, *others = job.ranks
+    found = worst_first(replace(job, ranks=(replace(first, cost_ns=None, wait_ns=None), *others)))
+    assert found[0].rank == 2

@@ -1,0 +1,201 @@
+"""Folders of run logs, here and behind a URL."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import fsspec  # type: ignore[import-untyped]
+import numpy as np
+import pytest
+
+from loadeval.errors import RunLogError
+from loadeval.runlog.codec import encode, to_text
+from loadeval.runlog.folder import (
+    MANY,
+    is_folder,
+    logs_in,
+    read_batches,
+    read_ranks,
+    read_whole,
+)
+from loadeval.runlog.model import Readings
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.remote import url_of
+from loadeval.runlog.writer import RunLog
+from tests.synchronous import MS, runs_of, train
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadeval.runlog.codec import Line
+    from loadeval.runlog.model import Run
+
+READINGS = Readings("host", "process", np.array([1, 2]), {"cpu_cores": np.array([0.5, 0.7])})
+
+
+def write(path: Path, run: Run) -> Path:
+    """With a line that only one rank's is looked at of."""
+    log = RunLog(path, run.header)
+    lines: list[Line] = [*run.steps.blocks(), READINGS, *run.ends]
+    for line in lines:
+        log.write(line)
+    log.end(run.batches)
+    return path
+
+
+@pytest.fixture(name="job")
+def _job(tmp_path: Path) -> Path:
+    for rank, run in enumerate(runs_of(train(np.full((12, 10), MS)))):
+        write(tmp_path / f"rank{rank}.jsonl", run)
+    return tmp_path
+
+
+def test_logs_are_in_the_order_of_ranks(job: Path) -> None:
+    """Not of names; other files are none of them."""
+    (job / "report.html").touch()
+    (job / "rank0-validation.jsonl").touch()
+    (job / "rank99.jsonl").mkdir()
+    assert [path.name for path in logs_in(job)] == [f"rank{rank}.jsonl" for rank in range(12)]
+
+
+def test_logs_of_other_names_are_by_name(tmp_path: Path) -> None:
+    for name in ("b", "a"):
+        (tmp_path / f"{name}.jsonl").touch()
+    assert [path.name for path in logs_in(tmp_path)] == ["a.jsonl", "b.jsonl"]
+
+
+def test_a_folder_without_logs(tmp_path: Path) -> None:
+    with pytest.raises(RunLogError, match=r"there is no run log in .*; expected one for each rank"):
+        logs_in(tmp_path)
+
+
+def test_only_what_is_needed_of_each_rank_is_read(job: Path) -> None:
+    """The rest when it is asked for."""
+    (run, *_) = read_ranks(logs_in(job))
+    assert run.readings == ()
+    assert len(read_whole(run).readings) == 1
+
+
+def test_a_run_that_was_in_no_file_is_whole() -> None:
+    run = runs_of(train(np.full((2, 10), MS)))[0]
+    assert read_whole(run) is run
+
+
+def test_equal_columns_are_held_once(job: Path) -> None:
+    one, other = read_ranks(logs_in(job))[:2]
+    assert one.steps.samples is other.steps.samples
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_ranks_are_read_in_order_by_any_number_of_processes(job: Path, processes: int) -> None:
+    runs = read_ranks(logs_in(job), processes)
+    assert [run.header.environment["rank"] for run in runs] == list(range(12))
+    assert all(len(run.steps) == 10 for run in runs)
+
+
+def test_many_logs_are_read_in_parallel(tmp_path: Path) -> None:
+    count = MANY + 1
+    for rank, run in enumerate(runs_of(train(np.full((count, 3), MS)))):
+        write(tmp_path / f"rank{rank}.jsonl", run)
+    assert len(read_ranks(logs_in(tmp_path))) == count
+
+
+def test_a_log_that_is_damaged_is_told_with_its_line(job: Path) -> None:
+    """As in a run that is read alone, though lines before it are left out."""
+    path = job / "rank3.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    path.write_text("".join([*lines[:3], "no line\n", *lines[3:]]), encoding="utf-8")
+    for read in (read_run, read_batches):
+        with pytest.raises(RunLogError, match=r"rank3.jsonl, line 4 is no line of a run log"):
+            read(path)
+    with pytest.raises(RunLogError, match="line 4"):
+        read_ranks(logs_in(job), 2)
+
+
+def test_a_line_that_is_cut_off_is_noted_though_it_is_not_needed(job: Path) -> None:
+    path = job / "rank3.jsonl"
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    readings = to_text(encode(READINGS))
+    path.write_text("".join([*lines[:2], readings[:30]]), encoding="utf-8")
+    assert any("cut off" in note for note in read_batches(path).notes)
+
+
+def test_the_rank_is_in_the_name_where_the_log_does_not_tell(tmp_path: Path) -> None:
+    """A launcher may have set none of the variables by which a process knows its own."""
+    for rank in (0, 3):
+        run = runs_of(train(np.full((4, 10), MS)))[rank]
+        path = write(tmp_path / f"rank{rank}.jsonl", run)
+        header, *lines = path.read_text(encoding="utf-8").splitlines()
+        content: dict[str, Any] = json.loads(header)
+        del content["environment"]["rank"]
+        del content["environment"]["world_size"]
+        path.write_text("\n".join([json.dumps(content), *lines, ""]), encoding="utf-8")
+    one, other = read_ranks(logs_in(tmp_path))
+    assert (one.header.environment["rank"], other.header.environment["rank"]) == (0, 3)
+    assert one.header.environment["world_size"] == 2
+    assert read_whole(other).header.environment["rank"] == 3
+
+
+# Behind a URL
+
+
+@pytest.fixture(name="bucket")
+def _bucket(job: Path) -> Iterator[Path]:
+    """The same job in a file system of fsspec's."""
+    memory = fsspec.filesystem("memory")
+    memory.put(str(job), "/bucket/job", recursive=True)
+    yield Path("memory://bucket/job")
+    memory.rm("/bucket", recursive=True)
+
+
+def test_a_folder_behind_a_url_is_read_as_one_here(job: Path, bucket: Path) -> None:
+    assert is_folder(bucket)
+    logs = logs_in(bucket)
+    assert [path.name for path in logs] == [path.name for path in logs_in(job)]
+    for here, there in zip(read_ranks(logs_in(job)), read_ranks(logs, 1), strict=True):
+        assert there.steps.wait_ns.tolist() == here.steps.wait_ns.tolist()
+    assert not is_folder(logs[0])
+
+
+def test_a_single_log_behind_a_url(bucket: Path) -> None:
+    assert len(read_run(bucket / "rank1.jsonl").steps) == 10
+
+
+def test_fsspec_reads_this_machine_too(job: Path) -> None:
+    url = Path(f"file://{job}")
+    assert len(read_ranks(logs_in(url), 1)) == 12
+
+
+def test_what_is_not_there_is_an_error_as_here(bucket: Path) -> None:
+    with pytest.raises(RunLogError, match="cannot read"):
+        read_run(bucket / "rank77.jsonl")
+
+
+def test_an_unknown_kind_of_url() -> None:
+    with pytest.raises(RunLogError, match=r"cannot read nowhere://x: .*loadeval\[cluster\]"):
+        is_folder(Path("nowhere://x"))
+
+
+def test_without_fsspec_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "fsspec", None)
+    with pytest.raises(RunLogError, match=r"pip install 'loadeval\[cluster\]'"):
+        read_run(Path("memory://bucket/job/rank0.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("path", "url"),
+    [
+        ("s3://bucket/a/b", "s3://bucket/a/b"),
+        ("gs://bucket", "gs://bucket"),
+        ("file:///runs/job", "file:///runs/job"),
+        ("/runs/job", None),
+        ("runs/s3:/job", None),
+        ("c:/runs", None),
+    ],
+)
+def test_which_paths_are_urls(path: str, url: str | None) -> None:
+    """Though a Path has one slash of two."""
+    assert url_of(Path(path)) == url
