@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
     from loadeval.evaluator import LoaderEvaluator
     from loadeval.in_place import evaluate_in_place
+    from loadeval.launch.install import install, uninstall
     from loadeval.report.backends import BackendComparison
     from loadeval.report.figure import plot_comparison
     from loadeval.report.wording.findings import describe
@@ -69,12 +70,14 @@ __all__ = [
     "describe",
     "diagnose",
     "evaluate_in_place",
+    "install",
     "is_array",
     "leaves",
     "map_leaves",
     "plot_comparison",
     "quantities",
     "read_run",
+    "uninstall",
 ]
 
 _MODULES = {
@@ -94,6 +97,7 @@ _MODULES = {
         "errors": ("CacheError", "LoadevalError", "LoadevalWarning", "RunLogError", "UsageError"),
         "evaluator": ("LoaderEvaluator",),
         "in_place": ("evaluate_in_place",),
+        "launch.install": ("install", "uninstall"),
         "report.backends": ("BackendComparison",),
         "report.figure": ("plot_comparison",),
         "report.wording.findings": ("describe",),

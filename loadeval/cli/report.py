@@ -9,6 +9,7 @@ import typer
 
 from loadeval.analysis.report import Report
 from loadeval.cli.console import errors_printed, read_each_once
+from loadeval.launch.folder import training_logs
 from loadeval.report.formatting import printable
 from loadeval.report.html.page import (
     check_replaceable,
@@ -20,7 +21,8 @@ from loadeval.report.html.page import (
 
 RUNS = (
     "One run of any mode; or two, the first of mode log and the second of mode replay; or one run "
-    "for each of several backends, or ranks, of mode alternate or log. Run logs or metrics files."
+    "for each of several backends, or ranks, of mode alternate or log. Run logs or metrics files, or "
+    "the folder of a `loadeval run`."
 )
 OUTPUT = (
     "Where the page goes; by default beside the first run, under its name: run.html. An earlier "
@@ -40,6 +42,7 @@ def report(
     what the runs recorded about their machine.
     """
     with errors_printed():
+        runs = [log for one in runs for log in training_logs(one)]
         path = default_path(runs[0]) if output is None else page_path(output)
         check_replaceable(path)
         found = Report.of(read_each_once(runs))

@@ -14,6 +14,7 @@ from rich.text import Text
 from loadeval.analysis.live import LiveRun
 from loadeval.cli.console import errors_printed, new_console, print_json
 from loadeval.errors import RunLogError
+from loadeval.launch.folder import training_logs
 from loadeval.report.live import live_line, live_screen
 from loadeval.report.wording.live import waiting_for
 from loadeval.runlog.model import SECOND_NS
@@ -24,7 +25,10 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.live import LiveState
 
-RUN = "The run log that the training writes; one that is not there yet is waited for."
+RUN = (
+    "The run log that the training writes, or the folder of a `loadeval run`; one that is not there "
+    "yet is waited for."
+)
 INTERVAL = "Seconds between two updates."
 SHORTEST_S = 0.1
 LONGEST_S = 86_400
@@ -51,6 +55,7 @@ def watch(
         raise typer.BadParameter("--json prints one state: give it with --once")
     with errors_printed():
         try:
+            run = _log_in(run, interval, wait=not once)
             _show_once(run, as_json) if once else _follow(run, interval)
         except KeyboardInterrupt:
             return
@@ -80,6 +85,19 @@ def states(
         yield state
         if state is not None and state.ended:
             return
+        sleep(interval_s)
+
+
+def _log_in(
+    run: Path, interval_s: float, *, wait: bool, sleep: Callable[[float], None] = time.sleep
+) -> Path:
+    """`run`, or the log of the first training loader in that folder, which may come yet."""
+    while True:
+        try:
+            return training_logs(run)[0]
+        except RunLogError:
+            if not wait:
+                raise
         sleep(interval_s)
 
 
