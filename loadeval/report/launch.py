@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.report.findings import SHORT_HEADING, findings_in_short
+from loadeval.report.formatting import printable
 from loadeval.report.screen import screen
 from loadeval.report.tables import table_lines, wrapped
 from loadeval.report.wording.launch import LOG_MODE_SAYS, loader_facts
@@ -33,8 +34,8 @@ def launch_screen(
             if one.diagnosis is not None and one.diagnosis.findings:
                 rows = [SHORT_HEADING, *findings_in_short(one.diagnosis, width)]
                 lines += [*table_lines(rows, width), ""]
-    rows = [(one.role, one.log, _facts(one, run)) for one, run in loaders[:MOST_LOADERS]]
-    lines += table_lines([("loader", "log", "served"), *rows], width)
+    for one, run in loaders[:MOST_LOADERS]:
+        lines += wrapped(printable(f"{one.log} ({one.role}): {_facts(one, run)}"), width)
     if len(loaders) > MOST_LOADERS:
         lines.append(f"and {len(loaders) - MOST_LOADERS} more")
     widest = max(len(label) for label, _ in more)

@@ -23,7 +23,7 @@ WHY_NOTHING = {
         "{what}. Is loadeval installed in the Python of the program, and is the folder writable?"
     ),
 }
-UNCONFIRMED = "no optimizer step was seen between its batches"
+UNCONFIRMED = "no optimizer step seen"
 LOG_MODE_SAYS = (
     "Mode log tells what was waited, not what training would gain: loading also slows the steps "
     "beside it. For that: loadeval run --mode alternate -- COMMAND"
