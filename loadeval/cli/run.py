@@ -76,8 +76,8 @@ def run(  # noqa: PLR0913 - its options
     say(f"loadeval: logs in {folder}")
     modes: list[Mode] = [first, "replay"] if replay else [first]
     for one in modes:
-        batches = batches if one == "alternate" else None
-        ended = _run(command, Settings(str(folder), one, batches), stop_after)
+        most = (batches or stop_after) if one == "alternate" else None
+        ended = _run(command, Settings(str(folder), one, most), stop_after)
         if ended.code and not ended.was_stopped:
             break
     try:

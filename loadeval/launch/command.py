@@ -25,7 +25,9 @@ if TYPE_CHECKING:
 
     from loadeval.launch.session import Settings
 
-LAUNCHERS = frozenset({"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"})
+LAUNCHERS = frozenset(
+    {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
+)
 FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
 POLL_S = 0.5
 GRACE_S = 15.0
@@ -166,12 +168,8 @@ def _run_until(
             pass
         processes = processes_in(folder, replayed=replayed)
         mains = [one.main.log for one in processes if one.main is not None]
-        batches = (
-            counters.setdefault(log, BatchCounter(folder / log)).batches() for log in mains
-        )
-        pids = [
-            one.pid for one in processes if not one.ended and one.host == socket.gethostname()
-        ]
+        batches = (counters.setdefault(log, BatchCounter(folder / log)).batches() for log in mains)
+        pids = [one.pid for one in processes if not one.ended and one.host == socket.gethostname()]
         if stopped_s is None:
             if max(batches, default=0) >= stop_after:
                 stopped_s = now_s()

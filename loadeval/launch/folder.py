@@ -131,9 +131,7 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
 def processes_in(folder: Path, *, replayed: bool = False) -> list[ProcessRecord]:
     """The processes that iterated a loader, by rank: of the first run of the command, or second."""
     found = [_read(path) for path in sorted(folder.glob("rank*.json"))]
-    chosen = (
-        one for one in found if one is not None and one.name.endswith(REPLAYED) is replayed
-    )
+    chosen = (one for one in found if one is not None and one.name.endswith(REPLAYED) is replayed)
     return sorted(chosen, key=lambda one: (one.rank, len(one.name), one.name))
 
 

@@ -86,7 +86,7 @@ def unpatch() -> None:
             else:
                 setattr(kind, name, original)
     _hook.replaced.clear()
-    _hook.session = None
+    _hook.session, _hook.is_off = None, True
 
 
 def _has_own_iter(kind: type) -> bool:
@@ -103,7 +103,7 @@ def _patch_class(kind: type) -> None:
     @classmethod  # type: ignore[misc]  # of the class that it is put into
     def __init_subclass__(cls: type, **options: Any) -> None:  # noqa: N807 - it stands in for that
         if original is None:
-            super(kind, cls).__init_subclass__(**options)
+            super(kind, cls).__init_subclass__(**options)  # type: ignore[arg-type]  # it is one
         else:
             original.__get__(None, cls)(**options)
         _patch_iter(cls)
@@ -114,7 +114,7 @@ def _patch_class(kind: type) -> None:
 
 
 def _subclasses(kind: type) -> list[type]:
-    below = type.__subclasses__(kind)
+    below: list[type] = type.__subclasses__(kind)
     return [*below, *(deeper for one in below for deeper in _subclasses(one))]
 
 
@@ -164,9 +164,7 @@ def _is_worker() -> bool:
     if not any(one in arguments for one in SPAWNED):
         return False
     distributed = sys.modules.get("torch.distributed")
-    return distributed is None or not (
-        distributed.is_available() and distributed.is_initialized()
-    )
+    return distributed is None or not (distributed.is_available() and distributed.is_initialized())
 
 
 def _is_inside(frame: FrameType | None) -> bool:

@@ -48,7 +48,7 @@ def install(
     hook.use(Session(Settings(str(folder), settings.mode, batches)))
     names = [*CLASSES, *other_modules()]
     finder = Finder(names, hook.patch)
-    sys.meta_path.insert(0, finder)  # type: ignore[arg-type]  # it has what Python asks for
+    sys.meta_path.insert(0, finder)
     _finders.append(finder)
     hook.patch_imported(names)
     return folder

@@ -11,6 +11,7 @@ import threading
 import time
 import warnings
 import weakref
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from itertools import chain
 from pathlib import Path
@@ -296,10 +297,8 @@ def _kind_of(loader: Any) -> tuple[Any, ...]:
     dataset, sampler = loader.dataset, samplers_of(loader)[-1]
     samples = None
     if not isinstance(dataset, torch_data.IterableDataset):
-        try:
+        with suppress(TypeError, NotImplementedError):
             samples = len(dataset)
-        except (TypeError, NotImplementedError):
-            pass
     return type(loader), type(dataset), samples, type(sampler), loader.batch_size
 
 
@@ -321,9 +320,7 @@ def _on_optimizer_step(hook: Callable[..., None]) -> Callable[[], None]:
     optimizer = sys.modules.get("torch.optim.optimizer")
     if optimizer is None:
         return lambda: None
-    return cast(
-        "Callable[[], None]", optimizer.register_optimizer_step_post_hook(hook).remove
-    )
+    return cast("Callable[[], None]", optimizer.register_optimizer_step_post_hook(hook).remove)
 
 
 def check(settings: Settings) -> None:

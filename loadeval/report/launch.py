@@ -34,8 +34,9 @@ def launch_screen(
             if one.diagnosis is not None and one.diagnosis.findings:
                 rows = [SHORT_HEADING, *findings_in_short(one.diagnosis, width)]
                 lines += [*table_lines(rows, width), ""]
-    for one, run in loaders[:MOST_LOADERS]:
-        lines += wrapped(printable(f"{one.log} ({one.role}): {_facts(one, run)}"), width)
+    for record, run in loaders[:MOST_LOADERS]:
+        named = f"{record.log} ({record.role}): {_facts(record, run)}"
+        lines += wrapped(printable(named), width)
     if len(loaders) > MOST_LOADERS:
         lines.append(f"and {len(loaders) - MOST_LOADERS} more")
     widest = max(len(label) for label, _ in more)

@@ -12,10 +12,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from loadeval.launch.inject import sitecustomize
 from tests.launch.conftest import PROGRAM, environment, launch_command
 
 if TYPE_CHECKING:
-    from tests.launch.conftest import Launch
+    from loadeval.launch.inject import sitecustomize
+from tests.launch.conftest import Launch
 
 pytestmark = pytest.mark.slow  # each starts Python and imports torch
 
@@ -138,7 +140,7 @@ def test_a_program_without_a_loader_is_told(launch: Launch) -> None:
 
 def test_a_loader_that_cannot_be_measured_is_told(launch: Launch, tmp_path: Path) -> None:
     """The program goes on, with the same result."""
-    code = f"import loadeval, sys; sys.modules['loadeval.launch.session'] = None\n"
+    code = "import loadeval, sys; sys.modules['loadeval.launch.session'] = None\n"
     command = [PYTHON, "-c", f"{code}from tests.launch.program import main; main()"]
     done = launch(command)
     assert (done.code, done.out) == (0, plain(tmp_path, *command))
@@ -242,12 +244,10 @@ def test_a_program_that_ends_without_pythons_end(launch: Launch) -> None:
 
 def test_start_up_costs_little(tmp_path: Path) -> None:
     """A Python that imports no loader starts less than 10 ms later: CPU time, best of 15."""
-    import loadeval.launch.inject as inject  # noqa: PLC0415 - its folder
-
     own = environment()
     injected = {
         **own,
-        "PYTHONPATH": f"{inject.__path__[0]}{os.pathsep}{own['PYTHONPATH']}",
+        "PYTHONPATH": f"{Path(sitecustomize.__file__).parent}{os.pathsep}{own['PYTHONPATH']}",
         "LOADEVAL_RUN": str(tmp_path),
     }
     best = {}

@@ -96,19 +96,19 @@ def failed(error: BaseException) -> None:
     text = " ".join(f"{type(error).__name__}: {error}".split())
     folder = os.environ.get(FOLDER)
     if folder:
-        try:
+        try:  # noqa: SIM105 - contextlib takes a millisecond
             with open(os.path.join(folder, FAILED_MARK), "a", encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib takes 5 ms
                 file.write(f"{text}\n")
         except OSError:
             pass
-    try:
+    try:  # noqa: SIM105 - contextlib takes a millisecond
         print(f"loadeval: not measured ({text}); the program goes on", file=sys.stderr)  # noqa: T201 - what it is for
-    except (OSError, ValueError, AttributeError):  # no stderr
+    except (OSError, ValueError):  # it is closed
         pass
 
 
 def begin() -> None:
-    """Wait for known loaders; then run the environment's own sitecustomize, which this one hides."""
+    """Wait for known loaders; then run the sitecustomize that this one hides, if there is one."""
     here = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120 - pathlib takes 5 ms
     sys.path[:] = [path for path in sys.path if path != here]
     folder = os.environ.get(FOLDER)
@@ -117,7 +117,7 @@ def begin() -> None:
             mark = os.path.join(folder, PYTHON_MARK)  # noqa: PTH118 - as above
             os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o666))
             others = filter(None, os.environ.get(MODULES, "").split(os.pathsep))
-            sys.meta_path.insert(0, Finder([*CLASSES, *others], _patch))  # type: ignore[arg-type]  # it has what Python asks for
+            sys.meta_path.insert(0, Finder([*CLASSES, *others], _patch))
         except Exception as error:  # noqa: BLE001 - the program goes on
             failed(error)
     _run_hidden()
@@ -130,7 +130,7 @@ def _patch(module: ModuleType) -> None:
 
 
 def _run_hidden() -> None:
-    import _frozen_importlib_external as external  # type: ignore[import-not-found]  # noqa: PLC0415 - importlib.machinery takes longer
+    import _frozen_importlib_external as external  # noqa: PLC0415 - importlib.machinery takes longer
 
     spec = external.PathFinder.find_spec("sitecustomize", sys.path)
     if spec is not None and spec.loader is not None:
