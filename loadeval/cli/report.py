@@ -21,8 +21,8 @@ from loadeval.report.html.page import (
 
 RUNS = (
     "One run of any mode; or two, the first of mode log and the second of mode replay; or one run "
-    "for each of several backends, or ranks, of mode alternate or log. Run logs or metrics files, or "
-    "the folder of a `loadeval run`."
+    "for each of several backends, or ranks, of mode alternate or log. Run logs or metrics files, "
+    "or the folder of a `loadeval run`."
 )
 OUTPUT = (
     "Where the page goes; by default beside the first run, under its name: run.html. An earlier "

@@ -18,8 +18,10 @@ from loadeval.launch.command import (
     end_like,
     name_of,
     remove_marks,
-    run as run_command,
     why_nothing,
+)
+from loadeval.launch.command import (
+    run as run_command,
 )
 from loadeval.launch.folder import new_folder, processes_in, training_logs
 from loadeval.launch.session import Settings, check
@@ -38,14 +40,17 @@ RUN_EXIT_CODES = (
     "126 and 127: it could not be started."
 )
 COMMAND = "What to run, as you would without loadeval. Write -- before it."
-MODE = "log: record what was waited. alternate: real and ideal loading in turn, which gives the verdict."
+MODE = (
+    "log: record what was waited. alternate: real and ideal loading in turn, which gives the "
+    "verdict."
+)
 REPLAY = "Run the command twice: as it is, and then with a few batches served over and over."
 BATCHES = "With --mode alternate: start no new pair of blocks after this many batches."
 STOP_AFTER = "End the program, as Ctrl-C does, once the training loader has served N batches."
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
 
 
-def run(  # noqa: PLR0913 - its options
+def run(
     command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND)],
     mode: Annotated[str, typer.Option("--mode", metavar="log|alternate", help=MODE)] = "log",
     batches: Annotated[int | None, typer.Option("--batches", metavar="N", help=BATCHES)] = None,
@@ -121,12 +126,12 @@ def _report(folder: Path) -> None:
 
 def _loaders(folder: Path) -> list[tuple[LoaderRecord, Run]]:
     """All loaders and their runs, of each process the training loader first."""
-    found = []
+    found: list[tuple[LoaderRecord, Run]] = []
     for replayed in (False, True):
         for process in processes_in(folder, replayed=replayed):
             main = process.main
-            for one in sorted(process.loaders, key=lambda one: one is not main):
-                found.append((one, read_run(folder / one.log)))
+            first = sorted(process.loaders, key=lambda one: one is not main)
+            found += [(one, read_run(folder / one.log)) for one in first]
     return found
 
 

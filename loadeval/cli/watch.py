@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from loadeval.analysis.live import LiveState
 
 RUN = (
-    "The run log that the training writes, or the folder of a `loadeval run`; one that is not there "
-    "yet is waited for."
+    "The run log that the training writes, or the folder of a `loadeval run`; one that is not "
+    "there yet is waited for."
 )
 INTERVAL = "Seconds between two updates."
 SHORTEST_S = 0.1

@@ -9,7 +9,7 @@ import socket
 import subprocess
 import sys
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -162,10 +162,8 @@ def _run_until(
     stopped_s: float | None = None
     is_terminated = False
     while True:
-        try:
+        with suppress(subprocess.TimeoutExpired):
             return Ended(child.wait(POLL_S), stopped_s is not None)
-        except subprocess.TimeoutExpired:
-            pass
         processes = processes_in(folder, replayed=replayed)
         mains = [one.main.log for one in processes if one.main is not None]
         batches = (counters.setdefault(log, BatchCounter(folder / log)).batches() for log in mains)
@@ -182,10 +180,8 @@ def _run_until(
 
 def _signal(pids: Sequence[int], number: int) -> None:
     for pid in pids:
-        try:
+        with suppress(ProcessLookupError):
             os.kill(pid, number)
-        except ProcessLookupError:
-            pass
 
 
 class BatchCounter:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 from dataclasses import asdict, dataclass, replace
 from enum import Enum
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from loadeval.errors import RunLogError, UsageError
+
+if TYPE_CHECKING:
+    import os
 
 Role = Literal["training", "validation", "other"]
 PARENT = Path("loadeval-runs")

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -58,7 +59,7 @@ class Launched:
 
 def environment() -> dict[str, str]:
     """One in which programs find loadeval."""
-    here = os.pathsep.join([str(ROOT), str(ROOT / "adapters"), *sys.path[:0]])
+    here = os.pathsep.join([str(ROOT), str(ROOT / "adapters")])
     own = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
     return {**own, "PYTHONPATH": here, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
 
@@ -67,22 +68,23 @@ def launch_command(folder: Path, *options: str) -> list[str]:
     return [sys.executable, *LOADEVAL, "run", "--output", str(folder), *options, "--"]
 
 
+def launched(tmp_path: Path, command: Sequence[str], *options: str, stdin: str = "") -> Launched:
+    """What comes of `command`, run with `loadeval run` and these options."""
+    folder = tmp_path / "logs"
+    done = subprocess.run(
+        [*launch_command(folder, *options), *command],
+        cwd=tmp_path,
+        env=environment(),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    return Launched(done.returncode, done.stdout, done.stderr, folder)
+
+
 @pytest.fixture
 def launch(tmp_path: Path) -> Launch:
-    """Runs a command with `loadeval run` and these options."""
-
-    def run(command: Sequence[str], *options: str, stdin: str = "") -> Launched:
-        folder = tmp_path / "logs"
-        done = subprocess.run(
-            [*launch_command(folder, *options), *command],
-            cwd=tmp_path,
-            env=environment(),
-            input=stdin,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=100,
-        )
-        return Launched(done.returncode, done.stdout, done.stderr, folder)
-
-    return run
+    """Runs a command with `loadeval run`."""
+    return partial(launched, tmp_path)

@@ -16,8 +16,7 @@ from loadeval.launch.inject import sitecustomize
 from tests.launch.conftest import PROGRAM, environment, launch_command
 
 if TYPE_CHECKING:
-    from loadeval.launch.inject import sitecustomize
-from tests.launch.conftest import Launch
+    from tests.launch.conftest import Launch
 
 pytestmark = pytest.mark.slow  # each starts Python and imports torch
 

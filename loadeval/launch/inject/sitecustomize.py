@@ -96,7 +96,7 @@ def failed(error: BaseException) -> None:
     text = " ".join(f"{type(error).__name__}: {error}".split())
     folder = os.environ.get(FOLDER)
     if folder:
-        try:  # noqa: SIM105 - contextlib takes a millisecond
+        try:
             with open(os.path.join(folder, FAILED_MARK), "a", encoding="utf-8") as file:  # noqa: PTH118, PTH123 - pathlib takes 5 ms
                 file.write(f"{text}\n")
         except OSError:
