@@ -106,7 +106,7 @@ def _report(folder: Path) -> None:
     why, what = why_nothing(folder)
     loaders = _loaders(folder)
     remove_marks(folder)
-    if not any(run.batches for _, run in loaders):
+    if not loaders:
         say(nothing_measured(why, what))
         return
     # Of several ranks the first.
@@ -125,13 +125,14 @@ def _report(folder: Path) -> None:
 
 
 def _loaders(folder: Path) -> list[tuple[LoaderRecord, Run]]:
-    """All loaders and their runs, of each process the training loader first."""
+    """All loaders that served something and their runs, of each process the training loader first."""
     found: list[tuple[LoaderRecord, Run]] = []
     for replayed in (False, True):
         for process in processes_in(folder, replayed=replayed):
             main = process.main
             first = sorted(process.loaders, key=lambda one: one is not main)
-            found += [(one, read_run(folder / one.log)) for one in first]
+            runs = ((one, read_run(folder / one.log)) for one in first)
+            found += [(one, run) for one, run in runs if run.batches]
     return found
 
 

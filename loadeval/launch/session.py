@@ -150,11 +150,12 @@ class Session:
             failed(error)
 
     def _measured(self, loader: Any) -> MeasuredLoader:
-        """The one that `loader` belongs to: its kind, built again perhaps, and not being read."""
+        """The one that `loader` belongs to: itself, or one of its kind that is not being read."""
         has_gradients = _has_gradients()
         kind = (has_gradients, *_kind_of(loader))
         for one in self.loaders:
-            if one.kind == kind and not one.is_read:
+            # Lightning begins an epoch before it has dropped the one before.
+            if one.kind == kind and (one.reads(loader) or not one.is_read):
                 return one
         if not self.loaders:
             self._start()
@@ -236,6 +237,10 @@ class MeasuredLoader:
     def is_read(self) -> bool:
         """Whether an epoch has begun, and is neither exhausted nor dropped."""
         return bool(self._reads)
+
+    def reads(self, loader: Any) -> bool:
+        """Whether one of those epochs is of `loader` itself."""
+        return any(read.loader is loader for read in self._reads)
 
     def epoch(self, loader: Any, original: Iter) -> Iterator[Any]:
         """A measured epoch; should measuring fail, one that is not."""

@@ -61,12 +61,16 @@ def test_the_training_is_the_same_and_found(framework: str, tmp_path: Path) -> N
     assert traces(folder) == bare(tmp_path, framework)
     (one,) = training_of(done)
     rows = read_run(done.folder / one.log).batches
-    expected: Any = {"accelerate": 21 + 16, "webdataset": 40}.get(framework, BATCHES)
+    expected: Any = {"accelerate": 21 + 16, "webdataset": 40, "keras": BATCHES + 1}.get(
+        framework, BATCHES
+    )
     assert rows == expected, done.batches
     assert one.optimizer_steps == STEPS.get(framework, expected)
-    others = {name: count for name, count in done.batches.items() if name != one.log}
+    others = {name: count for name, count in done.batches.items() if count and name != one.log}
     assert bool(others) is (framework in VALIDATES), done.batches
-    assert all("validation" in name for name in others), done.batches
+    roles = {one.role for process in done.processes for one in process.loaders}
+    # Trainer evaluates without gradients, but asks for the iterator with them.
+    assert framework not in VALIDATES or len(roles) == 2, roles
 
 
 def test_each_device_of_lightning_has_its_logs(tmp_path: Path) -> None:

@@ -106,6 +106,15 @@ def test_loaders_that_are_read_at_once_are_told_apart(folder: Path) -> None:
     assert counted(folder) == {"rank0-2.jsonl": 5, "rank0.jsonl": 5}
 
 
+def test_an_epoch_that_is_not_dropped_yet_is_the_same_loaders(folder: Path) -> None:
+    """Lightning knows the length, and does not ask for the end."""
+    loader = DataLoader(dataset(), 4)
+    first = iter(loader)
+    next(first)
+    assert len(list(loader)) == 5
+    assert counted(folder) == {"rank0.jsonl": 6}
+
+
 def test_an_iterator_that_was_read_to_its_end_is_over(folder: Path) -> None:
     """Though the program still has it."""
     loader = DataLoader(dataset(), 4)
