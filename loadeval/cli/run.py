@@ -125,7 +125,7 @@ def _report(folder: Path) -> None:
 
 
 def _loaders(folder: Path) -> list[tuple[LoaderRecord, Run]]:
-    """All loaders that served something and their runs, of each process the training loader first."""
+    """The loaders that served something, of each process the training loader first."""
     found: list[tuple[LoaderRecord, Run]] = []
     for replayed in (False, True):
         for process in processes_in(folder, replayed=replayed):

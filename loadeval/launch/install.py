@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
 from loadeval.launch import hook
-from loadeval.launch.folder import new_folder, training_logs
+from loadeval.launch.folder import new_folder
 from loadeval.launch.inject.sitecustomize import CLASSES, Finder
 from loadeval.launch.session import Session, Settings, check, other_modules
 
@@ -54,13 +54,13 @@ def install(
     return folder
 
 
-def uninstall() -> list[Path]:
-    """End what `install()` began; the training loader's log, or none if no loader was iterated."""
+def uninstall() -> Path | None:
+    """End what `install()` began. Returns the training loader's log; None if there is no log."""
     session = hook.current()
     if session is None:
-        return []
+        return None
     hook.unpatch()
     sys.meta_path[:] = [one for one in sys.meta_path if one not in _finders]
     _finders.clear()
     session.close()
-    return training_logs(session.folder) if session.loaders else []
+    return session.main_log

@@ -135,19 +135,22 @@ class Session:
 
     def save(self, *, ended: bool = False) -> None:
         """Write what is known of the loaders to this process's file."""
-        record = ProcessRecord(
-            self._name,
-            self._rank,
-            self._pid,
-            socket.gethostname(),
-            ended,
-            with_roles(tuple(one.record() for one in self.loaders)),
-        )
         self._saved_s = time.monotonic()
         try:
-            record.save(self.folder)
+            self._record(ended=ended).save(self.folder)
         except OSError as error:
             failed(error)
+
+    @property
+    def main_log(self) -> Path | None:
+        """The training loader's log; None before any loader was iterated."""
+        main = self._record(ended=True).main if self.loaders else None
+        return None if main is None else self.folder / main.log
+
+    def _record(self, *, ended: bool) -> ProcessRecord:
+        loaders = with_roles(tuple(one.record() for one in self.loaders))
+        host = socket.gethostname()
+        return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
 
     def _measured(self, loader: Any) -> MeasuredLoader:
         """The one that `loader` belongs to: itself, or one of its kind that is not being read."""

@@ -197,10 +197,11 @@ def keras(task: Task) -> None:
 
 def webdataset(task: Task) -> None:
     """A pipeline without a DataLoader."""
-    import webdataset  # noqa: PLC0415 - as above
+    import webdataset  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
 
     pipeline = webdataset.DataPipeline(
-        lambda: iter(task.dataset), webdataset.batched(BATCH_SIZE)
+        lambda: map(task.dataset.__getitem__, range(len(task.dataset))),
+        webdataset.batched(BATCH_SIZE),
     ).with_epoch(20)
     for _ in range(EPOCHS):
         for batch in pipeline:
@@ -209,10 +210,10 @@ def webdataset(task: Task) -> None:
 
 def datasets(task: Task) -> None:
     """A stream, iterated by itself."""
-    from datasets import IterableDataset  # noqa: PLC0415 - as above
+    from datasets import IterableDataset  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
 
     def rows() -> Iterator[dict[str, Any]]:
-        for inputs, number in task.dataset:
+        for inputs, number in map(task.dataset.__getitem__, range(len(task.dataset))):
             yield {"inputs": inputs.tolist(), "number": int(number)}
 
     stream = IterableDataset.from_generator(rows).with_format("torch").batch(BATCH_SIZE)
@@ -223,7 +224,7 @@ def datasets(task: Task) -> None:
 
 def grain(task: Task) -> None:
     """Grain's dataset, without processes."""
-    import grain  # noqa: PLC0415 - as above
+    import grain  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
 
     class Source:
         def __len__(self) -> int:
@@ -251,7 +252,7 @@ def spdl(task: Task) -> None:
         range(len(task.dataset)), batch_size=BATCH_SIZE, aggregator=batched, num_threads=1
     )
     for _ in range(EPOCHS):
-        for batch in loader:
+        for batch in loader:  # type: ignore[attr-defined]  # its stub says Iterable
             task.step(batch)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import json
+import sys
 import weakref
 from typing import TYPE_CHECKING, Any
 
@@ -265,7 +266,7 @@ def test_alternating_serves_every_sample_once(tmp_path: Path) -> None:
     folder = loadeval.install("alternate", batches=30, output=tmp_path / "logs")
     loader = DataLoader(dataset(200), 4)
     assert sorted(numbers(loader)) == list(range(200))
-    assert loadeval.uninstall() == [folder / "rank0.jsonl"]
+    assert loadeval.uninstall() == folder / "rank0.jsonl"
     run = read_run(folder / "rank0.jsonl")
     assert run.header.mode == "alternate"
     assert run.header.settings["batches"] == 30
@@ -286,8 +287,8 @@ def test_installed_twice_is_an_error() -> None:
 
 
 def test_nothing_is_left_when_no_loader_was_read(folder: Path) -> None:
-    assert loadeval.uninstall() == []
-    assert loadeval.uninstall() == []
+    assert loadeval.uninstall() is None
+    assert loadeval.uninstall() is None
     assert list(folder.iterdir()) == []
 
 
@@ -364,3 +365,57 @@ def test_a_dataset_is_not_kept_once_there_is_another(folder: Path) -> None:
     gc.collect()
     assert gone() is None
     assert counted(folder) == {"rank0.jsonl": 10}
+
+
+def test_a_step_after_the_last_batch_is_the_trainings(folder: Path) -> None:
+    """Accelerate reads a batch ahead, and so the end before the last step."""
+    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    optimiser.step()
+    ahead = list(DataLoader(dataset(), 4))
+    optimiser.step()
+    assert len(ahead) == 5
+    loadeval.uninstall()
+    (process,) = processes_in(folder)
+    assert process.loaders[0].optimizer_steps == 1
+
+
+def test_optimizer_steps_are_written_now_and_then(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a process that is killed."""
+    monkeypatch.setattr("loadeval.launch.session.SAVE_INTERVAL_S", -1.0)
+    train(DataLoader(dataset(), 4))
+    (process,) = processes_in(folder)
+    assert process.loaders[0].optimizer_steps == 5
+
+
+def test_a_rank_of_several_names_the_logs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    numbers(DataLoader(dataset(), 4))
+    assert list(counted(folder)) == ["rank1.jsonl"]
+
+
+def test_a_program_without_optimizers_is_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch.optim.optimizer")
+    numbers(DataLoader(dataset(), 4))
+    assert roles(folder) == {"rank0.jsonl": "training"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "batches", "message"),
+    [("log", 5, "works only in mode 'alternate'"), ("alternate", 0, "1 or more")],
+)
+def test_batches_that_make_no_sense_are_an_error(
+    mode: str, batches: int, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        loadeval.install(mode, batches=batches, output=tmp_path / "logs")
+
+
+def test_a_folder_with_something_in_it_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "earlier.jsonl").touch()
+    with pytest.raises(UsageError, match="is not empty"):
+        loadeval.install(output=tmp_path)
