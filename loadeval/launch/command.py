@@ -71,11 +71,12 @@ def run(command: Sequence[str], settings: Settings, stop_after: int | None = Non
     It has our terminal, stdin, stdout and stderr, and gets the signals that we get. Raises
     LoadevalError if it cannot be started; then `code` of the error is a shell's.
     """
-    try:
-        child = subprocess.Popen(command, env=environment(settings, os.environ))  # noqa: S603 - what the user asked for
-    except OSError as error:
-        raise CannotStartError(command[0], error) from error
-    with _signals_passed_on(child):
+    with _signals_passed_on() as give:
+        try:
+            child = subprocess.Popen(command, env=environment(settings, os.environ))  # noqa: S603 - what the user asked for
+        except OSError as error:
+            raise CannotStartError(command[0], error) from error
+        give(child)
         if stop_after is None:
             return Ended(child.wait(), was_stopped=False)
         return _run_until(child, Path(settings.folder), stop_after, replayed=bool(settings.suffix))
@@ -119,11 +120,25 @@ def remove_marks(folder: Path) -> None:
 
 
 @contextmanager
-def _signals_passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Give `child` the signals that we get; a terminal's Ctrl-C it has got itself."""
+def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Keep the signals that we get, and give them to the child that is named later.
+
+    A terminal's Ctrl-C it has got itself.
+    """
+    children: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
 
     def passed_on(number: int, _: object) -> None:
-        if number not in {signal.SIGINT, signal.SIGQUIT} or not _is_in_foreground():
+        if number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground():
+            return
+        for child in children:
+            child.send_signal(number)
+        if not children:
+            early.append(number)
+
+    def give(child: subprocess.Popen[bytes]) -> None:
+        children.append(child)
+        for number in early:
             child.send_signal(number)
 
     numbers = [getattr(signal, name) for name in FORWARDED if hasattr(signal, name)]
@@ -131,7 +146,7 @@ def _signals_passed_on(child: subprocess.Popen[bytes]) -> Iterator[None]:
     numbers = [one for one in numbers if signal.getsignal(one) is not signal.SIG_IGN]
     before = {number: signal.signal(number, passed_on) for number in numbers}
     try:
-        yield
+        yield give
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)

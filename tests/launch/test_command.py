@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -98,7 +99,7 @@ def test_it_is_stopped_after_enough_batches(
 ) -> None:
     """By SIGINT, and by SIGTERM where that does not help."""
     monkeypatch.setattr(command, "POLL_S", 0.05)
-    monkeypatch.setattr(command, "GRACE_S", 0.2)
+    monkeypatch.setattr(command, "GRACE_S", 0.2 if ignores else 60.0)
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
     ended = command.run(
         [PYTHON, "-c", SERVING.format(ignores=ignores)], Settings(str(tmp_path)), stop_after=5
@@ -121,11 +122,25 @@ def test_signals_are_passed_on(tmp_path: Path) -> None:
     """And our own handlers are back afterwards."""
     before = signal.getsignal(signal.SIGUSR1)
     code = (
-        "import os, signal, sys\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
-        "os.kill(os.getppid(), signal.SIGUSR1)\nsignal.pause()"
+        "import os, signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
+        "os.kill(os.getppid(), signal.SIGUSR1)\nwhile True: time.sleep(0.01)"
     )
     assert command.run([PYTHON, "-c", code], Settings(str(tmp_path))).code == 9
     assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_a_signal_that_comes_early_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until there is somebody to give it to: here it is there before Python's handlers are."""
+    started = subprocess.Popen
+
+    def later(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return started(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", later)
+    code = "import time; time.sleep(60)"
+    ended = command.run([PYTHON, "-c", code], Settings(str(tmp_path)))
+    assert ended.code == -signal.SIGUSR1
 
 
 @pytest.mark.parametrize(("is_in_foreground", "seen"), [(True, 8), (False, 9)])
@@ -134,10 +149,11 @@ def test_ctrl_c_is_passed_on_unless_a_terminal_sent_it(
 ) -> None:
     monkeypatch.setattr(command, "_is_in_foreground", lambda: is_in_foreground)
     code = (
-        "import os, signal, sys\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(9))\n"
+        "import os, signal, sys, time\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(9))\n"
         "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(8))\n"
         "os.kill(os.getppid(), signal.SIGINT)\n"
-        f"os.kill(os.getppid(), signal.SIGUSR1) if {is_in_foreground} else None\nsignal.pause()"
+        f"os.kill(os.getppid(), signal.SIGUSR1) if {is_in_foreground} else None\n"
+        "while True: time.sleep(0.01)"
     )
     assert command.run([PYTHON, "-c", code], Settings(str(tmp_path))).code == seen
 
@@ -189,9 +205,9 @@ def test_the_same_signal_ends_us(number: signal.Signals, monkeypatch: pytest.Mon
     """Without a core dump of ours."""
     calls: list[object] = []
     note: Callable[..., None] = lambda *arguments: calls.append(arguments)  # noqa: E731 - three are alike
-    monkeypatch.setattr(command.resource, "setrlimit", note)
-    monkeypatch.setattr(command.signal, "signal", note)
-    monkeypatch.setattr(command.os, "kill", note)
+    monkeypatch.setattr(resource, "setrlimit", note)
+    monkeypatch.setattr(signal, "signal", note)
+    monkeypatch.setattr(os, "kill", note)
     with pytest.raises(SystemExit):
         end_like(-number)
     assert calls[-1] == (os.getpid(), number)

@@ -15,7 +15,13 @@ import pytest
 import loadeval
 from loadeval import RunLogError, read_run
 from loadeval.launch import hook
-from loadeval.launch.folder import claimed_name, processes_in, training_logs
+from loadeval.launch.folder import (
+    LoaderRecord,
+    ProcessRecord,
+    claimed_name,
+    processes_in,
+    training_logs,
+)
 from loadeval.launch.inject import sitecustomize
 from loadeval.launch.inject.sitecustomize import Finder
 from loadeval.launch.session import Session, Settings
@@ -131,9 +137,9 @@ def test_a_loader_that_cannot_be_watched(
     loader: Any, said: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Its module is imported unpatched."""
-    spec = SimpleNamespace(loader=loader)
+    spec: Any = SimpleNamespace(loader=loader)
     begun(Finder(["ours_module"], print))
-    sys.meta_path.insert(1, SimpleNamespace(find_spec=lambda *_: spec))  # type: ignore[arg-type]  # one of another kind
+    sys.meta_path.insert(1, SimpleNamespace(find_spec=lambda *_: spec))
     assert sys.meta_path[0].find_spec("ours_module", None) is spec
     assert said in capsys.readouterr().err
 
@@ -181,7 +187,7 @@ def test_loaders_of_a_registered_module_are_measured(
     folder = loadeval.install(output=tmp_path / "logs")
     hook.patch(module)
 
-    class Below(module.Loader, tag="below"):  # type: ignore[misc, name-defined]  # only known here
+    class Below(module.Loader, tag="below"):  # type: ignore[call-arg, misc, name-defined]  # only known here
         pass
 
     assert Below.tag == "below"
@@ -254,14 +260,14 @@ def test_which_processes_are_workers(
     monkeypatch.setitem(
         sys.modules,
         "torch.distributed",
-        None if distributed is None else torch_distributed,  # type: ignore[arg-type]  # a stand-in
+        None if distributed is None else torch_distributed,
     )
     assert hook._is_worker() is is_worker
 
 
 def test_a_loaders_worker_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
     worker = SimpleNamespace(get_worker_info=lambda: "a worker")
-    monkeypatch.setitem(sys.modules, "torch.utils.data", worker)  # type: ignore[arg-type]  # a stand-in
+    monkeypatch.setitem(sys.modules, "torch.utils.data", worker)
     assert hook._is_worker()
 
 
@@ -324,3 +330,20 @@ def test_it_begins_where_python_imports_it(monkeypatch: pytest.MonkeyPatch) -> N
     scope = {"__name__": "sitecustomize", "__file__": str(path)}
     exec(compile(path.read_text(), str(path), "exec"), scope)  # noqa: S102 - as Python does
     assert str(path.parent) not in sys.path
+
+
+def test_of_a_replay_the_first_two_logs_are_told(tmp_path: Path) -> None:
+    """The real one, and the replayed one."""
+    for rank in (0, 1):
+        for suffix in ("", "-replay"):
+            name = f"rank{rank}{suffix}"
+            one = LoaderRecord(f"{name}.jsonl", "training", "log", "x", None, True, 1, 1)
+            ProcessRecord(name, rank, 1, "host", True, (one,)).save(tmp_path)
+    assert training_logs(tmp_path) == [tmp_path / "rank0.jsonl", tmp_path / "rank0-replay.jsonl"]
+
+
+def test_of_several_ranks_all_logs_are_told(tmp_path: Path) -> None:
+    for rank in (10, 9):
+        one = LoaderRecord(f"rank{rank}.jsonl", "training", "log", "x", None, True, 1, 1)
+        ProcessRecord(f"rank{rank}", rank, 1, "host", True, (one,)).save(tmp_path)
+    assert training_logs(tmp_path) == [tmp_path / "rank9.jsonl", tmp_path / "rank10.jsonl"]
