@@ -77,8 +77,6 @@ def run(command: Sequence[str], settings: Settings, stop_after: int | None = Non
         except OSError as error:
             raise CannotStartError(command[0], error) from error
         give(child)
-        if stop_after is None:
-            return Ended(child.wait(), was_stopped=False)
         return _run_until(child, Path(settings.folder), stop_after, replayed=bool(settings.suffix))
 
 
@@ -168,7 +166,7 @@ def _is_in_foreground() -> bool:
 def _run_until(
     child: subprocess.Popen[bytes],
     folder: Path,
-    stop_after: int,
+    stop_after: int | None,
     *,
     replayed: bool,
     now_s: Callable[[], float] = time.monotonic,
@@ -177,8 +175,11 @@ def _run_until(
     stopped_s: float | None = None
     is_terminated = False
     while True:
+        # Without a limit a signal that comes just before would be passed on only afterwards.
         with suppress(subprocess.TimeoutExpired):
             return Ended(child.wait(POLL_S), stopped_s is not None)
+        if stop_after is None:
+            continue
         processes = processes_in(folder, replayed=replayed)
         mains = [one.main.log for one in processes if one.main is not None]
         batches = (counters.setdefault(log, BatchCounter(folder / log)).batches() for log in mains)

@@ -88,6 +88,11 @@ def test_how_it_ended(tmp_path: Path) -> None:
     assert (ended.code, ended.was_stopped) == (4, False)
 
 
+def test_it_may_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "POLL_S", 0.001)
+    assert command.run([PYTHON, "-c", ""], Settings(str(tmp_path))).code == 0
+
+
 def test_it_may_end_before_it_is_stopped(tmp_path: Path) -> None:
     ended = command.run([PYTHON, "-c", ""], Settings(str(tmp_path)), stop_after=5)
     assert (ended.code, ended.was_stopped) == (0, False)

@@ -24,6 +24,7 @@ from loadeval.launch.folder import (
 )
 from loadeval.launch.inject import sitecustomize
 from loadeval.launch.inject.sitecustomize import Finder
+from loadeval.launch.install import uninstall
 from loadeval.launch.session import Session, Settings
 
 if TYPE_CHECKING:
@@ -37,7 +38,7 @@ def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(sys, "path", [*sys.path])
     before = set(sys.modules)
     yield
-    loadeval.uninstall()
+    uninstall()
     hook.unpatch()
     for name in set(sys.modules) - before:
         if name.startswith("ours_"):
