@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -241,6 +241,12 @@ def test_a_program_that_ends_without_pythons_end(launch: Launch) -> None:
     assert 20 <= done.run().batches <= 61
 
 
+def cpu_s() -> float:
+    """What the processes that we waited for have taken."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
 def test_start_up_costs_little(tmp_path: Path) -> None:
     """A Python that imports no loader starts less than 10 ms later: CPU time, best of 15."""
     own = environment()
@@ -253,9 +259,9 @@ def test_start_up_costs_little(tmp_path: Path) -> None:
     for name, variables in (("without", own), ("with", injected)):
         times = []
         for _ in range(15):
-            began = time.perf_counter()
+            began = cpu_s()
             subprocess.run([PYTHON, "-c", ""], env=variables, check=True)
-            times.append(time.perf_counter() - began)
+            times.append(cpu_s() - began)
         best[name] = min(times)
     assert (tmp_path / ".python").exists()
     assert best["with"] - best["without"] < 0.01
