@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from loadeval.errors import CacheError, LoadevalError, LoadevalWarning, RunLogError, UsageError
     from loadeval.evaluator import LoaderEvaluator
     from loadeval.in_place import evaluate_in_place
+    from loadeval.launch.install import install, uninstall
     from loadeval.report.backends import BackendComparison
     from loadeval.report.curve_figure import plot_worker_curve
     from loadeval.report.figure import plot_comparison
@@ -88,6 +89,7 @@ __all__ = [
     "describe",
     "diagnose",
     "evaluate_in_place",
+    "install",
     "is_array",
     "leaves",
     "map_leaves",
@@ -96,6 +98,7 @@ __all__ = [
     "quantities",
     "read_run",
     "tune",
+    "uninstall",
     "whatif",
 ]
 
@@ -120,6 +123,7 @@ _MODULES = {
         "errors": ("CacheError", "LoadevalError", "LoadevalWarning", "RunLogError", "UsageError"),
         "evaluator": ("LoaderEvaluator",),
         "in_place": ("evaluate_in_place",),
+        "launch.install": ("install", "uninstall"),
         "report.backends": ("BackendComparison",),
         "report.curve_figure": ("plot_worker_curve",),
         "report.figure": ("plot_comparison",),

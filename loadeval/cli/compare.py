@@ -43,7 +43,8 @@ if TYPE_CHECKING:
 
 RUNS = (
     "One run of mode alternate; or two, the first of mode log and the second of mode replay; or "
-    "one run for each of several backends, of mode alternate or log. Run logs or metrics files."
+    "one run for each of several backends, of mode alternate or log. Run logs or metrics files, "
+    "or the folder of a `loadeval run` or of the logs of a job's ranks."
 )
 FULL = "Print everything: advice, evidence, system metrics, and the figures of both arms."
 OUTPUT = "Draw the comparison too, as PNG, SVG or PDF by the extension: comparison.png, say."
@@ -122,13 +123,17 @@ def _drawn(report: Report) -> Figure:
 def more_of(runs: Sequence[Path], report: Report) -> Rows:
     """The commands that say more about `runs`."""
     paths = shlex.join(map(str, runs))
-    job: Rows = []
-    if report.job is not None and report.job.stragglers.ranks:
-        rank = report.job.stragglers.ranks[0]
-        (path,) = (one.path for one in report.job.ranks if one.rank == rank)
-        job = [("straggler", f"loadeval show {shlex.quote(str(path))} --full")] if path else []
     return [
-        *job,
+        *straggler(report),
         ("everything", f"loadeval compare {paths} --full"),
         ("page", f"loadeval report {paths}"),
     ]
+
+
+def straggler(report: Report) -> Rows:
+    """The command that looks at the rank that makes a job wait, where there is one."""
+    if report.job is None or not report.job.stragglers.ranks:
+        return []
+    rank = report.job.stragglers.ranks[0]
+    (path,) = (one.path for one in report.job.ranks if one.rank == rank)
+    return [("straggler", f"loadeval show {shlex.quote(str(path))} --full")] if path else []

@@ -19,7 +19,7 @@ from loadeval.analysis.report import Report
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.report.formatting import printable
 from loadeval.report.tables import GAP, NO_LIMIT, table_lines
-from loadeval.runlog.folder import is_folder, logs_in, read_ranks, read_whole
+from loadeval.runlog.folder import is_folder, logs_in, read_ranks, read_whole, replayed_logs
 from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
@@ -47,30 +47,56 @@ def report_of(paths: Sequence[Path], *, compared: bool = False) -> Report:
 
     With `compared` as `Report.of` does. Raises UsageError where a file was given twice.
     """
-    if len({path.resolve() for path in paths}) < len(paths):
-        names = ", ".join(map(str, paths))
-        raise UsageError(f"{names}: the same file was given twice; expected different runs")
-    found = [_read(path) for path in paths]
-    if len(found) == 1 and isinstance(found[0], JobReport):
-        return Report.of_job(found[0])
+    _check_different(paths)
+    found = [one for path in paths for one in _read(path)]
+    if len(found) == 1:
+        return _by_itself(found[0], compared=compared)
     runs = [one.run if isinstance(one, JobReport) else one for one in found]
     return Report.of(runs, compared=compared)
 
 
-def _read(path: Path) -> JobReport | Run:
-    """A run; or a job, of a folder with the logs of several ranks."""
+def reports_of(paths: Sequence[Path]) -> list[Report]:
+    """The same of each by itself: where a command was run again to replay, of both runs."""
+    return [_by_itself(one) for path in paths for one in _read(path)]
+
+
+def read_each_once(paths: Sequence[Path]) -> list[Run]:
+    """The runs in these files. Raises UsageError where a file was given twice."""
+    _check_different(paths)
+    return [read_run(path) for path in paths]
+
+
+def _check_different(paths: Sequence[Path]) -> None:
+    if len({path.resolve() for path in paths}) < len(paths):
+        names = ", ".join(map(str, paths))
+        raise UsageError(f"{names}: the same file was given twice; expected different runs")
+
+
+def _by_itself(found: JobReport | Run, *, compared: bool = False) -> Report:
+    if isinstance(found, JobReport):
+        return Report.of_job(found)
+    return Report.of([found], compared=compared)
+
+
+def _read(path: Path) -> list[JobReport | Run]:
+    """A run, of a folder the run or the job, and what it replayed in a second run."""
     if not is_folder(path):
-        return read_run(path)
-    logs = logs_in(path)
+        return [read_run(path)]
+    replayed = replayed_logs(path)
+    return [_together(logs, path) for logs in (logs_in(path), replayed) if logs]
+
+
+def _together(logs: Sequence[Path], folder: Path) -> JobReport | Run:
+    """The run in the only log; or the job, of the logs of several ranks."""
     if len(logs) == 1:
         return read_run(logs[0])
     ranks = read_ranks(logs)
     if not are_ranks(ranks):
         raise UsageError(
-            f"{path} has {len(logs)} run logs, which are not of the ranks of one job; expected "
+            f"{folder} has {len(logs)} run logs, which are not of the ranks of one job; expected "
             "one for each rank; give those to look at by name"
         )
-    return JobReport.of(ranks, read_whole, path.name)
+    return JobReport.of(ranks, read_whole, folder.name)
 
 
 def new_console() -> Console:

@@ -14,6 +14,7 @@ from loadeval.cli.demo import demo
 from loadeval.cli.doctor import doctor
 from loadeval.cli.export import export
 from loadeval.cli.report import report
+from loadeval.cli.run import RUN_EXIT_CODES, run
 from loadeval.cli.show import show
 from loadeval.cli.tune import tune
 from loadeval.cli.watch import watch
@@ -47,3 +48,5 @@ def main(
 
 for command in (demo, show, compare, report, whatif, tune, watch, export, doctor, adapters):
     app.command(epilog=EXIT_CODES)(command)
+# What follows the command's first word is the command's.
+app.command(epilog=RUN_EXIT_CODES, context_settings={"allow_interspersed_args": False})(run)

@@ -19,11 +19,12 @@ from loadeval.report.html.page import (
 
 RUNS = (
     "One run of any mode; or two, the first of mode log and the second of mode replay; or one run "
-    "for each of several backends, or ranks, of mode alternate or log. Run logs or metrics files."
+    "for each of several backends, or ranks, of mode alternate or log. Run logs or metrics files, "
+    "or the folder of a `loadeval run` or of the logs of a job's ranks."
 )
 OUTPUT = (
-    "Where the page goes; by default beside the first run, under its name: run.html. An earlier "
-    "page is replaced, anything else is not."
+    "Where the page goes; by default beside the first run, under its name: run.html; of a folder "
+    "in it: report.html. An earlier page is replaced, anything else is not."
 )
 
 

@@ -7,12 +7,16 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import AsJson, errors_printed, print_json, print_report, report_of
+from loadeval.cli.console import AsJson, errors_printed, print_json, print_report, reports_of
 from loadeval.report.findings import diagnosis_report
 from loadeval.report.json import shown_as_dict
 from loadeval.report.stages import StagesReport
 from loadeval.report.text import JobText, RunsReport
 
+RUNS = (
+    "Run logs, files of save_metrics(), or JSON of DALI's LoaderEvaluator; or the folder of a "
+    "`loadeval run` or of the logs of a job's ranks."
+)
 STAGES = (
     "Print what happens inside the loader instead: stages, transforms, slowest samples, operators."
 )
@@ -24,7 +28,7 @@ def show(
         list[Path],
         typer.Argument(
             metavar="RUN...",
-            help="Run logs, files of save_metrics(), or JSON of DALI's LoaderEvaluator.",
+            help=RUNS,
         ),
     ],
     as_json: AsJson = False,
@@ -36,7 +40,7 @@ def show(
     Throughput, iteration, waits and epoch start, system metrics, the loader, and notes.
     """
     with errors_printed():
-        reports = [report_of([path]) for path in runs]
+        reports = reports_of(runs)
     found = [one for report in reports for one in report.runs]
     if as_json:
         print_json({"runs": list(map(shown_as_dict, reports))})

@@ -16,7 +16,7 @@ from loadeval.cli.console import errors_printed, new_console, print_json
 from loadeval.errors import RunLogError
 from loadeval.report.live import live_job_line, live_job_screen, live_line, live_screen
 from loadeval.report.wording.live import waiting_for
-from loadeval.runlog.folder import is_folder, logs_so_far
+from loadeval.runlog.folder import is_folder, logs_so_far, replayed_logs
 from loadeval.runlog.model import SECOND_NS
 from loadeval.runlog.reader import Follower
 
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 RUN = (
     "The run log that the training writes; one that is not there yet is waited for. Or the folder "
-    "of the logs of its ranks."
+    "of the logs of its ranks, or of a `loadeval run`."
 )
 INTERVAL = "Seconds between two updates."
 SHORTEST_S = 0.1
@@ -102,17 +102,19 @@ def job_states(
     following: dict[str, Iterator[LiveState | None]] = {}
     latest: dict[str, LiveState] = {}
     while True:
-        for path in logs_so_far(folder):
+        # Which loader is the training one is known only once optimizers make steps.
+        paths = replayed_logs(folder) or logs_so_far(folder)
+        for path in paths:
             if path.stem not in following:
                 following[path.stem] = states(path, 0.0, now_s, _not_at_all)
             # After its end a rank is as it was.
             state = next(following[path.stem], None)
             if state is not None:
                 latest[path.stem] = state
-        names = [name for name in following if name in latest]
+        names = [path.stem for path in paths if path.stem in latest]
         job = LiveJob(tuple((name, latest[name]) for name in names)) if names else None
         yield job
-        if job is not None and job.ended and len(names) == len(following):
+        if job is not None and job.ended and len(names) == len(paths):
             return
         sleep(interval_s)
 
@@ -122,7 +124,12 @@ def _not_at_all(_: float) -> None:
 
 
 def _states(path: Path, interval_s: float) -> Iterator[LiveState | LiveJob | None]:
-    return job_states(path, interval_s) if is_folder(path) else states(path, interval_s)
+    if not is_folder(path):
+        yield from states(path, interval_s)
+        return
+    for job in job_states(path, interval_s):
+        # A folder with one rank is that run.
+        yield job.ranks[0][1] if job is not None and len(job.ranks) == 1 else job
 
 
 def _screen(state: LiveState | LiveJob) -> RenderableType:

@@ -13,8 +13,9 @@ import numpy as np
 from loadeval.errors import RunLogError
 from loadeval.runlog.environment import cpus_usable
 from loadeval.runlog.model import Run, Steps
+from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import Assembly, read_run
-from loadeval.runlog.remote import file_system, url_of
+from loadeval.runlog.remote import file_system, names_in, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -22,7 +23,9 @@ if TYPE_CHECKING:
 
 LOG = ".jsonl"
 RANK_LOG = re.compile(rf"rank(\d+)\{LOG}")
-"""How the log of a rank's training loader is called; those of its other loaders have more."""
+"""How the log of a rank's training loader is called, unless `loadeval run` names another."""
+OF_RANK = re.compile(rf"rank(\d+)(-.*)?\{LOG}")
+"""How the logs of all its loaders are."""
 NOT_NEEDED = ("stages", "worker_start", "code", "operator", "readings", "gpu_idle")
 """Lines of which one rank's are enough, and which are most of a log."""
 MANY = 16
@@ -53,16 +56,28 @@ def logs_in(folder: Path) -> list[Path]:
 
 def logs_so_far(folder: Path) -> list[Path]:
     """The same of a job that goes on, which may have none yet."""
-    url = url_of(folder)
-    if url is None:
-        names = [path.name for path in folder.iterdir() if path.is_file()]
-    else:
-        found = file_system(url).ls(url, detail=False)
-        names = [str(one).rstrip("/").rsplit("/", maxsplit=1)[-1] for one in found]
+    trained = _trained(folder, replayed=False)
+    if trained:
+        return trained
+    names = names_in(folder)
     ranks = {int(match[1]): name for name in names if (match := RANK_LOG.fullmatch(name))}
     logs = [name for _, name in sorted(ranks.items())]
     logs = logs or sorted(name for name in names if name.endswith(LOG))
     return [folder / name for name in logs]
+
+
+def replayed_logs(folder: Path) -> list[Path]:
+    """Those of the second run of a `loadeval run --replay`; none where there was none."""
+    return _trained(folder, replayed=True)
+
+
+def _trained(folder: Path, *, replayed: bool) -> list[Path]:
+    """What `loadeval run` says the training loaders are; none where it did not write `folder`."""
+    processes = processes_in(folder, replayed=replayed)
+    mains = [one.main for one in processes if one.main is not None]
+    # Beside the program that trains another may only evaluate.
+    trained = [one for one in mains if one.role == "training"] or mains
+    return [folder / one.log for one in trained]
 
 
 def read_ranks(paths: Sequence[Path], processes: int | None = None) -> list[Run]:
@@ -109,7 +124,7 @@ def read_batches(path: Path) -> Run:
 
 
 def _placed(run: Run, path: Path, count: int) -> Run:
-    environment, match = run.header.environment, RANK_LOG.fullmatch(path.name)
+    environment, match = run.header.environment, OF_RANK.fullmatch(path.name)
     if "rank" in environment or match is None:
         return run
     place = {"rank": int(match[1]), "world_size": environment.get("world_size", count)}

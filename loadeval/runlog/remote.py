@@ -41,3 +41,12 @@ def open_binary(path: Path) -> BinaryIO:
     if url is None:
         return path.open("rb")
     return cast("BinaryIO", file_system(url).open(url, "rb"))
+
+
+def names_in(folder: Path) -> list[str]:
+    """The names of the files in `folder`. Raises OSError, or as above."""
+    url = url_of(folder)
+    if url is None:
+        return [path.name for path in folder.iterdir() if path.is_file()]
+    found = file_system(url).ls(url, detail=False)
+    return [str(one).rstrip("/").rsplit("/", maxsplit=1)[-1] for one in found]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,8 +21,10 @@ from loadeval.runlog.folder import (
     read_batches,
     read_ranks,
     read_whole,
+    replayed_logs,
 )
 from loadeval.runlog.model import Readings
+from loadeval.runlog.processes import LoaderRecord, ProcessRecord
 from loadeval.runlog.reader import read_run
 from loadeval.runlog.remote import url_of
 from loadeval.runlog.writer import RunLog
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.codec import Line
     from loadeval.runlog.model import Run
+    from loadeval.runlog.processes import Role
 
 READINGS = Readings("host", "process", np.array([1, 2]), {"cpu_cores": np.array([0.5, 0.7])})
 
@@ -139,6 +143,48 @@ def test_the_rank_is_in_the_name_where_the_log_does_not_tell(tmp_path: Path) -> 
     assert read_whole(other).header.environment["rank"] == 3
 
 
+# Of `loadeval run`
+
+
+def says(folder: Path, name: str, log: str, role: Role = "training", rank: int = 0) -> None:
+    """As a process does whose training loader, or only one, has this log."""
+    one = LoaderRecord(log, role, "log", "x", None, role == "training", 1, 1)
+    ProcessRecord(name, rank, 1, "host", True, (one,)).save(folder)
+
+
+def test_the_training_loader_is_the_one_that_its_process_names(job: Path) -> None:
+    """By rank; other logs are left out, as of other loaders."""
+    for rank in (10, 9):
+        says(job, f"rank{rank}", f"rank{rank}-2.jsonl", rank=rank)
+    assert logs_in(job) == [job / "rank9-2.jsonl", job / "rank10-2.jsonl"]
+
+
+def test_of_several_programs_those_count_that_train(tmp_path: Path) -> None:
+    """Unless none does."""
+    says(tmp_path, "rank0", "rank0-validation.jsonl", "validation")
+    assert logs_in(tmp_path) == [tmp_path / "rank0-validation.jsonl"]
+    says(tmp_path, "rank0-run2", "rank0-run2.jsonl")
+    assert logs_in(tmp_path) == [tmp_path / "rank0-run2.jsonl"]
+
+
+def test_a_replay_is_told_apart(tmp_path: Path) -> None:
+    says(tmp_path, "rank0", "rank0.jsonl")
+    assert replayed_logs(tmp_path) == []
+    says(tmp_path, "rank0-replay", "rank0-replay.jsonl")
+    assert logs_in(tmp_path) == [tmp_path / "rank0.jsonl"]
+    assert replayed_logs(tmp_path) == [tmp_path / "rank0-replay.jsonl"]
+
+
+def test_the_rank_of_any_of_its_loaders_is_in_the_name(tmp_path: Path) -> None:
+    """Where the log does not tell it."""
+    run = runs_of(train(np.full((1, 10), MS)))[0]
+    header = replace(run.header, environment={})
+    paths = [
+        write(tmp_path / f"rank{rank}-2.jsonl", replace(run, header=header)) for rank in (0, 1)
+    ]
+    assert [one.header.environment["rank"] for one in read_ranks(paths)] == [0, 1]
+
+
 # Behind a URL
 
 
@@ -158,6 +204,11 @@ def test_a_folder_behind_a_url_is_read_as_one_here(job: Path, bucket: Path) -> N
     for here, there in zip(read_ranks(logs_in(job)), read_ranks(logs, 1), strict=True):
         assert there.steps.wait_ns.tolist() == here.steps.wait_ns.tolist()
     assert not is_folder(logs[0])
+
+
+def test_the_training_loader_behind_a_url(job: Path) -> None:
+    says(job, "rank0", "rank0-2.jsonl")
+    assert [path.name for path in logs_in(Path(f"file://{job}"))] == ["rank0-2.jsonl"]
 
 
 def test_a_single_log_behind_a_url(bucket: Path) -> None:

@@ -1,0 +1,1 @@
+"""Measuring a program that nobody edited: `loadeval run`, and `install()` in a notebook."""

@@ -1,0 +1,222 @@
+"""Runs a command exactly as given, so that the Pythons it starts measure their loaders."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import socket
+import subprocess
+import sys
+import time
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadeval.analysis.live import LiveRun
+from loadeval.errors import LoadevalError
+from loadeval.launch.folder import NothingMeasured
+from loadeval.launch.inject import sitecustomize
+from loadeval.runlog.processes import processes_in
+from loadeval.runlog.reader import Follower
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from loadeval.launch.session import Settings
+
+LAUNCHERS = frozenset(
+    {"torch.distributed.run", "torch.distributed.launch", "accelerate.commands.launch"}
+)
+FORWARDED = ("SIGINT", "SIGTERM", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2")
+POLL_S = 0.5
+GRACE_S = 15.0
+"""How long a program has to end after SIGINT, before SIGTERM."""
+NOT_FOUND, NOT_EXECUTABLE = 127, 126
+"""A shell's exit codes for such a command."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How a command ended: `code` as of subprocess; `was_stopped` by us, after enough batches."""
+
+    code: int
+    was_stopped: bool
+
+
+def name_of(command: Sequence[str]) -> str:
+    """What to call the run of `command`: its script or module, else its program."""
+    for before, word in zip(["", *command], command, strict=False):
+        if word.endswith(".py"):
+            return Path(word).stem
+        if before == "-m" and word not in LAUNCHERS:
+            return word
+    return Path(command[0]).stem
+
+
+def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:
+    """`inherited`, with what makes each Python that gets it measure its loaders."""
+    inject = str(Path(sitecustomize.__file__).parent)
+    path = inherited.get("PYTHONPATH")
+    return {
+        **inherited,
+        "PYTHONPATH": inject if not path else f"{inject}{os.pathsep}{path}",
+        **settings.environment(),
+    }
+
+
+def run(command: Sequence[str], settings: Settings, stop_after: int | None = None) -> Ended:
+    """Run `command` to its end, or until the training loader has served `stop_after` batches.
+
+    It has our terminal, stdin, stdout and stderr, and gets the signals that we get. Raises
+    LoadevalError if it cannot be started; then `code` of the error is a shell's.
+    """
+    with _signals_passed_on() as give:
+        try:
+            child = subprocess.Popen(command, env=environment(settings, os.environ))  # noqa: S603 - what the user asked for
+        except OSError as error:
+            raise CannotStartError(command[0], error) from error
+        give(child)
+        return _run_until(child, Path(settings.folder), stop_after, replayed=bool(settings.suffix))
+
+
+class CannotStartError(LoadevalError):
+    """There is no such command; `code` is a shell's exit code."""
+
+    def __init__(self, command: str, error: OSError) -> None:
+        super().__init__(f"cannot run {command}: {error.strerror or error}")
+        self.code = NOT_FOUND if isinstance(error, FileNotFoundError) else NOT_EXECUTABLE
+
+
+def end_like(code: int) -> None:
+    """End this process as the command ended: with its exit code, or by the signal that ended it."""
+    if code < 0:
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core dump is the program's
+        if -code != signal.SIGKILL:
+            signal.signal(-code, signal.SIG_DFL)
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os.kill(os.getpid(), -code)
+    raise SystemExit(code)
+
+
+def why_nothing(folder: Path) -> tuple[NothingMeasured, str]:
+    """Why `folder` has no log; and what failed, if something did."""
+    mark = folder / sitecustomize.FAILED_MARK
+    if mark.exists():
+        return NothingMeasured.FAILED, mark.read_text(encoding="utf-8").splitlines()[0]
+    was_started = (folder / sitecustomize.PYTHON_MARK).exists()
+    return NothingMeasured.NO_LOADER if was_started else NothingMeasured.NO_PYTHON, ""
+
+
+def remove_marks(folder: Path) -> None:
+    """Remove the marks, and the folder if nothing else is in it."""
+    for mark in (sitecustomize.PYTHON_MARK, sitecustomize.FAILED_MARK):
+        (folder / mark).unlink(missing_ok=True)
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+@contextmanager
+def _signals_passed_on() -> Iterator[Callable[[subprocess.Popen[bytes]], None]]:
+    """Keep the signals that we get, and give them to the child that is named later.
+
+    A terminal's Ctrl-C it has got itself.
+    """
+    children: list[subprocess.Popen[bytes]] = []
+    early: list[int] = []
+
+    def passed_on(number: int, _: object) -> None:
+        if number in {signal.SIGINT, signal.SIGQUIT} and _is_in_foreground():
+            return
+        for child in children:
+            child.send_signal(number)
+        if not children:
+            early.append(number)
+
+    def give(child: subprocess.Popen[bytes]) -> None:
+        children.append(child)
+        for number in early:
+            child.send_signal(number)
+
+    numbers = [getattr(signal, name) for name in FORWARDED if hasattr(signal, name)]
+    # What we ignore, as under nohup, the child ignores too.
+    numbers = [one for one in numbers if signal.getsignal(one) is not signal.SIG_IGN]
+    before = {number: signal.signal(number, passed_on) for number in numbers}
+    try:
+        yield give
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _is_in_foreground() -> bool:
+    try:
+        terminal = os.open(os.ctermid(), os.O_RDONLY | os.O_NOCTTY)
+    except OSError:
+        return False
+    try:
+        return os.tcgetpgrp(terminal) == os.getpgrp()
+    except OSError:
+        return False
+    finally:
+        os.close(terminal)
+
+
+def _run_until(
+    child: subprocess.Popen[bytes],
+    folder: Path,
+    stop_after: int | None,
+    *,
+    replayed: bool,
+    now_s: Callable[[], float] = time.monotonic,
+) -> Ended:
+    counters: dict[str, BatchCounter] = {}
+    stopped_s: float | None = None
+    is_terminated = False
+    while True:
+        # Without a limit a signal that comes just before would be passed on only afterwards.
+        with suppress(subprocess.TimeoutExpired):
+            return Ended(child.wait(POLL_S), stopped_s is not None)
+        if stop_after is None:
+            continue
+        processes = processes_in(folder, replayed=replayed)
+        mains = [one.main.log for one in processes if one.main is not None]
+        batches = (counters.setdefault(log, BatchCounter(folder / log)).batches() for log in mains)
+        pids = [one.pid for one in processes if not one.ended and one.host == socket.gethostname()]
+        if stopped_s is None:
+            if max(batches, default=0) >= stop_after:
+                stopped_s = now_s()
+                # Not the launcher, which would kill its ranks.
+                _signal(pids, signal.SIGINT)
+        elif not is_terminated and now_s() - stopped_s > GRACE_S:
+            is_terminated = True
+            _signal([*pids, child.pid], signal.SIGTERM)
+
+
+def _signal(pids: Sequence[int], number: int) -> None:
+    for pid in pids:
+        with suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+class BatchCounter:
+    """Counts the batches in a run log that is being written."""
+
+    def __init__(self, path: Path) -> None:
+        self._follower = Follower(path)
+        self._run = LiveRun()
+
+    def batches(self) -> int:
+        """How many are there by now."""
+        while True:
+            appended = self._follower.read()
+            if appended is None:
+                return 0
+            for line in appended.lines:
+                self._run.take(line)
+            if not appended.more:
+                break
+        state = self._run.state(0)
+        return 0 if state is None else state.batches

@@ -1,0 +1,80 @@
+"""The folder of a run: a file for each process that iterated a loader, beside its logs."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from enum import Enum
+from itertools import count
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadeval.errors import RunLogError, UsageError
+
+if TYPE_CHECKING:
+    from loadeval.runlog.processes import LoaderRecord, Role
+
+PARENT = Path("loadeval-runs")
+
+
+class NothingMeasured(Enum):
+    """Why a command has no log."""
+
+    NO_PYTHON = "no Python was started that reads PYTHONPATH"
+    NO_LOADER = "no known loader was iterated"
+    FAILED = "a loader could not be measured"
+
+
+def with_roles(loaders: tuple[LoaderRecord, ...]) -> tuple[LoaderRecord, ...]:
+    """Training is what had gradients, and optimizer steps if any loader had."""
+    are_steps = any(one.optimizer_steps for one in loaders)
+
+    def role(one: LoaderRecord) -> Role:
+        if one.has_gradients is False:
+            return "validation"
+        return "training" if one.optimizer_steps or not are_steps else "other"
+
+    return tuple(replace(one, role=role(one)) for one in loaders)
+
+
+def claimed_name(folder: Path, rank: int, suffix: str = "") -> str:
+    """A name that no other process has in `folder`: rank0, or rank0-run2. Raises OSError."""
+    for number in count(1):
+        name = f"rank{rank}{'' if number == 1 else f'-run{number}'}{suffix}"
+        try:
+            (folder / f"{name}.json").open("x").close()
+        except FileExistsError:
+            continue
+        return name
+    raise AssertionError  # pragma: no cover - the numbers do not end
+
+
+def new_folder(name: str, time: str, output: Path | None = None) -> Path:
+    """Make `output`, or `loadeval-runs/NAME-TIME`, with a number where that exists.
+
+    Raises UsageError if `output` holds something already, RunLogError if it cannot be made.
+    """
+    try:
+        if output is not None:
+            output.mkdir(parents=True, exist_ok=True)
+            if any(output.iterdir()):
+                raise UsageError(
+                    f"{output} is not empty, and measurements are not overwritten; expected a new "
+                    "or an empty folder"
+                )
+            return output.absolute()
+        PARENT.mkdir(exist_ok=True)
+        stem = f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}-{time}"
+        for number in count(1):
+            folder = PARENT / (stem if number == 1 else f"{stem}-{number}")
+            try:
+                folder.mkdir()
+            except FileExistsError:
+                continue
+            return folder.absolute()
+    except OSError as error:
+        raise RunLogError(
+            f"cannot make a folder for the logs: {error}; name one that can be written with "
+            "--output"
+        ) from error
+    raise AssertionError  # pragma: no cover - the numbers do not end

@@ -1,0 +1,176 @@
+"""Replaces `__iter__` of known loaders, so that a Session can measure their epochs.
+
+Imported with the first known loader, in processes that may never iterate one: what measures is
+imported when one does.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from loadeval.launch.inject.sitecustomize import CLASSES, failed
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from types import FrameType, ModuleType
+
+    from loadeval.launch.session import Session
+
+    Iter = Callable[[Any], Iterator[Any]]
+
+NOT_PATCHED = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
+"""Packages whose loaders iterate a loader of torch's and mark its end for themselves: that inner
+one is measured."""
+DATA = (
+    *("loadeval", "torch.utils.data", "torchdata", "webdataset", "datasets", "litdata"),
+    *("grain", "ray.data", "spdl", "nvidia.dali"),
+)
+"""Packages that iterate loaders inside of loaders, which is no epoch of the training."""
+SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
+"""How a process is started by multiprocessing, in its arguments."""
+
+
+class _Hook:
+    """What is patched in this process, and its session once there is one."""
+
+    def __init__(self) -> None:
+        self.session: Session | None = None
+        self.is_off = False
+        self.pid = os.getpid()
+        self.replaced: list[tuple[type, str, Any, Any]] = []
+
+
+_hook = _Hook()
+
+
+def patch(module: ModuleType) -> None:
+    """Patch the loaders of `module`; where a package has named it, all that it can iterate."""
+    if module.__name__ in CLASSES:
+        kinds = [getattr(module, name) for name in CLASSES[module.__name__]]
+    else:
+        kinds = [
+            one for one in vars(module).values() if isinstance(one, type) and _has_own_iter(one)
+        ]
+    _hook.pid = os.getpid()
+    for kind in kinds:
+        _patch_class(kind)
+
+
+def patch_imported(names: list[str]) -> None:
+    """Patch what of `names` was imported already."""
+    for name in names:
+        module = sys.modules.get(name)
+        if module is not None:
+            patch(module)
+
+
+def use(session: Session) -> None:
+    """Measure with `session` from now on."""
+    _hook.session, _hook.is_off, _hook.pid = session, False, os.getpid()
+
+
+def current() -> Session | None:
+    """The session of this process, if there is one."""
+    return _hook.session
+
+
+def unpatch() -> None:
+    """Restore the classes, unless another tool has replaced our methods."""
+    for kind, name, ours, original in reversed(_hook.replaced):
+        if vars(kind).get(name) is ours:
+            if original is None:
+                delattr(kind, name)
+            else:
+                setattr(kind, name, original)
+    _hook.replaced.clear()
+    _hook.session, _hook.is_off = None, True
+
+
+def _has_own_iter(kind: type) -> bool:
+    return callable(vars(kind).get("__iter__"))
+
+
+def _patch_class(kind: type) -> None:
+    """Patch `kind`, the subclasses that it has, and those that it gets."""
+    if any(one is kind for one, *_ in _hook.replaced):
+        return
+    _patch_iter(kind)
+    original = vars(kind).get("__init_subclass__")
+
+    @classmethod  # type: ignore[misc]  # of the class that it is put into
+    def __init_subclass__(cls: type, **options: Any) -> None:  # noqa: N807 - it stands in for that
+        if original is None:
+            super(kind, cls).__init_subclass__(**options)  # type: ignore[arg-type]  # it is one
+        else:
+            original.__get__(None, cls)(**options)
+        _patch_iter(cls)
+
+    _replace(kind, "__init_subclass__", __init_subclass__)
+    for below in _subclasses(kind):
+        _patch_iter(below)
+
+
+def _subclasses(kind: type) -> list[type]:
+    below: list[type] = type.__subclasses__(kind)
+    return [*below, *(deeper for one in below for deeper in _subclasses(one))]
+
+
+def _patch_iter(kind: type) -> None:
+    if _has_own_iter(kind) and not kind.__module__.startswith(NOT_PATCHED):
+        _replace(kind, "__iter__", _measured(kind, vars(kind)["__iter__"]))
+
+
+def _replace(kind: type, name: str, ours: Any) -> None:
+    _hook.replaced.append((kind, name, ours, vars(kind).get(name)))
+    setattr(kind, name, ours)
+
+
+def _measured(kind: type, original: Iter) -> Iter:
+    @functools.wraps(original)
+    def __iter__(self: Any) -> Iterator[Any]:  # noqa: N807 - it stands in for that
+        # A subclass that calls this by super() is measured once, by its own __iter__.
+        is_own = next(one for one in type(self).__mro__ if "__iter__" in vars(one)) is kind
+        session = _session_for(sys._getframe(1)) if is_own else None  # noqa: SLF001 - nothing else tells the caller
+        epoch = None if session is None else session.epoch(self, original)
+        return original(self) if epoch is None else epoch
+
+    return __iter__
+
+
+def _session_for(caller: FrameType | None) -> Session | None:
+    """The session, if this is a training process and not inside of another loader."""
+    if _hook.is_off or os.getpid() != _hook.pid or _is_worker() or _is_inside(caller):
+        return None
+    if _hook.session is None:
+        try:
+            from loadeval.launch.session import Session, Settings  # noqa: PLC0415 - see above
+
+            _hook.session = Session(Settings.from_environment(os.environ))
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            _hook.is_off = True
+            failed(error)
+    return _hook.session
+
+
+def _is_worker() -> bool:
+    """Whether this process serves a loader, and is none of the ranks that mp.spawn starts."""
+    torch_data = sys.modules.get("torch.utils.data")
+    if torch_data is not None and torch_data.get_worker_info() is not None:
+        return True
+    arguments = " ".join(getattr(sys, "orig_argv", ())[:4])
+    if not any(one in arguments for one in SPAWNED):
+        return False
+    distributed = sys.modules.get("torch.distributed")
+    return distributed is None or not (distributed.is_available() and distributed.is_initialized())
+
+
+def _is_inside(frame: FrameType | None) -> bool:
+    while frame is not None:
+        name = frame.f_globals.get("__name__") or ""
+        if name.startswith(DATA) and any(name == one or name.startswith(f"{one}.") for one in DATA):
+            return True
+        frame = frame.f_back
+    return False

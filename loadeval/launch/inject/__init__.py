@@ -1,0 +1,1 @@
+"""The folder that `loadeval run` puts first on PYTHONPATH."""

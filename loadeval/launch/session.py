@@ -1,0 +1,339 @@
+"""Measures every loader that this process iterates: the training one, and the others apart."""
+
+from __future__ import annotations
+
+import atexit
+import json
+import os
+import socket
+import sys
+import threading
+import time
+import warnings
+import weakref
+from contextlib import suppress
+from dataclasses import asdict, dataclass
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from loadeval.errors import LoadevalWarning, UsageError
+from loadeval.evaluator import LoaderEvaluator
+from loadeval.in_place import samplers_of
+from loadeval.launch.folder import claimed_name, with_roles
+from loadeval.launch.inject.sitecustomize import FOLDER, MODULES, failed
+from loadeval.runlog.processes import REPLAYED, LoaderRecord, ProcessRecord
+from loadeval.runtime.adapter import Begun
+from loadeval.runtime.measurement import place_among_ranks
+from loadeval.runtime.registry import OWN, adapter_for, registered
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from loadeval.runlog.model import Mode
+
+    Iter = Callable[[Any], Iterator[Any]]
+
+SETTINGS = "LOADEVAL_RUN_SETTINGS"
+"""The variable with the Settings, as JSON."""
+SAVE_INTERVAL_S = 1.0
+"""How old the count of optimizer steps in a process's file may become."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What `loadeval run` tells the processes of its command, by their environment.
+
+    `mode` is that of the training loader; others are logged. `batches` is as in LoaderEvaluator.
+    """
+
+    folder: str
+    mode: Mode = "log"
+    batches: int | None = None
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Settings:
+        """Raises KeyError or ValueError where there are none."""
+        return cls(environment[FOLDER], **json.loads(environment.get(SETTINGS, "{}")))
+
+    def environment(self) -> dict[str, str]:
+        """The variables that say so."""
+        options = {name: value for name, value in asdict(self).items() if name != "folder"}
+        return {
+            FOLDER: self.folder,
+            SETTINGS: json.dumps(options),
+            MODULES: os.pathsep.join(other_modules()),
+        }
+
+    @property
+    def suffix(self) -> str:
+        """Ends the names of all files."""
+        return REPLAYED if self.mode == "replay" else ""
+
+
+def other_modules() -> list[str]:
+    """The modules that other packages have registered adapters for."""
+    return [name for name in registered() if name not in OWN]
+
+
+class Session:
+    """The loaders of this process.
+
+    Only the beginning of an epoch is looked at: no batch costs more than in a LoaderEvaluator.
+    """
+
+    _name: str
+    _rank: int
+    _unhook: Callable[[], None]
+
+    def __init__(self, settings: Settings) -> None:
+        self.folder = Path(settings.folder)
+        self.loaders: list[MeasuredLoader] = []
+        self._settings = settings
+        self._pid = os.getpid()
+        self._lock = threading.RLock()
+        self._trained: MeasuredLoader | None = None
+        self._saved_s = 0.0
+
+    def epoch(self, loader: Any, original: Iter) -> Iterator[Any] | None:
+        """A measured epoch of `loader`, or None; `original` is the `__iter__` that was replaced.
+
+        What `original` raises passes through; nothing else is raised.
+        """
+        try:
+            with self._lock:
+                measured = self._measured(loader)
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            failed(error)
+            return None
+        return measured.epoch(loader, original)
+
+    def close(self) -> None:
+        """Finish the logs. In a forked child, whose logs they are not, nothing happens."""
+        if os.getpid() != self._pid:
+            return
+        atexit.unregister(self.close)
+        if self.loaders:
+            self._unhook()
+            for one in self.loaders:
+                one.measurement.close()
+            self.save(ended=True)
+
+    def _start(self) -> None:
+        """The first loader is iterated: by now the process knows its rank."""
+        self._rank = _rank(os.environ)
+        self._name = claimed_name(self.folder, self._rank, self._settings.suffix)
+        # One that a program turns into an error would end it.
+        warnings.filterwarnings("default", category=LoadevalWarning)
+        self._unhook = _on_optimizer_step(self._stepped)
+        atexit.register(self.close)
+
+    def save(self, *, ended: bool = False) -> None:
+        """Write what is known of the loaders to this process's file."""
+        self._saved_s = time.monotonic()
+        try:
+            self._record(ended=ended).save(self.folder)
+        except OSError as error:
+            failed(error)
+
+    @property
+    def main_log(self) -> Path | None:
+        """The training loader's log; None before any loader was iterated."""
+        main = self._record(ended=True).main if self.loaders else None
+        return None if main is None else self.folder / main.log
+
+    def _record(self, *, ended: bool) -> ProcessRecord:
+        loaders = with_roles(tuple(one.record() for one in self.loaders))
+        host = socket.gethostname()
+        return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
+
+    def _measured(self, loader: Any) -> MeasuredLoader:
+        """The one that `loader` belongs to: itself, or one of its kind that is not being read."""
+        has_gradients = _has_gradients()
+        kind = (has_gradients, *_kind_of(loader))
+        for one in self.loaders:
+            # Lightning begins an epoch before it has dropped the one before.
+            if one.kind == kind and (one.reads(loader) or not one.is_read):
+                return one
+        if not self.loaders:
+            self._start()
+        mode = self._mode_of(loader) if has_gradients else "log"
+        log = self._free_log("" if has_gradients else "-validation")
+        options: dict[str, Any] = {"batches": self._settings.batches} if mode == "alternate" else {}
+        if mode == "log":
+            options["stages"] = True
+        measured = MeasuredLoader(loader, mode, self.folder / log, kind, self, options)
+        self.loaders.append(measured)
+        self.save()
+        return measured
+
+    def _mode_of(self, loader: Any) -> Mode:
+        mode = self._settings.mode
+        if mode == "alternate" and (
+            hasattr(loader, "load_state_dict")  # its state would run ahead of the training
+            or any(one.is_read for one in self.loaders if one.mode == mode)
+        ):
+            return "log"
+        return mode
+
+    def _free_log(self, role: str) -> str:
+        stem = self._name.removesuffix(self._settings.suffix) + role
+        taken = {one.log.name for one in self.loaders}
+        number = 1
+        while True:
+            name = f"{stem}{'' if number == 1 else f'-{number}'}{self._settings.suffix}.jsonl"
+            if name not in taken and not (self.folder / name).exists():
+                return name
+            number += 1
+
+    def began(self, loader: MeasuredLoader) -> None:
+        """The first batch of an epoch was asked for."""
+        if loader.has_gradients:
+            self._trained = loader
+        self.save()
+
+    def _stepped(self, *_: Any) -> None:
+        """An optimizer made a step: on a batch of what is being read, or was read to its end."""
+        read = [one for one in self.loaders if one.has_gradients and one.is_read]
+        if not read and self._trained is not None:
+            read = [self._trained]
+        for one in read:
+            one.optimizer_steps += 1
+        if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
+            self.save()
+
+
+class MeasuredLoader:
+    """One loader, and others like it that were built in its place, with their run log.
+
+    `kind` tells them from other loaders of the process.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        mode: Mode,
+        log: Path,
+        kind: tuple[Any, ...],
+        session: Session,
+        options: dict[str, Any],
+    ) -> None:
+        evaluator = LoaderEvaluator(loader, mode, log_file=log, **options)
+        evaluator._closer.detach()  # noqa: SLF001 - the measurement goes on without it, and without the loader
+        self.measurement = evaluator._measurement  # noqa: SLF001 - as above
+        self.mode, self.log, self.kind = mode, log, kind
+        self.optimizer_steps = self.epochs = 0
+        self.has_gradients: bool | None = None
+        self._session = session
+        self._reads: weakref.WeakSet[_Read] = weakref.WeakSet()
+        recorder = self.measurement.recorder
+        recorder.expects_batches = False  # it was asked for an epoch, which may stay unread
+        self._begin = recorder.begin_epoch
+        recorder.begin_epoch = self._began  # type: ignore[method-assign]  # nobody else tells the first batch
+
+    @property
+    def is_read(self) -> bool:
+        """Whether an epoch has begun, and is neither exhausted nor dropped."""
+        return bool(self._reads)
+
+    def reads(self, loader: Any) -> bool:
+        """Whether one of those epochs is of `loader` itself."""
+        return any(read.loader is loader for read in self._reads)
+
+    def epoch(self, loader: Any, original: Iter) -> Iterator[Any]:
+        """A measured epoch; should measuring fail, one that is not."""
+        asked: list[Any] = []
+        made: list[Iterator[Any]] = []
+
+        def begun(loader: Any) -> Iterator[Any]:
+            asked.append(loader)
+            epoch = original(loader)
+            made.append(epoch)
+            return chain(Begun(epoch)) if epoch is loader else epoch
+
+        try:
+            adapter = adapter_for(loader)
+            adapter.epoch = begun  # type: ignore[method-assign]  # iter() would come back here
+            read = _Read(loader)
+            self._reads.add(read)
+            return self.measurement.epoch(loader, read, adapter)
+        except Exception as error:
+            if asked and not made:
+                raise  # the loader's own
+            failed(error)
+            return made[0] if made else original(loader)
+
+    def record(self) -> LoaderRecord:
+        """What is known of it."""
+        info = self.measurement.recorder.header.loader
+        return LoaderRecord(
+            log=self.log.name,
+            role="other",
+            mode=self.mode,
+            loader=info.backend,
+            dataset=info.dataset,
+            has_gradients=self.has_gradients,
+            epochs=self.epochs,
+            optimizer_steps=self.optimizer_steps,
+        )
+
+    def _began(self, known: Callable[[int], object] | None = None) -> Any:
+        if self.has_gradients is None:
+            self.has_gradients = _has_gradients()
+        self.epochs += 1
+        self._session.began(self)
+        return self._begin(known)
+
+
+class _Read:
+    """Lives as long as an epoch is read; keeps its loader."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+
+def _kind_of(loader: Any) -> tuple[Any, ...]:
+    """What stays the same where a framework, or each epoch, builds a loader anew."""
+    torch_data = sys.modules.get("torch.utils.data")
+    if torch_data is None or not isinstance(loader, torch_data.DataLoader):
+        return type(loader), id(loader)
+    dataset, sampler = loader.dataset, samplers_of(loader)[-1]
+    samples = None
+    if not isinstance(dataset, torch_data.IterableDataset):
+        with suppress(TypeError, NotImplementedError):
+            samples = len(dataset)
+    return type(loader), type(dataset), samples, type(sampler), loader.batch_size
+
+
+def _has_gradients() -> bool:
+    torch = sys.modules.get("torch")
+    return torch is None or bool(torch.is_grad_enabled())
+
+
+def _rank(environment: Mapping[str, str]) -> int:
+    found = place_among_ranks().get("rank")
+    if found is not None:
+        return found
+    told = environment.get("RANK") or environment.get("SLURM_PROCID") or ""
+    return int(told) if told.isdigit() else 0
+
+
+def _on_optimizer_step(hook: Callable[..., None]) -> Callable[[], None]:
+    """Call `hook` after each step of any of torch's optimizers; what ends that."""
+    optimizer = sys.modules.get("torch.optim.optimizer")
+    if optimizer is None:
+        return lambda: None
+    return cast("Callable[[], None]", optimizer.register_optimizer_step_post_hook(hook).remove)
+
+
+def check(settings: Settings) -> None:
+    """Raises UsageError for options that do not go together."""
+    if settings.batches is not None and settings.mode != "alternate":
+        raise UsageError(
+            f"batches={settings.batches} works only in mode 'alternate', and the mode is "
+            f"{settings.mode!r}; pass mode='alternate', or omit batches"
+        )
+    if settings.mode not in {"log", "replay", "alternate"}:
+        raise UsageError(f"mode is {settings.mode!r}; expected 'log', 'replay' or 'alternate'")
+    if settings.batches is not None and settings.batches < 1:
+        raise UsageError(f"batches is {settings.batches}; expected a whole number, 1 or more")

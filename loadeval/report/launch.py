@@ -1,0 +1,51 @@
+"""The screen at the end of `loadeval run`: what its logs say, and where they are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.report.findings import SHORT_HEADING, findings_in_short
+from loadeval.report.formatting import printable
+from loadeval.report.screen import screen
+from loadeval.report.tables import table_lines, wrapped
+from loadeval.report.wording.launch import LOG_MODE_SAYS, loader_facts
+from loadeval.report.wording.runs import report_headline
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.analysis.report import Report
+    from loadeval.report.tables import Rows
+    from loadeval.runlog.model import Run
+    from loadeval.runlog.processes import LoaderRecord
+
+MOST_LOADERS = 8
+
+
+def launch_screen(
+    report: Report, loaders: Sequence[tuple[LoaderRecord, Run]], more: Rows, width: int
+) -> list[str]:
+    """The verdict or, of a run that logged alone, what was waited; then the loaders and `more`."""
+    if report.comparison is not None:
+        lines = [*screen(report, [], width), ""]
+    elif report.job is not None:
+        lines = [*screen(report, [], width), "", *wrapped(LOG_MODE_SAYS, width), ""]
+    else:
+        lines = [*wrapped(report_headline(report), width), *wrapped(LOG_MODE_SAYS, width), ""]
+        for one in report.runs:
+            if one.diagnosis is not None and one.diagnosis.findings:
+                rows = [SHORT_HEADING, *findings_in_short(one.diagnosis, width)]
+                lines += [*table_lines(rows, width), ""]
+    for record, run in loaders[:MOST_LOADERS]:
+        named = f"{record.log} ({record.role}): {_facts(record, run)}"
+        lines += wrapped(printable(named), width)
+    if len(loaders) > MOST_LOADERS:
+        lines.append(f"and {len(loaders) - MOST_LOADERS} more")
+    widest = max(len(label) for label, _ in more)
+    return [*lines, "", *(f"{label:<{widest}}  {place}" for label, place in more)]
+
+
+def _facts(one: LoaderRecord, run: Run) -> str:
+    samples = run.steps.samples
+    are_known = len(samples) and bool((samples >= 0).all())
+    return loader_facts(one, run.batches, int(samples.sum()) if are_known else None)

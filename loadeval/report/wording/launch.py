@@ -1,0 +1,50 @@
+"""What is said at the end of `loadeval run`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from loadeval.launch.folder import NothingMeasured
+from loadeval.report.formatting import counted, number, printable
+
+if TYPE_CHECKING:
+    from loadeval.runlog.processes import LoaderRecord
+
+WHY_NOTHING = {
+    NothingMeasured.NO_PYTHON: (
+        "the command started no Python that can be measured; options -E, -I and -S, and an empty "
+        "environment, keep loadeval out. Leave them out, or call loadeval.install() in the program"
+    ),
+    NothingMeasured.NO_LOADER: (
+        "the program iterated no data loader that loadeval knows; wrap what it iterates with "
+        "loadeval.LoaderEvaluator(loader), which takes any iterable or function"
+    ),
+    NothingMeasured.FAILED: (
+        "{what}. Is loadeval installed in the Python of the program, and is the folder writable?"
+    ),
+}
+UNCONFIRMED = "no optimizer step seen"
+LOG_MODE_SAYS = (
+    "Mode log tells what was waited, not what training would gain: loading also slows the steps "
+    "beside it. For that: loadeval run --mode alternate -- COMMAND"
+)
+
+
+def nothing_measured(why: NothingMeasured, what: str) -> str:
+    """That there is no log, why, and what to do."""
+    return printable(f"Nothing was measured: {WHY_NOTHING[why].format(what=what)}")
+
+
+def loader_facts(one: LoaderRecord, batches: int, samples: int | None) -> str:
+    """How many batches it served, and how many optimizer steps were made of them."""
+    facts = [
+        counted(batches, "batch", "batches"),
+        counted(one.epochs, "epoch", "epochs"),
+    ]
+    if one.optimizer_steps:
+        facts.append(counted(one.optimizer_steps, "optimizer step", "optimizer steps"))
+        if samples:
+            facts.append(f"{number(samples / one.optimizer_steps)} samples per step")
+    elif one.role == "training":
+        facts.append(UNCONFIRMED)
+    return ", ".join(facts)

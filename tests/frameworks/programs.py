@@ -1,0 +1,277 @@
+"""Trains with one framework, and prints what it saw: `programs.py FRAMEWORK`. Knows no loadeval."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+import warnings
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader
+
+from tests.frameworks.conftest import BATCH_SIZE, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+EPOCHS = 2
+
+
+def validation(task: Task) -> DataLoader[Any]:
+    """Over the same dataset."""
+    return DataLoader(task.dataset, 10)
+
+
+def loop(task: Task) -> None:
+    """By hand; asks for each batch by next()."""
+    for _ in range(EPOCHS):
+        batches = iter(task.loader)
+        while (batch := next(batches, None)) is not None:
+            task.step(batch)
+        with torch.no_grad():
+            for inputs, _ in validation(task):
+                task.model(inputs)
+
+
+def timm(task: Task) -> None:
+    """Wraps the DataLoader, as timm's PrefetchLoader does."""
+
+    class Scaling:
+        def __init__(self, loader: Any) -> None:
+            self.loader = loader
+
+        def __iter__(self) -> Iterator[Any]:
+            for inputs, numbers in self.loader:
+                yield inputs * 2, numbers
+
+    for _ in range(EPOCHS):
+        for batch in Scaling(task.loader):
+            task.step(batch)
+        with torch.no_grad():
+            for inputs, _ in Scaling(validation(task)):
+                task.model(inputs)
+
+
+def lightning(task: Task, devices: int = 1) -> None:
+    """With a sanity check, and validation after each epoch."""
+    from lightning.pytorch import LightningModule, Trainer  # noqa: PLC0415 - only the one asked for
+
+    class Module(LightningModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = task.model
+
+        def training_step(self, batch: Any, _: int) -> torch.Tensor:
+            return task.loss(batch)
+
+        def validation_step(self, batch: Any, _: int) -> None:
+            self.model(batch[0])
+
+        def configure_optimizers(self) -> torch.optim.Optimizer:
+            return task.optimiser
+
+    Trainer(
+        accelerator="cpu",
+        devices=devices,
+        strategy="ddp" if devices > 1 else "auto",
+        max_epochs=EPOCHS,
+        logger=False,
+        enable_checkpointing=False,
+        enable_progress_bar=False,
+        enable_model_summary=False,
+        default_root_dir=tempfile.gettempdir(),
+    ).fit(Module(), task.loader, validation(task))
+
+
+def fabric(task: Task) -> None:
+    """Gradients accumulated over four batches."""
+    from lightning.fabric import Fabric  # noqa: PLC0415 - as above
+
+    fabric = Fabric(accelerator="cpu", devices=1)
+    loader, held = fabric.setup_dataloaders(task.loader, validation(task))
+    model, optimiser = fabric.setup(task.model, task.optimiser)
+    for _ in range(EPOCHS):
+        for number, batch in enumerate(loader, 1):
+            fabric.backward(task.loss(batch, model))
+            if number % 4 == 0 or number == len(loader):
+                optimiser.step()
+                optimiser.zero_grad()
+        with torch.no_grad():
+            for inputs, _ in held:
+                model(inputs)
+
+
+def accelerate(task: Task) -> None:
+    """Gradients accumulated over four batches."""
+    from accelerate import Accelerator  # noqa: PLC0415 - as above
+
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=4)
+    model, optimiser, loader, held = accelerator.prepare(
+        task.model, task.optimiser, task.loader, validation(task)
+    )
+    for epoch in range(EPOCHS):
+        shown = accelerator.skip_first_batches(loader, 5) if epoch else loader
+        for batch in shown:
+            with accelerator.accumulate(model):
+                accelerator.backward(task.loss(batch, model))
+                optimiser.step()
+                optimiser.zero_grad()
+        with torch.no_grad():
+            for inputs, _ in held:
+                model(inputs)
+
+
+def trainer(task: Task) -> None:
+    """Hugging Face's, with evaluation."""
+    from transformers import Trainer, TrainingArguments  # noqa: PLC0415 - as above
+
+    class Model(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = task.model
+
+        def forward(self, inputs: torch.Tensor, numbers: torch.Tensor) -> dict[str, torch.Tensor]:
+            if not self.training:
+                return {"loss": self.model(inputs).mean()}
+            return {"loss": task.loss((inputs, numbers))}
+
+    def by_name(samples: list[Any]) -> dict[str, torch.Tensor]:
+        inputs, numbers = zip(*samples, strict=True)
+        return {"inputs": torch.stack(inputs), "numbers": torch.stack(numbers)}
+
+    with tempfile.TemporaryDirectory() as folder:
+        Trainer(
+            Model(),
+            TrainingArguments(
+                folder,
+                num_train_epochs=EPOCHS,
+                per_device_train_batch_size=BATCH_SIZE,
+                per_device_eval_batch_size=10,
+                gradient_accumulation_steps=4,
+                eval_strategy="epoch",
+                save_strategy="no",
+                report_to=[],
+                use_cpu=True,
+                disable_tqdm=True,
+                remove_unused_columns=False,
+            ),
+            by_name,
+            task.dataset,
+            task.dataset,
+            optimizers=(task.optimiser, None),
+        ).train()
+
+
+def ignite(task: Task) -> None:
+    """An engine that trains, and one that evaluates."""
+    from ignite.engine import Engine, Events  # noqa: PLC0415 - as above
+
+    evaluator = Engine(lambda _, batch: task.model(batch[0]))
+    engine = Engine(lambda _, batch: task.step(batch))
+
+    @engine.on(Events.EPOCH_COMPLETED)
+    def evaluate() -> None:
+        with torch.no_grad():
+            evaluator.run(validation(task))
+
+    engine.run(task.loader, max_epochs=EPOCHS)
+
+
+def keras(task: Task) -> None:
+    """Keras's own model, loss and optimiser."""
+    import keras  # noqa: PLC0415 - as above
+
+    def loss(numbers: torch.Tensor, predicted: torch.Tensor) -> Any:
+        task.note(numbers)
+        return keras.losses.mean_squared_error(numbers / len(task.dataset), predicted)
+
+    model = keras.Sequential([keras.Input((2,)), keras.layers.Dense(1, "linear", False, "ones")])
+    model.compile("sgd", loss)
+    model.fit(task.loader, epochs=EPOCHS, shuffle=False, verbose=0)
+    task.model.weight.data = model.trainable_variables[0].value.T
+
+
+def webdataset(task: Task) -> None:
+    """A pipeline without a DataLoader."""
+    import webdataset  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+
+    pipeline = webdataset.DataPipeline(
+        lambda: map(task.dataset.__getitem__, range(len(task.dataset))),
+        webdataset.batched(BATCH_SIZE),
+    ).with_epoch(20)
+    for _ in range(EPOCHS):
+        for batch in pipeline:
+            task.step(batch)
+
+
+def datasets(task: Task) -> None:
+    """A stream, iterated by itself."""
+    from datasets import IterableDataset  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+
+    def rows() -> Iterator[dict[str, Any]]:
+        for inputs, number in map(task.dataset.__getitem__, range(len(task.dataset))):
+            yield {"inputs": inputs.tolist(), "number": int(number)}
+
+    stream = IterableDataset.from_generator(rows).with_format("torch").batch(BATCH_SIZE)
+    for _ in range(EPOCHS):
+        for batch in stream:
+            task.step((batch["inputs"], batch["number"]))
+
+
+def grain(task: Task) -> None:
+    """Grain's dataset, without processes."""
+    import grain  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+
+    class Source:
+        def __len__(self) -> int:
+            return len(task.dataset)
+
+        def __getitem__(self, index: int) -> Any:
+            inputs, number = task.dataset[index]
+            return inputs.numpy(), number.numpy()
+
+    batches = grain.MapDataset.source(Source()).to_iter_dataset().batch(BATCH_SIZE)
+    for _ in range(EPOCHS):
+        for inputs, numbers in batches:
+            task.step((torch.from_numpy(inputs), torch.from_numpy(numbers)))
+
+
+def spdl(task: Task) -> None:
+    """SPDL's DataLoader, with a thread."""
+    from spdl.dataloader import DataLoader  # noqa: PLC0415 - as above
+
+    def batched(samples: list[int]) -> Any:
+        inputs, numbers = zip(*(task.dataset[index] for index in samples), strict=True)
+        return torch.stack(inputs), torch.stack(numbers)
+
+    loader = DataLoader(
+        range(len(task.dataset)), batch_size=BATCH_SIZE, aggregator=batched, num_threads=1
+    )
+    for _ in range(EPOCHS):
+        for batch in loader:  # type: ignore[attr-defined]  # its stub says Iterable
+            task.step(batch)
+
+
+PROGRAMS = {
+    one.__name__: one
+    for one in (
+        *(loop, timm, lightning, fabric, accelerate, trainer, ignite, keras),
+        *(webdataset, datasets, grain, spdl),
+    )
+}
+PROGRAMS["ddp"] = partial(lightning, devices=2)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    warnings.simplefilter("ignore")
+    framework, folder = sys.argv[1:]
+    work = Task()
+    PROGRAMS[framework](work)
+    work.stop()
+    with tempfile.NamedTemporaryFile("w", dir=folder, suffix=".trace", delete=False) as file:
+        json.dump([sys.argv[1], *work.trace()], file)

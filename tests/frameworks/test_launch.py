@@ -1,0 +1,94 @@
+"""`loadeval run` of programs that use a framework: the training is the same, and is found."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval import read_run
+from tests.frameworks.programs import PROGRAMS
+from tests.launch.conftest import environment, launched
+
+if TYPE_CHECKING:
+    from loadeval.runlog.processes import LoaderRecord
+    from tests.launch.conftest import Launched
+
+pytestmark = pytest.mark.slow  # each starts Python and imports a framework
+
+SCRIPT = str(Path(__file__).with_name("programs.py"))
+BATCHES = 2 * 21
+VALIDATES = ("loop", "timm", "lightning", "fabric", "accelerate", "trainer", "ignite")
+STEPS = {"fabric": 2 * 6, "trainer": 2 * 6, "accelerate": 6 + 4, "keras": 0}
+"""Where they are not one for each batch."""
+ONE_PROCESS = [name for name in PROGRAMS if name != "ddp"]
+
+
+def traces(folder: Path) -> list[str]:
+    return sorted(path.read_text(encoding="utf-8") for path in folder.glob("*.trace"))
+
+
+def trained(tmp_path: Path, framework: str, *options: str) -> tuple[Launched, Path]:
+    """A program that was launched by us, and where its traces are."""
+    folder = tmp_path / "traces"
+    folder.mkdir()
+    return launched(tmp_path, [sys.executable, SCRIPT, framework, str(folder)], *options), folder
+
+
+def bare(tmp_path: Path, framework: str) -> list[str]:
+    """The traces of a program that was not."""
+    import subprocess  # noqa: PLC0415 - here alone
+
+    folder = tmp_path / "bare"
+    folder.mkdir()
+    command = [sys.executable, SCRIPT, framework, str(folder)]
+    subprocess.run(command, env=environment(), capture_output=True, check=True, timeout=100)
+    return traces(folder)
+
+
+def training_of(done: Launched) -> list[LoaderRecord]:
+    """The training loader of each process."""
+    return [one.main for one in done.processes if one.main is not None]
+
+
+@pytest.mark.parametrize("framework", ONE_PROCESS)
+def test_the_training_is_the_same_and_found(framework: str, tmp_path: Path) -> None:
+    """Batches, updates and parameters to the bit; and each batch that it was given has a row."""
+    done, folder = trained(tmp_path, framework)
+    assert done.code == 0, done.err
+    assert traces(folder) == bare(tmp_path, framework)
+    (one,) = training_of(done)
+    rows = read_run(done.folder / one.log).batches
+    expected: Any = {"accelerate": 21 + 16, "webdataset": 40, "keras": BATCHES + 1}.get(
+        framework, BATCHES
+    )
+    assert rows == expected, done.batches
+    assert one.optimizer_steps == STEPS.get(framework, expected)
+    others = {name: count for name, count in done.batches.items() if count and name != one.log}
+    assert bool(others) is (framework in VALIDATES), done.batches
+    roles = {one.role for process in done.processes for one in process.loaders}
+    # Trainer evaluates without gradients, but asks for the iterator with them.
+    assert framework not in VALIDATES or len(roles) == 2, roles
+
+
+def test_each_device_of_lightning_has_its_logs(tmp_path: Path) -> None:
+    done, folder = trained(tmp_path, "ddp")
+    assert done.code == 0, done.err
+    assert traces(folder) == bare(tmp_path, "ddp")
+    found = training_of(done)
+    assert [one.log for one in found] == ["rank0.jsonl", "rank1.jsonl"]
+    assert [read_run(done.folder / one.log).batches for one in found] == [22, 22]
+    assert [one.optimizer_steps for one in found] == [22, 22]
+
+
+@pytest.mark.parametrize("framework", ["lightning", "accelerate", "trainer", "fabric", "ddp"])
+def test_alternating_trains_on_the_same_batches(framework: str, tmp_path: Path) -> None:
+    """Without workers they come in the same order too."""
+    done, folder = trained(tmp_path, framework, "--mode", "alternate")
+    assert done.code == 0, done.err
+    assert traces(folder) == bare(tmp_path, framework)
+    assert {read_run(done.folder / one.log).header.mode for one in training_of(done)} == {
+        "alternate"
+    }

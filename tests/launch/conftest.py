@@ -1,0 +1,90 @@
+"""Runs commands with `loadeval run`, in a folder of their own."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval import read_run
+from loadeval.runlog.processes import ProcessRecord, processes_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from loadeval import Run
+    from loadeval.runlog.processes import LoaderRecord
+
+    Launch = Callable[..., "Launched"]
+
+ROOT = Path(__file__).parents[2]
+PROGRAM = Path(__file__).with_name("program.py")
+LOADEVAL = ("-c", "from loadeval.cli.main import app; app(prog_name='loadeval')")
+
+
+@dataclass(frozen=True)
+class Launched:
+    """How a command ended, what it said, and its logs."""
+
+    code: int
+    out: str
+    err: str
+    folder: Path
+
+    @property
+    def processes(self) -> list[ProcessRecord]:
+        return processes_in(self.folder) if self.folder.exists() else []
+
+    @property
+    def main(self) -> LoaderRecord:
+        """The training loader of the only process."""
+        (process,) = self.processes
+        assert process.main is not None
+        return process.main
+
+    def run(self, log: str = "rank0.jsonl") -> Run:
+        return read_run(self.folder / log)
+
+    @property
+    def batches(self) -> dict[str, int]:
+        """How many each log has."""
+        return {path.name: read_run(path).batches for path in sorted(self.folder.glob("*.jsonl"))}
+
+
+def environment() -> dict[str, str]:
+    """One in which programs find loadeval."""
+    here = os.pathsep.join([str(ROOT), str(ROOT / "adapters")])
+    own = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
+    return {**own, "PYTHONPATH": here, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+
+
+def launch_command(folder: Path, *options: str) -> list[str]:
+    return [sys.executable, *LOADEVAL, "run", "--output", str(folder), *options, "--"]
+
+
+def launched(tmp_path: Path, command: Sequence[str], *options: str, stdin: str = "") -> Launched:
+    """What comes of `command`, run with `loadeval run` and these options."""
+    folder = tmp_path / "logs"
+    done = subprocess.run(
+        [*launch_command(folder, *options), *command],
+        cwd=tmp_path,
+        env=environment(),
+        input=stdin,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    return Launched(done.returncode, done.stdout, done.stderr, folder)
+
+
+@pytest.fixture
+def launch(tmp_path: Path) -> Launch:
+    """Runs a command with `loadeval run`."""
+    return partial(launched, tmp_path)

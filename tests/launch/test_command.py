@@ -1,0 +1,246 @@
+"""Running a command, in this process, by programs that need no framework."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval import LoaderEvaluator
+from loadeval.launch import command
+from loadeval.launch.command import (
+    BatchCounter,
+    CannotStartError,
+    end_like,
+    name_of,
+    remove_marks,
+    why_nothing,
+)
+from loadeval.launch.folder import NothingMeasured
+from loadeval.launch.session import Settings
+from loadeval.runlog.reader import Follower
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+PYTHON = sys.executable
+SERVING = """
+import os, signal, sys, time
+from pathlib import Path
+from loadeval import LoaderEvaluator
+from loadeval.runlog.processes import LoaderRecord, ProcessRecord
+import socket
+folder = Path(os.environ["LOADEVAL_RUN"])
+if {ignores}:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+ProcessRecord("rank1", 1, 2**22 + 1, socket.gethostname(), False, (
+    LoaderRecord("later.jsonl", "training", "log", "x", None, True, 0, 0),)).save(folder)
+ProcessRecord("rank0", 0, os.getpid(), socket.gethostname(), False, (
+    LoaderRecord("rank0.jsonl", "training", "log", "x", None, True, 1, 0),)).save(folder)
+try:
+    for number in LoaderEvaluator(range(10**9), probes=(), log_file=folder / "rank0.jsonl"):
+        time.sleep(0.001)
+except KeyboardInterrupt:
+    sys.exit(11)
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "name"),
+    [
+        ("python train.py --epochs 1", "train"),
+        ("torchrun --nproc-per-node 4 src/train.py", "train"),
+        ("python -m mypackage.train", "mypackage.train"),
+        ("python -m torch.distributed.run -m mypackage.train x", "mypackage.train"),
+        ("accelerate launch train.py", "train"),
+        ("./scripts/go.sh", "go"),
+        ("python -c pass", "python"),
+    ],
+)
+def test_the_name_of_a_run(words: str, name: str) -> None:
+    assert name_of(words.split()) == name
+
+
+@pytest.mark.parametrize("own", [None, "/a:/b"])
+def test_our_folder_comes_first_on_the_path(own: str | None) -> None:
+    """And what was there before stays."""
+    before = {} if own is None else {"PYTHONPATH": own}
+    found = command.environment(Settings("/logs", "log"), before)["PYTHONPATH"]
+    first, *others = found.split(os.pathsep)
+    assert (Path(first) / "sitecustomize.py").exists()
+    assert ":".join(others) == (own or "")
+
+
+def test_the_settings_come_through() -> None:
+    settings = Settings("/logs", "alternate", 30)
+    assert Settings.from_environment(command.environment(settings, {})) == settings
+
+
+def test_how_it_ended(tmp_path: Path) -> None:
+    ended = command.run([PYTHON, "-c", "raise SystemExit(4)"], Settings(str(tmp_path)))
+    assert (ended.code, ended.was_stopped) == (4, False)
+
+
+def test_it_may_take_long(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(command, "POLL_S", 0.001)
+    assert command.run([PYTHON, "-c", ""], Settings(str(tmp_path))).code == 0
+
+
+def test_it_may_end_before_it_is_stopped(tmp_path: Path) -> None:
+    ended = command.run([PYTHON, "-c", ""], Settings(str(tmp_path)), stop_after=5)
+    assert (ended.code, ended.was_stopped) == (0, False)
+
+
+@pytest.mark.parametrize(("ignores", "code"), [(False, 11), (True, -signal.SIGTERM)])
+def test_it_is_stopped_after_enough_batches(
+    ignores: bool, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By SIGINT, and by SIGTERM where that does not help."""
+    monkeypatch.setattr(command, "POLL_S", 0.05)
+    monkeypatch.setattr(command, "GRACE_S", 0.2 if ignores else 60.0)
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, sys.path)))
+    ended = command.run(
+        [PYTHON, "-c", SERVING.format(ignores=ignores)], Settings(str(tmp_path)), stop_after=5
+    )
+    assert (ended.code, ended.was_stopped) == (code, True)
+
+
+@pytest.mark.parametrize("how", ["missing", "not executable"])
+def test_what_cannot_be_started(how: str, tmp_path: Path) -> None:
+    """The code is a shell's."""
+    program = tmp_path / "program"
+    if how != "missing":
+        program.write_text("x")
+    with pytest.raises(CannotStartError, match="cannot run") as raised:
+        command.run([str(program)], Settings(str(tmp_path)))
+    assert raised.value.code == (127 if how == "missing" else 126)
+
+
+def test_signals_are_passed_on(tmp_path: Path) -> None:
+    """And our own handlers are back afterwards."""
+    before = signal.getsignal(signal.SIGUSR1)
+    code = (
+        "import os, signal, sys, time\nsignal.signal(signal.SIGUSR1, lambda *_: sys.exit(9))\n"
+        "os.kill(os.getppid(), signal.SIGUSR1)\nwhile True: time.sleep(0.01)"
+    )
+    assert command.run([PYTHON, "-c", code], Settings(str(tmp_path))).code == 9
+    assert signal.getsignal(signal.SIGUSR1) is before
+
+
+def test_a_signal_that_comes_early_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until there is somebody to give it to: here it is there before Python's handlers are."""
+    started = subprocess.Popen
+
+    def later(*arguments: Any, **options: Any) -> subprocess.Popen[bytes]:
+        os.kill(os.getpid(), signal.SIGUSR1)
+        return started(*arguments, **options)
+
+    monkeypatch.setattr(subprocess, "Popen", later)
+    code = "import time; time.sleep(60)"
+    ended = command.run([PYTHON, "-c", code], Settings(str(tmp_path)))
+    assert ended.code == -signal.SIGUSR1
+
+
+@pytest.mark.parametrize(("is_in_foreground", "seen"), [(True, 8), (False, 9)])
+def test_ctrl_c_is_passed_on_unless_a_terminal_sent_it(
+    is_in_foreground: bool, seen: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(command, "_is_in_foreground", lambda: is_in_foreground)
+    code = (
+        "import os, signal, sys, time\nsignal.signal(signal.SIGINT, lambda *_: sys.exit(9))\n"
+        "signal.signal(signal.SIGUSR1, lambda *_: sys.exit(8))\n"
+        "os.kill(os.getppid(), signal.SIGINT)\n"
+        f"os.kill(os.getppid(), signal.SIGUSR1) if {is_in_foreground} else None\n"
+        "while True: time.sleep(0.01)"
+    )
+    assert command.run([PYTHON, "-c", code], Settings(str(tmp_path))).code == seen
+
+
+@pytest.mark.parametrize("group", [os.getpgrp(), 1, None])
+def test_whether_a_terminal_sends_to_us(group: int | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It does to the group in its foreground; there may be no terminal, or none of ours."""
+
+    def of_terminal(_: int) -> int:
+        if group is None:
+            raise OSError
+        return group
+
+    monkeypatch.setattr(os, "ctermid", lambda: os.devnull)
+    monkeypatch.setattr(os, "tcgetpgrp", of_terminal)
+    assert command._is_in_foreground() is (group == os.getpgrp())
+    monkeypatch.setattr(os, "ctermid", lambda: "/no/such/terminal")
+    assert not command._is_in_foreground()
+
+
+@pytest.mark.parametrize("code", [0, 3, -signal.SIGKILL, -signal.SIGTERM])
+def test_we_end_as_it_ended(code: int) -> None:
+    script = f"from loadeval.launch.command import end_like; end_like({int(code)})"
+    variables = {**os.environ, "PYTHONPATH": os.pathsep.join(map(str, sys.path))}
+    assert subprocess.run([PYTHON, "-c", script], env=variables, check=False).returncode == code
+
+
+def test_our_exit_code_is_its_own() -> None:
+    with pytest.raises(SystemExit, match="3"):
+        end_like(3)
+
+
+def test_a_long_log_is_counted_to_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However often it must be read."""
+    with LoaderEvaluator(range(50), probes=(), log_file=tmp_path / "log.jsonl") as evaluator:
+        list(evaluator)
+    whole = Follower(tmp_path / "log.jsonl").read()
+    assert whole is not None
+    counter = BatchCounter(tmp_path / "log.jsonl")
+    parts = iter(
+        [replace(whole, lines=whole.lines[:1], more=True), replace(whole, lines=whole.lines[1:])]
+    )
+    monkeypatch.setattr(counter._follower, "read", lambda: next(parts))
+    assert counter.batches() == 50
+
+
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_the_same_signal_ends_us(number: signal.Signals, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a core dump of ours."""
+    calls: list[object] = []
+    note: Callable[..., None] = lambda *arguments: calls.append(arguments)  # noqa: E731 - three are alike
+    monkeypatch.setattr(resource, "setrlimit", note)
+    monkeypatch.setattr(signal, "signal", note)
+    monkeypatch.setattr(os, "kill", note)
+    with pytest.raises(SystemExit):
+        end_like(-number)
+    assert calls[-1] == (os.getpid(), number)
+    assert len(calls) == (2 if number == signal.SIGKILL else 3)
+
+
+@pytest.mark.parametrize(
+    ("marks", "why", "what"),
+    [
+        ({}, NothingMeasured.NO_PYTHON, ""),
+        ({".python": ""}, NothingMeasured.NO_LOADER, ""),
+        ({".python": "", ".failed": "first\nsecond\n"}, NothingMeasured.FAILED, "first"),
+    ],
+)
+def test_why_nothing_was_measured(
+    marks: dict[str, str], why: NothingMeasured, what: str, tmp_path: Path
+) -> None:
+    """The marks tell, and are then removed, with a folder that has nothing else."""
+    folder = tmp_path / "logs"
+    folder.mkdir()
+    for name, text in marks.items():
+        (folder / name).write_text(text)
+    assert why_nothing(folder) == (why, what)
+    remove_marks(folder)
+    assert not folder.exists()
+
+
+def test_a_folder_with_logs_stays(tmp_path: Path) -> None:
+    (tmp_path / "rank0.jsonl").touch()
+    remove_marks(tmp_path)
+    assert tmp_path.exists()

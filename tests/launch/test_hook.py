@@ -1,0 +1,319 @@
+"""The import hook that waits for loaders, and which processes and calls are measured."""
+
+from __future__ import annotations
+
+import builtins
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import loadeval
+from loadeval import read_run
+from loadeval.launch import hook
+from loadeval.launch.folder import claimed_name
+from loadeval.launch.inject import sitecustomize
+from loadeval.launch.inject.sitecustomize import Finder
+from loadeval.launch.install import uninstall
+from loadeval.launch.session import Session, Settings
+from loadeval.runlog.processes import processes_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Finders, modules, classes and the path are restored."""
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path])
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    yield
+    uninstall()
+    hook.unpatch()
+    for name in set(sys.modules) - before:
+        if name.startswith("ours_"):
+            del sys.modules[name]
+
+
+@pytest.fixture(name="package")
+def _package(tmp_path: Path) -> str:
+    """A module with a loader that nobody knows, and one that only inherits."""
+    (tmp_path / "ours_loaders.py").write_text(
+        "class Loader:\n"
+        "    def __init_subclass__(cls, tag=None):\n        cls.tag = tag\n"
+        "    def __iter__(self):\n        return iter([1, 2, 3])\n"
+        "class Heir(Loader):\n    pass\n"
+        "class Own(Loader):\n    def __iter__(self):\n        return super().__iter__()\n"
+        "size = 3\n"
+    )
+    sys.path.insert(0, str(tmp_path))
+    importlib.invalidate_caches()
+    return "ours_loaders"
+
+
+def loaders(name: str) -> Any:
+    return importlib.import_module(name)
+
+
+def begun(finder: Finder) -> None:
+    sys.meta_path.insert(0, finder)
+
+
+def test_a_module_is_patched_after_it_was_imported(package: str) -> None:
+    """By whichever finder; its loader stays as it is."""
+    seen: list[tuple[str, bool]] = []
+    begun(Finder([package], lambda module: seen.append((module.__name__, hasattr(module, "size")))))
+    module = loaders(package)
+    assert seen == [(package, True)]
+    assert "exec_module" not in vars(module.__loader__)
+
+
+def test_looking_for_a_module_patches_nothing(package: str) -> None:
+    """A later import does."""
+    seen: list[str] = []
+    begun(Finder([package], lambda module: seen.append(module.__name__)))
+    assert importlib.util.find_spec(package) is not None
+    assert seen == []
+    loaders(package)
+    assert seen == [package]
+
+
+def test_a_module_that_is_not_there_is_not_there() -> None:
+    begun(Finder(["ours_nowhere"], print))
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("ours_nowhere")
+
+
+def test_a_failure_to_patch_is_one_line(
+    package: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    """On stderr and in the run's folder; the module is imported."""
+
+    def fails(_: ModuleType) -> None:
+        raise TypeError("not\nthis")
+
+    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
+    begun(Finder([package], fails))
+    assert loaders(package).size == 3
+    assert capsys.readouterr().err == (
+        "loadeval: not measured (TypeError: not this); the program goes on\n"
+    )
+    assert (tmp_path / ".failed").read_text() == "TypeError: not this\n"
+
+
+def test_a_failure_can_be_told_to_nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A folder that is gone and a stderr that is closed are no failures of the program."""
+
+    def closed(*_: Any, **__: Any) -> None:
+        raise ValueError
+
+    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
+    monkeypatch.setattr(builtins, "print", closed)
+    sitecustomize.failed(TypeError())
+
+
+class Slots:
+    """A loader that takes no attributes."""
+
+    __slots__ = ()
+
+    def exec_module(self, module: ModuleType) -> None: ...
+
+
+@pytest.mark.parametrize(("loader", "said"), [(Slots(), "AttributeError"), (None, "")])
+def test_a_loader_that_cannot_be_watched(
+    loader: Any, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Its module is imported unpatched."""
+    spec: Any = SimpleNamespace(loader=loader)
+    begun(Finder(["ours_module"], print))
+    sys.meta_path.insert(1, SimpleNamespace(find_spec=lambda *_: spec))
+    assert sys.meta_path[0].find_spec("ours_module", None) is spec
+    assert said in capsys.readouterr().err
+
+
+def test_python_begins_by_waiting(
+    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It marks that it was there, and takes itself off the path."""
+    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
+    monkeypatch.setenv("LOADEVAL_RUN_MODULES", package)
+    here = str(hook.__file__).replace("hook.py", "inject")
+    sys.path.insert(0, here)
+    monkeypatch.delitem(sys.modules, "sitecustomize", raising=False)
+    (tmp_path / "sitecustomize.py").write_text("found = __name__\n")
+    sitecustomize.begin()
+    assert here not in sys.path
+    assert (tmp_path / ".python").exists()
+    assert sys.modules["sitecustomize"].found == "sitecustomize"
+    assert loaders(package).Loader.__iter__.__wrapped__ is not None
+
+
+def test_without_a_folder_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("LOADEVAL_RUN", raising=False)
+    monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
+    finders = list(sys.meta_path)
+    sitecustomize.begin()
+    assert sys.meta_path == finders
+
+
+def test_a_folder_that_is_gone_is_told(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
+    monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
+    sitecustomize.begin()
+    assert "loadeval: not measured (FileNotFoundError" in capsys.readouterr().err
+
+
+def test_loaders_of_a_registered_module_are_measured(
+    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """All that it can iterate, and what is derived from them; once each."""
+    monkeypatch.setattr("loadeval.launch.install.other_modules", lambda: [package])
+    module = loaders(package)
+    folder = loadeval.install(output=tmp_path / "logs")
+    hook.patch(module)
+
+    class Below(module.Loader, tag="below"):  # type: ignore[call-arg, misc, name-defined]  # only known here
+        pass
+
+    assert Below.tag == "below"
+    for kind in (module.Loader, module.Heir, module.Own, Below):
+        assert list(kind()) == [1, 2, 3]
+    loadeval.uninstall()
+    assert [read_run(log).batches for log in folder.glob("*.jsonl")] == [3] * 4
+    assert not hasattr(module.Loader.__iter__, "__wrapped__")
+
+
+def test_a_session_is_made_of_the_environment(
+    package: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Once a loader is iterated."""
+    for name, value in Settings(str(tmp_path)).environment().items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(hook, "_hook", hook._Hook())
+    module = loaders(package)
+    hook.patch(module)
+    assert hook.current() is None
+    assert list(module.Loader()) == [1, 2, 3]
+    session = hook.current()
+    assert session is not None
+    session.close()
+    (process,) = processes_in(tmp_path)
+    assert process.ended
+
+
+def test_without_settings_a_loader_serves_by_itself(
+    package: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is told once."""
+    monkeypatch.delenv("LOADEVAL_RUN", raising=False)
+    monkeypatch.setattr(hook, "_hook", hook._Hook())
+    module = loaders(package)
+    hook.patch(module)
+    for _ in range(2):
+        assert list(module.Loader()) == [1, 2, 3]
+    assert capsys.readouterr().err.count("loadeval: not measured (KeyError") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "distributed", "is_worker"),
+    [
+        (["python", "train.py"], None, False),
+        (
+            ["python", "-c", "from multiprocessing.spawn import x", "--multiprocessing-fork"],
+            0,
+            True,
+        ),
+        (
+            ["python", "-c", "from multiprocessing.spawn import x", "--multiprocessing-fork"],
+            1,
+            False,
+        ),
+        (["python", "-c", "from multiprocessing.forkserver import main"], None, True),
+    ],
+)
+def test_which_processes_are_workers(
+    arguments: list[str],
+    distributed: int | None,
+    is_worker: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What multiprocessing started, unless it is a rank."""
+    torch_distributed = SimpleNamespace(
+        is_available=lambda: True, is_initialized=lambda: bool(distributed)
+    )
+    monkeypatch.setattr(sys, "orig_argv", arguments)
+    monkeypatch.setitem(
+        sys.modules,
+        "torch.distributed",
+        None if distributed is None else torch_distributed,
+    )
+    assert hook._is_worker() is is_worker
+
+
+def test_a_loaders_worker_is_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = SimpleNamespace(get_worker_info=lambda: "a worker")
+    monkeypatch.setitem(sys.modules, "torch.utils.data", worker)
+    assert hook._is_worker()
+
+
+def test_a_forked_child_leaves_the_logs_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    session = Session(Settings(str(tmp_path)))
+    monkeypatch.setattr(session, "_pid", 1)
+    session.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_names_are_given_once(tmp_path: Path) -> None:
+    names = [claimed_name(tmp_path, 2, "-replay") for _ in range(2)]
+    assert names == ["rank2-replay", "rank2-run2-replay"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"loaders": []}'])
+def test_a_file_that_is_not_ours_is_no_process(text: str, tmp_path: Path) -> None:
+    (tmp_path / "rank0.json").write_text(text)
+    assert processes_in(tmp_path) == []
+
+
+def test_a_file_that_cannot_be_written_is_told(
+    package: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What is measured stays."""
+    monkeypatch.setattr("loadeval.launch.install.other_modules", lambda: [package])
+    module = loaders(package)
+    folder = loadeval.install(output=tmp_path / "logs")
+
+    def full(*_: Any) -> None:
+        raise OSError("no space left")
+
+    monkeypatch.setattr("loadeval.runlog.processes.ProcessRecord.save", full)
+    assert list(module.Loader()) == [1, 2, 3]
+    loadeval.uninstall()
+    assert "OSError: no space left" in capsys.readouterr().err
+    assert read_run(folder / "rank0.jsonl").batches == 3
+
+
+def test_it_begins_where_python_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Under the name that Python looks for."""
+    monkeypatch.delenv("LOADEVAL_RUN", raising=False)
+    monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
+    path = Path(sitecustomize.__file__)
+    monkeypatch.syspath_prepend(str(path.parent))
+    scope = {"__name__": "sitecustomize", "__file__": str(path)}
+    exec(compile(path.read_text(), str(path), "exec"), scope)  # noqa: S102 - as Python does
+    assert str(path.parent) not in sys.path

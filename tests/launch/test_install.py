@@ -1,0 +1,421 @@
+"""install() and uninstall(): every known loader of this process is measured, or none."""
+
+from __future__ import annotations
+
+import gc
+import json
+import sys
+import weakref
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torchdata.stateful_dataloader import StatefulDataLoader
+
+import loadeval
+from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
+from loadeval.runlog.processes import processes_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+installed = pytest.mark.usefixtures("folder")
+PLAIN, PLAIN_STATEFUL = DataLoader.__iter__, StatefulDataLoader.__iter__
+
+
+@pytest.fixture(name="folder")
+def _folder(tmp_path: Path) -> Path:
+    """Where the logs are of what is measured."""
+    return loadeval.install(output=tmp_path / "logs")
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    """No class stays changed."""
+    yield
+    loadeval.uninstall()
+    assert DataLoader.__iter__ is PLAIN
+    assert StatefulDataLoader.__iter__ is PLAIN_STATEFUL
+    assert "__init_subclass__" not in vars(DataLoader)
+
+
+def dataset(samples: int = 20) -> TensorDataset:
+    return TensorDataset(torch.arange(float(samples)))
+
+
+def numbers(batches: Any) -> list[float]:
+    return [float(value) for (batch,) in batches for value in batch]
+
+
+def counted(folder: Path) -> dict[str, int]:
+    """Batches in each log, once it is closed."""
+    loadeval.uninstall()
+    return {path.name: read_run(path).batches for path in sorted(folder.glob("*.jsonl"))}
+
+
+def roles(folder: Path) -> dict[str, str]:
+    loadeval.uninstall()
+    (process,) = processes_in(folder)
+    return {one.log: one.role for one in process.loaders}
+
+
+def train(loader: Any) -> None:
+    model = nn.Linear(1, 1)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.1)
+    for (batch,) in loader:
+        model(batch[:, None]).sum().backward()
+        optimiser.step()
+
+
+def test_its_batches_are_the_loaders(folder: Path) -> None:
+    assert numbers(DataLoader(dataset(), 4)) == list(range(20))
+    assert counted(folder) == {"rank0.jsonl": 5}
+
+
+def test_validation_has_a_log_of_its_own(folder: Path) -> None:
+    train(DataLoader(dataset(), 4))
+    with torch.no_grad():
+        numbers(DataLoader(dataset(8), 4))
+    assert roles(folder) == {"rank0.jsonl": "training", "rank0-validation.jsonl": "validation"}
+
+
+def test_optimizer_steps_tell_training_from_others(folder: Path) -> None:
+    """Whatever is read first with gradients on."""
+    numbers(DataLoader(dataset(8), 4))
+    train(DataLoader(dataset(), 4))
+    assert roles(folder) == {"rank0.jsonl": "other", "rank0-2.jsonl": "training"}
+    (process,) = processes_in(folder)
+    assert process.main is not None
+    assert process.main.log == "rank0-2.jsonl"
+
+
+def test_a_loader_made_anew_each_epoch_goes_on(folder: Path) -> None:
+    for _ in range(3):
+        train(DataLoader(dataset(), 4, sampler=RandomSampler(dataset())))
+        gc.collect()
+    assert counted(folder) == {"rank0.jsonl": 15}
+    (process,) = processes_in(folder)
+    assert process.loaders[0].epochs == 3
+
+
+def test_loaders_that_are_read_at_once_are_told_apart(folder: Path) -> None:
+    pairs = zip(DataLoader(dataset(), 4), DataLoader(dataset(), 4), strict=True)
+    assert len(list(pairs)) == 5
+    assert counted(folder) == {"rank0-2.jsonl": 5, "rank0.jsonl": 5}
+
+
+def test_an_epoch_that_is_not_dropped_yet_is_the_same_loaders(folder: Path) -> None:
+    """Lightning knows the length, and does not ask for the end."""
+    loader = DataLoader(dataset(), 4)
+    first = iter(loader)
+    next(first)
+    assert len(list(loader)) == 5
+    assert counted(folder) == {"rank0.jsonl": 6}
+
+
+def test_an_iterator_that_was_read_to_its_end_is_over(folder: Path) -> None:
+    """Though the program still has it."""
+    loader = DataLoader(dataset(), 4)
+    first = iter(loader)
+    list(first)
+    second = iter(loader)
+    list(second)
+    assert counted(folder) == {"rank0.jsonl": 10}
+
+
+def test_an_epoch_can_be_broken_off(folder: Path) -> None:
+    for _ in DataLoader(dataset(), 4):
+        break
+    assert counted(folder) == {"rank0.jsonl": 1}
+
+
+class Nested(IterableDataset[torch.Tensor]):
+    """Reads another loader."""
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        for (batch,) in DataLoader(dataset(), 4):
+            yield from batch
+
+
+@pytest.mark.parametrize("workers", [0, 1])
+def test_of_nested_loaders_the_outer_counts(folder: Path, workers: int) -> None:
+    assert len(list(DataLoader(Nested(), 5, num_workers=workers))) == 4
+    assert counted(folder) == {"rank0.jsonl": 4}
+
+
+class Repeating(DataLoader[Any]):
+    """Keeps one iterator for all epochs, as timm's and YOLO's loaders do."""
+
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.kept = super().__iter__()
+
+    def __iter__(self) -> Any:
+        for _ in range(2):
+            yield next(self.kept)
+
+
+def test_a_subclass_is_measured_by_its_own_iter(folder: Path) -> None:
+    loader = Repeating(dataset(), 4)
+    assert numbers(loader) == list(range(8))
+    assert numbers(loader) == list(range(8, 16))
+    assert counted(folder) == {"rank0.jsonl": 4}
+
+
+def test_a_subclass_that_is_made_later_is_measured(folder: Path) -> None:
+    class Later(DataLoader[Any]):
+        def __iter__(self) -> Any:
+            yield from [(torch.zeros(1),)]
+
+    assert len(list(Later(dataset()))) == 1
+    assert counted(folder) == {"rank0.jsonl": 1}
+
+
+@installed
+def test_the_iterator_has_what_the_loaders_has() -> None:
+    iterator = iter(DataLoader(dataset(), 4))
+    assert len(iterator) == 5
+    assert iterator._index_sampler is not None
+    assert next(iterator)[0].tolist() == [0, 1, 2, 3]
+    assert iter(iterator) is iterator
+
+
+class Failing(Dataset[int]):
+    def __len__(self) -> int:
+        return 4
+
+    def __getitem__(self, index: int) -> int:
+        raise KeyError(index)
+
+
+@installed
+def test_the_loaders_error_is_the_programs() -> None:
+    with pytest.raises(KeyError):
+        list(DataLoader(Failing()))
+
+
+class Unready(DataLoader[Any]):
+    def __iter__(self) -> Any:
+        raise KeyError("no data")
+
+
+@installed
+def test_the_error_of_a_beginning_is_the_programs(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(KeyError, match="no data"):
+        iter(Unready(dataset()))
+    assert "loadeval" not in capsys.readouterr().err
+
+
+@installed
+def test_our_failure_changes_nothing(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The log cannot be written: one line on stderr, and all batches."""
+    monkeypatch.setattr("loadeval.launch.session.LoaderEvaluator", None)
+    assert numbers(DataLoader(dataset(), 4)) == list(range(20))
+    assert "loadeval: not measured (TypeError" in capsys.readouterr().err
+
+
+@installed
+@pytest.mark.parametrize("asked_first", [True, False])
+def test_a_failure_while_an_epoch_begins_changes_nothing(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    asked_first: bool,
+) -> None:
+    def fails(_: Any, loader: Any, __: Any, adapter: Any) -> None:
+        if asked_first:
+            adapter.epoch(loader)
+        raise TypeError("ours")
+
+    monkeypatch.setattr("loadeval.runtime.measurement.Measurement.epoch", fails)
+    assert numbers(DataLoader(dataset(), 4)) == list(range(20))
+    assert "loadeval: not measured (TypeError: ours)" in capsys.readouterr().err
+
+
+def test_a_loader_that_is_measured_already_is_left_to_that(folder: Path) -> None:
+    loader = DataLoader(dataset(), 4)
+    evaluator = LoaderEvaluator(loader)
+    assert numbers(evaluator) == list(range(20))
+    evaluator.close()
+    with evaluate_in_place(loader) as other:
+        assert numbers(loader) == list(range(20))
+        assert other.recorded().batches == 5
+    assert counted(folder) == {}
+
+
+@pytest.mark.filterwarnings("ignore:.set_vital. is deprecated:UserWarning")  # torchdata, of torch
+def test_a_stateful_loader_stays_where_it_is(tmp_path: Path) -> None:
+    """It is logged where others alternate: its state would run ahead."""
+    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    loader = StatefulDataLoader(dataset(), 4)
+    iterator = iter(loader)
+    next(iterator)
+    state = loader.state_dict()
+    del iterator
+    loader.load_state_dict(state)
+    assert numbers(loader) == list(range(4, 20))
+    loadeval.uninstall()
+    assert {read_run(path).header.mode for path in folder.glob("*.jsonl")} == {"log"}
+
+
+def test_alternating_serves_every_sample_once(tmp_path: Path) -> None:
+    folder = loadeval.install("alternate", batches=30, output=tmp_path / "logs")
+    loader = DataLoader(dataset(200), 4)
+    assert sorted(numbers(loader)) == list(range(200))
+    assert loadeval.uninstall() == folder / "rank0.jsonl"
+    run = read_run(folder / "rank0.jsonl")
+    assert run.header.mode == "alternate"
+    assert run.header.settings["batches"] == 30
+
+
+def test_one_loader_alternates_at_a_time(tmp_path: Path) -> None:
+    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    list(zip(DataLoader(dataset(), 4), DataLoader(dataset(40), 8), strict=True))
+    loadeval.uninstall()
+    modes = [read_run(folder / name).header.mode for name in ("rank0.jsonl", "rank0-2.jsonl")]
+    assert modes == ["alternate", "log"]
+
+
+@installed
+def test_installed_twice_is_an_error() -> None:
+    with pytest.raises(UsageError, match="measured already"):
+        loadeval.install()
+
+
+def test_nothing_is_left_when_no_loader_was_read(folder: Path) -> None:
+    assert loadeval.uninstall() is None
+    assert loadeval.uninstall() is None
+    assert list(folder.iterdir()) == []
+
+
+def test_an_unknown_mode_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="expected 'log', 'replay' or 'alternate'"):
+        loadeval.install("lag", output=tmp_path / "logs")
+
+
+def test_the_folder_has_a_name_and_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one at the same time gets a number."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("loadeval.launch.install.time.strftime", lambda _: "now")
+    monkeypatch.setattr("sys.argv", ["/x/train a.py"])
+    first = loadeval.install()
+    loadeval.uninstall()
+    second = loadeval.install()
+    loadeval.uninstall()
+    assert [first.name, second.name] == ["train_a-now", "train_a-now-2"]
+    assert first.parent == tmp_path / "loadeval-runs"
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(loadeval.RunLogError, match="cannot make a folder"):
+        loadeval.install(output=tmp_path / "file" / "logs")
+
+
+def test_what_another_tool_has_replaced_is_left_alone(tmp_path: Path) -> None:
+    loadeval.install(output=tmp_path / "logs")
+    ours = DataLoader.__iter__
+
+    def theirs(self: Any) -> Iterator[Any]:
+        return ours(self)
+
+    DataLoader.__iter__ = theirs  # type: ignore[method-assign, assignment]  # as another tool does
+    try:
+        loadeval.uninstall()
+        assert DataLoader.__iter__ is theirs
+        assert numbers(DataLoader(dataset(), 4)) == list(range(20))
+    finally:
+        DataLoader.__iter__ = PLAIN  # type: ignore[method-assign]  # as it was
+
+
+def test_the_file_of_a_process_tells_its_loaders(folder: Path) -> None:
+    train(DataLoader(dataset(), 4))
+    before = json.loads((folder / "rank0.json").read_text())
+    assert before["ended"] is False
+    loadeval.uninstall()
+    after = json.loads((folder / "rank0.json").read_text())
+    assert after["ended"] is True
+    assert after["loaders"][0]["optimizer_steps"] == 5
+    assert after["loaders"][0]["has_gradients"] is True
+
+
+@pytest.mark.parametrize(
+    ("variable", "rank"), [("RANK", 3), ("SLURM_PROCID", 3), ("NO_SUCH_VARIABLE", 0)]
+)
+def test_the_rank_names_the_logs(
+    folder: Path, variable: str, rank: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("RANK", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, "3")
+    numbers(DataLoader(dataset(), 4))
+    assert list(counted(folder)) == [f"rank{rank}.jsonl"]
+
+
+def test_a_dataset_is_not_kept_once_there_is_another(folder: Path) -> None:
+    data = dataset()
+    gone = weakref.ref(data)
+    numbers(DataLoader(data, 4))
+    del data
+    numbers(DataLoader(dataset(), 4))
+    gc.collect()
+    assert gone() is None
+    assert counted(folder) == {"rank0.jsonl": 10}
+
+
+def test_a_step_after_the_last_batch_is_the_trainings(folder: Path) -> None:
+    """Accelerate reads a batch ahead, and so the end before the last step."""
+    optimiser = torch.optim.SGD([torch.zeros(1, requires_grad=True)], lr=0.1)
+    optimiser.step()
+    ahead = list(DataLoader(dataset(), 4))
+    optimiser.step()
+    assert len(ahead) == 5
+    loadeval.uninstall()
+    (process,) = processes_in(folder)
+    assert process.loaders[0].optimizer_steps == 1
+
+
+def test_optimizer_steps_are_written_now_and_then(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For a process that is killed."""
+    monkeypatch.setattr("loadeval.launch.session.SAVE_INTERVAL_S", -1.0)
+    train(DataLoader(dataset(), 4))
+    (process,) = processes_in(folder)
+    assert process.loaders[0].optimizer_steps == 5
+
+
+def test_a_rank_of_several_names_the_logs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    numbers(DataLoader(dataset(), 4))
+    assert list(counted(folder)) == ["rank1.jsonl"]
+
+
+def test_a_program_without_optimizers_is_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "torch.optim.optimizer")
+    numbers(DataLoader(dataset(), 4))
+    assert roles(folder) == {"rank0.jsonl": "training"}
+
+
+@pytest.mark.parametrize(
+    ("mode", "batches", "message"),
+    [("log", 5, "works only in mode 'alternate'"), ("alternate", 0, "1 or more")],
+)
+def test_batches_that_make_no_sense_are_an_error(
+    mode: str, batches: int, message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(UsageError, match=message):
+        loadeval.install(mode, batches=batches, output=tmp_path / "logs")
+
+
+def test_a_folder_with_something_in_it_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "earlier.jsonl").touch()
+    with pytest.raises(UsageError, match="is not empty"):
+        loadeval.install(output=tmp_path)
