@@ -9,6 +9,7 @@ from loadeval.report.formatting import printable
 from loadeval.report.screen import screen
 from loadeval.report.tables import table_lines, wrapped
 from loadeval.report.wording.launch import LOG_MODE_SAYS, loader_facts
+from loadeval.report.wording.ranks import OF_ONE_RANK
 from loadeval.report.wording.runs import report_headline
 
 if TYPE_CHECKING:
@@ -28,14 +29,18 @@ def launch_screen(
     """The verdict or, of a run that logged alone, what was waited; then the loaders and `more`."""
     if report.comparison is not None:
         lines = [*screen(report, [], width), ""]
-    elif report.job is not None:
-        lines = [*screen(report, [], width), "", *wrapped(LOG_MODE_SAYS, width), ""]
     else:
-        lines = [*wrapped(report_headline(report), width), *wrapped(LOG_MODE_SAYS, width), ""]
+        job = report.job
+        first = (
+            wrapped(report_headline(report), width) if job is None else screen(report, [], width)
+        )
+        apart = [] if job is None else [""]
+        lines = [*first, *apart, *wrapped(LOG_MODE_SAYS, width), ""]
         for one in report.runs:
             if one.diagnosis is not None and one.diagnosis.findings:
                 rows = [SHORT_HEADING, *findings_in_short(one.diagnosis, width)]
-                lines += [*table_lines(rows, width), ""]
+                of_rank = [] if job is None else wrapped(OF_ONE_RANK.format(rank=job.shown), width)
+                lines += [*of_rank, *table_lines(rows, width), ""]
     for record, run in loaders[:MOST_LOADERS]:
         named = f"{record.log} ({record.role}): {_facts(record, run)}"
         lines += wrapped(printable(named), width)

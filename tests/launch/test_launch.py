@@ -115,6 +115,7 @@ def test_each_rank_has_its_logs(command: list[str], launch: Launch, tmp_path: Pa
         **TRAINED,
         **{name.replace("0", "1"): count for name, count in TRAINED.items()},
     }
+    assert "2 ranks of one job waited for batches" in done.err
 
 
 @pytest.mark.parametrize("option", ["-E", "-I", "-S"])

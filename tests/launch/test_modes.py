@@ -80,6 +80,15 @@ def test_the_command_is_run_again_to_replay(launch: Launch) -> None:
     assert "100 real and" in " ".join(done.err.split()) or "two separate runs" in done.err
 
 
+def test_the_ranks_of_a_job_are_replayed_together(launch: Launch) -> None:
+    torchrun = Path(PYTHON).with_name("torchrun")
+    command = [str(torchrun), "--standalone", "--nproc-per-node=2", ENDLESS, "100", "0"]
+    done = launch(command, "--replay")
+    assert done.code == 0, done.err
+    assert len(done.batches) == 4
+    assert "two separate runs" in " ".join(done.err.split())
+
+
 def test_a_command_that_failed_is_not_run_again(launch: Launch) -> None:
     done = launch([PYTHON, str(PROGRAM), "--code=3"], "--replay")
     assert done.code == 3
