@@ -123,6 +123,8 @@ def reproduce(report: Report, files: Sequence[Path], output: Path) -> Section:
     )
     job = report.job
     runs = report.runs if job is None else report.runs * len(files)
+    # A folder may hold two runs: a real one, and its replay.
+    paths = files if len(files) == len(runs) else [one.run.path or files[0] for one in runs]
     rows = tuple(
         (
             short_name(path.name),
@@ -132,7 +134,7 @@ def reproduce(report: Report, files: Sequence[Path], output: Path) -> Section:
             f"{len(one.run.steps):,}",
             "yes" if one.run.closed else "no",
         )
-        for path, one in zip(files, runs, strict=True)
+        for path, one in zip(paths, runs, strict=True)
     )
     version, number = metadata.version("loadeval"), counted(len(files), "file", "files")
     made = MADE.format(version=version, files=number)
