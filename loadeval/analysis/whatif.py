@@ -613,7 +613,7 @@ def _sped_up(costs: Costs, name: str, factor: float) -> Costs:
 def _crowded(costs: Costs, setting: Setting, found_ns: float) -> float:
     """How many times as long an iteration of `found_ns` takes for want of CPUs, see CROWDED."""
     cpus = setting.cpus
-    if cpus is None or setting.workers + 1 <= cpus - setting.others_cpus or not found_ns:
+    if cpus is None or setting.workers + 1 <= cpus - round(setting.others_cpus) or not found_ns:
         return 1.0
     each_ns = float((costs.cpu_ns + costs.receive_ns + costs.index_ns).mean())
     used = (each_ns + costs.step_ns * costs.step_cpus) / found_ns
