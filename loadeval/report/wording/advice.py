@@ -336,7 +336,10 @@ def change_in_short(finding: Finding) -> str:
     """What to change, in a few words; `finding_advice` says more."""
     change = _change_to_tell(finding)
     short = SHORT_IF_TWICE if "times" in change.values else SHORT_CHANGES
-    text = filled(short[change.code], {**finding.problem.values, **change.values})
+    values, code = {**finding.problem.values, **change.values}, change.code
+    if code is Advice.CHEAPER_OR_CPUS and "required" not in values:
+        code = Advice.CHEAPER_LOADING  # how much faster is known only of a loader timed alone
+    text = filled(short[code], values)
     return f"perhaps {text}" if finding.confidence == "possible" else text
 
 
