@@ -45,7 +45,7 @@ class Blur:
 
 
 class Numbers(Dataset[torch.Tensor]):
-    """Each waits for storage, one in `rare_every` for much longer, and is then blurred."""
+    """Each waits for storage and is blurred, one in `rare_every` much longer."""
 
     def __init__(self, waits_ms: float, rare_ms: float, rare_every: int, blur_ms: float) -> None:
         self.waits_ms, self.rare_ms, self.rare_every = waits_ms, rare_ms, rare_every
@@ -55,9 +55,11 @@ class Numbers(Dataset[torch.Tensor]):
         return 1600
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        is_rare = self.rare_every and index % self.rare_every == 0
-        time.sleep((self.rare_ms if is_rare else self.waits_ms) * MS)
-        return self.transform(torch.tensor(index))
+        time.sleep(self.waits_ms * MS)
+        sample = torch.tensor(index)
+        if self.rare_every and index % self.rare_every == 0:
+            Blur(self.rare_ms)(sample)
+        return self.transform(sample)
 
 
 @dataclass(frozen=True)
@@ -107,7 +109,7 @@ TRAININGS = {
     "workers": Training(Advice.RAISE, {"num_workers": 0}, waits_ms=4),
     "a faster transform": Training(Advice.CHEAPER_NAMED, blur_ms=3),
     "any order": Training(
-        Advice.OUT_OF_ORDER, {"num_workers": 3}, waits_ms=3, rare_ms=150, rare_every=32
+        Advice.OUT_OF_ORDER, {"num_workers": 3}, blur_ms=1, rare_ms=100, rare_every=32
     ),
 }
 
