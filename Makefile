@@ -6,8 +6,8 @@ DEMO ?= loadeval-demo
 WORKERS ?= logical
 PYTEST = OMP_NUM_THREADS=1 .venv/bin/pytest --numprocesses=$(WORKERS) --dist=loadgroup
 # They measure sleeps, so that nothing may run beside them.
-BY_THE_CLOCK = tests/analysis/rules/test_reproductions.py tests/faults/test_faults.py \
-	tests/adapters/test_stages_add_up.py
+BY_THE_CLOCK = tests/analysis/rules/test_reproductions.py tests/analysis/rules/test_promises.py \
+	tests/faults/test_faults.py tests/adapters/test_stages_add_up.py
 # The lowest versions that pyproject.toml allows; of typer the lowest that works beside today's click.
 LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0" \
 	"nvidia-ml-py==12.560.30" "plotly==6.0.0" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \

@@ -759,3 +759,26 @@ def test_ctrl_c_while_predicting_ends_it_too(
     monkeypatch.setattr(forecasts.Forecaster, "__call__", interrupted)
     monkeypatch.setattr(tuner.Tuner, "_trial", lambda *_: Trial({}, TrialState.MEASURED))
     assert scripted.tune().stopped is Stop.INTERRUPTED
+
+
+def test_a_setting_that_the_loader_does_not_know() -> None:
+    """One sentence names it."""
+
+    def make(**settings: Any) -> DataLoader[torch.Tensor]:
+        return DataLoader(torch.arange(8), **settings)  # type: ignore[arg-type]
+
+    with pytest.raises(UsageError, match=r"does not take all of settings=.*num_worker"):
+        tune(make, settings={"num_worker": 2}, progress=False)
+
+
+def test_another_error_of_the_loader_is_its_own() -> None:
+    def make(**_: Any) -> Any:
+        raise TypeError("no loader today")
+
+    with pytest.raises(TypeError, match="no loader today"):
+        tune(make, progress=False)
+
+
+def test_a_space_of_numbers_and_text() -> None:
+    with pytest.raises(UsageError, match="expected numbers alone"):
+        tune(lambda **_: [], space={"num_workers": [2, "x"]}, progress=False)

@@ -32,6 +32,8 @@ MOST_KNOWN = 0.5
 """Of the time: where the kernel's figures are known of less, they are known of none."""
 FROM_DISK = 0.3
 """Of the bytes that were read: the page cache has less than the rest."""
+LEAST_FROM_DISK = 16_384
+"""Bytes of a batch: less may be Python's own files."""
 LOCKS = ("futex", "flock", "locks_", "do_lock_file", "fcntl_setlk", "sem_", "semaphore")
 SLEEPS = "nanosleep"
 DISKS = ("folio_wait", "io_schedule", "bit_wait_io", "wait_on_page", "filemap", "blk", "dio_")
@@ -269,7 +271,8 @@ def blockage_of(stages: StageReport, workers: int, blocked: float) -> Blockage:
     line = stages.blocked_line
     blocked_in = "" if line is None else line.blocked_in
     read, from_disk = stages.read_bytes, stages.disk_bytes
-    if blocked_in.startswith(DISKS) or (read and from_disk and from_disk >= FROM_DISK * read):
+    is_read = read and from_disk and from_disk >= max(FROM_DISK * read, LEAST_FROM_DISK)
+    if blocked_in.startswith(DISKS) or is_read:
         return Blockage.DISK
     if blocked_in.startswith(LOCKS):
         return Blockage.LOCK

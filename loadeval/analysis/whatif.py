@@ -53,8 +53,14 @@ USUAL_ERROR = 0.03
 """Of any prediction; see the table in docs/how-it-measures.md."""
 ERROR_OF_CHANGE = 0.1
 """Of a prediction, for each factor of e that it is from what was measured."""
-CROWDED = 0.15
-"""What workers may lose that share too few CPUs."""
+CROWDED = 0.18
+"""How much longer an iteration takes where workers and training are more than there are CPUs.
+
+Of CPUs that are in use all the time; a part of it of those that are in use for a part. 6% to 31%
+were measured with 4 and 6 workers on four CPUs, see the table in docs/how-it-measures.md.
+"""
+REORDERED = 0.25
+"""What a prediction of another order of batches may be off by: up to 42% was measured."""
 HAND_OVER_NS = 200_000
 """To pickle a batch, and to receive it, where the run had no workers to show it."""
 SHARED_NS_PER_BYTE = 0.7
@@ -74,6 +80,7 @@ class Limit(Enum):
     CPUS = "CPUs"
     TRAINING_PROCESS = "training process"
     STORAGE = "storage"
+    LOCK = "a lock"
     PREFETCH = "prefetched batches"
 
 
@@ -97,6 +104,10 @@ OF_BLOCKED = {
     Blockage.DISK: Assumption.DISK_IN_PARALLEL,
     Blockage.LOCK: Assumption.LOCK_LIMITS,
 }
+
+
+LIMIT_OF = {Blockage.DISK: Limit.STORAGE, Blockage.LOCK: Limit.LOCK}
+"""What workers share that are blocked by it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,8 +463,11 @@ class _Changed:
 
     def iteration_ns(self, calibrated: Calibrated, *, serial: bool = False) -> float:
         """For a batch of the run; `serial` is if a disk gives all workers no more than now."""
-        found_ns = iteration_ns(*self.changed(calibrated, serial=serial)) / self.batches
-        return self.recorded.measured_ns * found_ns / calibrated.base_ns
+        costs, setting = self.changed(calibrated, serial=serial)
+        found_ns = iteration_ns(costs, setting)
+        longer = _crowded(costs, setting, found_ns)
+        longer /= _crowded(calibrated.costs, self.recorded.setting, calibrated.base_ns)
+        return self.recorded.measured_ns * longer * found_ns / self.batches / calibrated.base_ns
 
     def prediction(
         self,
@@ -470,9 +484,10 @@ class _Changed:
         further = ERROR_OF_CHANGE * abs(math.log(one.measured_ns / usual_ns))
         error = math.hypot(USUAL_ERROR + further, noise, _noise_of(one.costs.fetch_ns))
         limit = self._limit(calibrated)
-        crowded = CROWDED if limit == Limit.CPUS else 0.0
+        crowded = _crowded(calibrated.costs, setting, usual_ns) - 1
+        error = math.hypot(error, REORDERED if setting.in_order != one.setting.in_order else 0.0)
         slower = math.hypot(most_ns / usual_ns - 1, error, crowded)
-        faster = math.hypot(usual_ns / least_ns - 1, error)
+        faster = math.hypot(usual_ns / least_ns - 1, error, crowded)
         if setting == one.setting and not self.faster and not self.fix and self.batches == 1:
             slower = faster = noise
 
@@ -505,7 +520,7 @@ class _Changed:
         )
 
     def _limit(self, calibrated: Calibrated) -> Limit:
-        costs, setting = self.changed(calibrated)
+        costs, setting = self.changed(calibrated, serial=self.recorded.setting.workers > 1)
         found_ns = iteration_ns(costs, setting)
         free = iteration_ns(costs.fetched_in(0.0), setting)
         if found_ns <= (1 + 3 * NO_EFFECT) * free:
@@ -523,7 +538,7 @@ class _Changed:
             return Limit.PREFETCH
         if not helps(replace(setting, workers=2 * setting.workers)):
             return Limit.TRAINING_PROCESS
-        return Limit.WORKERS
+        return LIMIT_OF.get(self.recorded.blockage, Limit.WORKERS)
 
     def _assumptions(self, calibrated: Calibrated, *, is_fitted: bool) -> list[Remark]:
         one, workers = self.recorded, self.setting.workers
@@ -596,6 +611,16 @@ def _sped_up(costs: Costs, name: str, factor: float) -> Costs:
         )
     share = np.minimum(part_ns / np.maximum(costs.fetch_ns, 1.0), 1.0)
     return costs.fetched_in(1 - share * (1 - 1 / factor))
+
+
+def _crowded(costs: Costs, setting: Setting, found_ns: float) -> float:
+    """How many times as long an iteration of `found_ns` takes for want of CPUs, see CROWDED."""
+    cpus = setting.cpus
+    if cpus is None or setting.workers + 1 <= cpus - round(setting.others_cpus) or not found_ns:
+        return 1.0
+    each_ns = float((costs.cpu_ns + costs.receive_ns + costs.index_ns).mean())
+    used = (each_ns + costs.step_ns * costs.step_cpus) / found_ns
+    return 1 + CROWDED * min(used / cpus, 1.0)
 
 
 def _resized(costs: Costs, batches: float) -> Costs:

@@ -219,7 +219,9 @@ def _reasoned(comparison: Comparison) -> list[str]:
     if headroom.speedup is None or headroom.verdict.objection is not None:
         return [advice]  # the title says why
     rows = findings_in_short(comparison.diagnosis)
-    changes = [f"{rule}: {change}{gain and f' ({gain})'}" for rule, _, change, gain in rows]
+    changes = [
+        f"{rule}: {change}{gain and f' (predicted: {gain})'}" for rule, _, change, gain in rows
+    ]
     if changes:
         advice = f"What to change: {'; '.join(changes)}."
     return [f"{why[:1].upper()}{why[1:]}.", advice]

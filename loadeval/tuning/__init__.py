@@ -135,6 +135,9 @@ def _values(space: Mapping[str, Iterable[Any]] | None) -> dict[str, list[Any]]:
                 f"space has {name}={values!r}; expected the values to choose from, such as "
                 f'{{"{WORKERS}": [2, 4, 8]}}'
             )
+        numbers = sum(isinstance(value, (int, float)) for value in found[name])
+        if 0 < numbers < len(found[name]) and None not in found[name]:
+            raise UsageError(f"space has {name}={found[name]!r}; expected numbers alone, or none")
     return found
 
 

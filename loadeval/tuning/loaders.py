@@ -26,6 +26,10 @@ DEFAULTS: Mapping[str, Any] = {**NEUTRAL, "prefetch_factor": 2, "pin_memory": Fa
 """What a DataLoader with workers takes where it is told nothing."""
 
 
+UNKNOWN_NAME = "unexpected keyword argument"
+"""In what Python says of a call with a name that is not known."""
+
+
 class LoaderMaker:
     """Makes loaders with settings. `present` are those of today, and `loader` has them.
 
@@ -44,7 +48,15 @@ class LoaderMaker:
             self.present = dict(settings)
             self._known = adapter.tunable(make)
             self._names = set(self._known)
-        self.loader = self.make(self.present)
+        try:
+            self.loader = self.make(self.present)
+        except TypeError as error:
+            if UNKNOWN_NAME not in str(error):
+                raise
+            raise UsageError(
+                f"the loader does not take all of settings={self.present}: {error}; expected "
+                "settings that it can be made with, such as num_workers"
+            ) from error
         self.check(self.loader, self.present)
 
     def make(self, settings: Mapping[str, Any]) -> Any:

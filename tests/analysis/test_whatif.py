@@ -113,7 +113,7 @@ def test_workers_that_compute_scale_until_the_cpus_end() -> None:
     """Less what CPUs in use slow each other."""
     times_ms = [iteration_ms(COMPUTING, num_workers=count) for count in (2, 4, 8, 16)]
     assert times_ms[0] / times_ms[1] == pytest.approx(2, rel=0.1)
-    assert 1.5 < times_ms[1] / times_ms[2] < 2
+    assert 1.4 < times_ms[1] / times_ms[2] < 2
     assert times_ms[3] == pytest.approx(times_ms[2], rel=0.05)
 
 
@@ -135,7 +135,7 @@ def test_time_that_is_blocked_scales_beyond_the_cpus() -> None:
 def test_a_lock_does_not_scale(workers: int) -> None:
     """All workers together pass it no faster than now."""
     found = whatif(blocked_in("futex_wait_queue"), num_workers=workers)
-    assert found.speedup.value == pytest.approx(1, abs=0.02)
+    assert found.speedup.value == pytest.approx(1, abs=0.03)  # eight leave training no CPU
     assert Assumption.LOCK_LIMITS in assumed(found)
 
 

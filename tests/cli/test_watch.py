@@ -238,6 +238,6 @@ def test_a_training_is_followed_while_it_runs(tmp_path: Path, every: int) -> Non
 
 def until_it_has_batches(path: Path) -> None:
     deadline = time.monotonic() + WAIT_S
-    while not path.exists() or read_run(path).batches < 50:
+    while not path.exists() or not path.stat().st_size or read_run(path).batches < 50:
         assert time.monotonic() < deadline
         time.sleep(0.05)

@@ -80,7 +80,7 @@ def with_gains(case: Case, finding: Finding) -> Finding:
     """`finding`, whose changes tell what they bring; those that bring too little are left out.
 
     One at least is left: what to do instead, or if that is not known, what would have been
-    advised, without a figure.
+    advised, without a figure. What brings most by a setting comes first.
     """
     model = case.model
     if model is None or finding.cost_share is None:
@@ -93,7 +93,15 @@ def with_gains(case: Case, finding: Finding) -> Finding:
         told.append(Remark(Advice.NO_MORE_WORKERS))
     if all(one.code in CHANGES_NOTHING for one in told):
         told += map(_instead, useless)
-    return replace(finding, changes=tuple(told))
+    return replace(finding, changes=tuple(_workers_first(told)))
+
+
+def _workers_first(changes: list[Remark]) -> list[Remark]:
+    """More workers before cheaper code, where they bring as much: a setting is soon changed."""
+    gains = {one.code: float(one.values.get("speedup") or 0.0) for one in changes}
+    if gains.get(Advice.RAISE, 0.0) < max(gains.values()) or Advice.RAISE not in gains:
+        return changes
+    return sorted(changes, key=lambda one: one.code not in {Advice.RAISE, *OF_MORE_WORKERS})
 
 
 def _instead(change: Remark) -> Remark:

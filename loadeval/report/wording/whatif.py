@@ -31,6 +31,7 @@ LIMITS = {
     Limit.CPUS: "CPUs",
     Limit.TRAINING_PROCESS: "training process",
     Limit.STORAGE: "storage",
+    Limit.LOCK: "a lock",
     Limit.PREFETCH: "prefetching",
 }
 """In a table."""
@@ -44,6 +45,7 @@ LIMIT_SENTENCES = {
         "batches, which more workers do not change."
     ),
     Limit.STORAGE: "Storage is the limit: more workers would not read faster.",
+    Limit.LOCK: "A lock is the limit: workers wait for each other.",
     Limit.PREFETCH: (
         "Too few batches are prefetched: a larger prefetch_factor would help where batches take "
         "unequal times."

@@ -5,7 +5,6 @@ Loaders and steps sleep, for far longer than a slow machine could blur.
 
 from __future__ import annotations
 
-import inspect
 import time
 from dataclasses import dataclass, field, replace
 from statistics import median
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
 
 MS = 0.001
-ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
 ROUNDS = 3
 SETTLING, COUNTED = 16, 50
 """Batches of a round before those that are timed, and these."""
@@ -45,18 +43,17 @@ class Blur:
 
 
 class Numbers(Dataset[torch.Tensor]):
-    """Each waits for storage, one in `rare_every` for much longer, and is then blurred."""
+    """Each waits for storage and is blurred."""
 
-    def __init__(self, waits_ms: float, rare_ms: float, rare_every: int, blur_ms: float) -> None:
-        self.waits_ms, self.rare_ms, self.rare_every = waits_ms, rare_ms, rare_every
+    def __init__(self, waits_ms: float, blur_ms: float) -> None:
+        self.waits_ms = waits_ms
         self.transform = Blur(blur_ms)
 
     def __len__(self) -> int:
         return 1600
 
     def __getitem__(self, index: int) -> torch.Tensor:
-        is_rare = self.rare_every and index % self.rare_every == 0
-        time.sleep((self.rare_ms if is_rare else self.waits_ms) * MS)
+        time.sleep(self.waits_ms * MS)
         return self.transform(torch.tensor(index))
 
 
@@ -68,12 +65,10 @@ class Training:
     settings: dict[str, Any] = field(default_factory=lambda: {"num_workers": 1})
     step_ms: float = 5.0
     waits_ms: float = 0.5
-    rare_ms: float = 0.0
-    rare_every: int = 0
     blur_ms: float = 0.0
 
     def loader(self) -> DataLoader[torch.Tensor]:
-        dataset = Numbers(self.waits_ms, self.rare_ms, self.rare_every, self.blur_ms)
+        dataset = Numbers(self.waits_ms, self.blur_ms)
         return DataLoader(dataset, batch_size=4, **self.settings)
 
     def step(self) -> None:
@@ -85,8 +80,6 @@ class Training:
             return replace(
                 self, settings={**self.settings, str(values["setting"]): values["proposed"]}
             )
-        if change.code == Advice.OUT_OF_ORDER:
-            return replace(self, settings={**self.settings, "in_order": False})
         assert values["name"] == "Blur"
         return replace(self, blur_ms=self.blur_ms / float(values["times"] or 1))
 
@@ -106,17 +99,12 @@ TRAININGS = {
     "more workers": Training(Advice.RAISE, waits_ms=5),
     "workers": Training(Advice.RAISE, {"num_workers": 0}, waits_ms=4),
     "a faster transform": Training(Advice.CHEAPER_NAMED, blur_ms=3),
-    "any order": Training(
-        Advice.OUT_OF_ORDER, {"num_workers": 3}, waits_ms=3, rare_ms=150, rare_every=32
-    ),
 }
 
 
 @pytest.mark.parametrize("case", TRAININGS)
 def test_following_advice_brings_what_it_promises(case: str) -> None:
     training = TRAININGS[case]
-    if training.advice == Advice.OUT_OF_ORDER and not ANY_ORDER:
-        pytest.skip("this torch serves batches in order alone")
     change = advised(training)
     followed = training.following(change)
     found = median(training.seconds() / followed.seconds() for _ in range(ROUNDS))

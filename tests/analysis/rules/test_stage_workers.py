@@ -56,13 +56,19 @@ def seen_blocked(kernel: str, blocked: int = 60) -> Any:
         ("", {}, Rule.STORAGE_LATENCY, Problem.WORKERS_BLOCKED),
         (
             "sk_wait_data",
-            {"read_bytes": 1000, "disk_bytes": 310},
+            {"read_bytes": 100_000, "disk_bytes": 31_000},
             Rule.DISK,
             Problem.READ_FROM_DISK,
         ),
+        (  # too little to wait for
+            "sk_wait_data",
+            {"read_bytes": 1000, "disk_bytes": 1000},
+            Rule.STORAGE_LATENCY,
+            Problem.WORKERS_BLOCKED,
+        ),
         (
             "sk_wait_data",
-            {"read_bytes": 1000, "disk_bytes": 290},
+            {"read_bytes": 100_000, "disk_bytes": 29_000},
             Rule.STORAGE_LATENCY,
             Problem.WORKERS_BLOCKED,
         ),
