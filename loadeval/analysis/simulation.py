@@ -390,9 +390,6 @@ class _Replay:
                 self._after_ns = work.other_ns
                 self._cpus.begin(TRAINING, work.cpu_ns, work.threads)
                 return True
-            if work.other_ns > 0:
-                heappush(self._elsewhere, (self._now_ns + work.other_ns, TRAINING))
-                return True
         return False
 
     def _send(self, worker: int) -> None:
