@@ -44,22 +44,24 @@ class Blur:
         return sample
 
 
-class Numbers(Dataset[torch.Tensor]):
-    """Each waits for storage and is blurred, one in `rare_every` much longer."""
+class Numbers(Dataset[list[torch.Tensor]]):
+    """Some tensors each; waits for storage and is blurred, one in `rare_every` much longer."""
 
-    def __init__(self, waits_ms: float, rare_ms: float, rare_every: int, blur_ms: float) -> None:
+    def __init__(
+        self, waits_ms: float, rare_ms: float, rare_every: int, blur_ms: float, tensors: int
+    ) -> None:
         self.waits_ms, self.rare_ms, self.rare_every = waits_ms, rare_ms, rare_every
-        self.transform = Blur(blur_ms)
+        self.transform, self.tensors = Blur(blur_ms), tensors
 
     def __len__(self) -> int:
         return 1600
 
-    def __getitem__(self, index: int) -> torch.Tensor:
+    def __getitem__(self, index: int) -> list[torch.Tensor]:
         time.sleep(self.waits_ms * MS)
         sample = torch.tensor(index)
         if self.rare_every and index % self.rare_every == 0:
             Blur(self.rare_ms)(sample)
-        return self.transform(sample)
+        return [self.transform(sample)] * self.tensors
 
 
 @dataclass(frozen=True)
@@ -73,9 +75,12 @@ class Training:
     rare_ms: float = 0.0
     rare_every: int = 0
     blur_ms: float = 0.0
+    tensors: int = 1
+    sharing: str = "file_descriptor"
 
-    def loader(self) -> DataLoader[torch.Tensor]:
-        dataset = Numbers(self.waits_ms, self.rare_ms, self.rare_every, self.blur_ms)
+    def loader(self) -> DataLoader[list[torch.Tensor]]:
+        torch.multiprocessing.set_sharing_strategy(self.sharing)
+        dataset = Numbers(self.waits_ms, self.rare_ms, self.rare_every, self.blur_ms, self.tensors)
         return DataLoader(dataset, batch_size=4, **self.settings)
 
     def step(self) -> None:
@@ -89,6 +94,8 @@ class Training:
             )
         if change.code == Advice.OUT_OF_ORDER:
             return replace(self, settings={**self.settings, "in_order": False})
+        if change.code == Advice.SHARE_BY_FILE:
+            return replace(self, sharing="file_system")
         assert values["name"] == "Blur"
         return replace(self, blur_ms=self.blur_ms / float(values["times"] or 1))
 
@@ -111,14 +118,24 @@ TRAININGS = {
     "any order": Training(
         Advice.OUT_OF_ORDER, {"num_workers": 3}, blur_ms=1, rare_ms=100, rare_every=32
     ),
+    "tensors by file": Training(
+        Advice.SHARE_BY_FILE,
+        {"num_workers": 3, "in_order": False},
+        waits_ms=0,
+        blur_ms=3,
+        tensors=4,
+    ),
 }
 
 
 @pytest.mark.parametrize("case", TRAININGS)
-def test_following_advice_brings_what_it_promises(case: str) -> None:
+def test_following_advice_brings_what_it_promises(
+    case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     training = TRAININGS[case]
-    if training.advice == Advice.OUT_OF_ORDER and not ANY_ORDER:
+    if case in {"any order", "tensors by file"} and not ANY_ORDER:
         pytest.skip("this torch serves batches in order alone")
+    monkeypatch.setattr(torch.multiprocessing, "_sharing_strategy", "file_descriptor")
     change = advised(training)
     followed = training.following(change)
     found = median(training.seconds() / followed.seconds() for _ in range(ROUNDS))
