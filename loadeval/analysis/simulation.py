@@ -183,8 +183,8 @@ class Receiving(NamedTuple):
 def _lock_ns(took_ns: Series, left_ns: Series, typical_ns: float | None) -> float:
     """How long receiving waits for the lock of a busy worker; infinite if until it is done.
 
-    It took `took_ns` while a worker had `left_ns` to do, and takes `typical_ns` with an idle one, if
-    that is known. It waits for the lock where it mostly takes as long as the worker is busy, or
+    It took `took_ns` while a worker had `left_ns` to do, and takes `typical_ns` with an idle one,
+    if known. It waits for the lock where it mostly takes as long as the worker is busy, or
     more than twice as long as with an idle one. It waits so long that, cut off when a worker is
     done, the mean is what was seen.
     """

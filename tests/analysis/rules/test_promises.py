@@ -79,7 +79,7 @@ class Training:
     sharing: str = "file_descriptor"
 
     def loader(self) -> DataLoader[list[torch.Tensor]]:
-        torch.multiprocessing.set_sharing_strategy(self.sharing)
+        torch.multiprocessing.set_sharing_strategy(self.sharing)  # type: ignore[no-untyped-call]
         dataset = Numbers(self.waits_ms, self.rare_ms, self.rare_every, self.blur_ms, self.tensors)
         return DataLoader(dataset, batch_size=4, **self.settings)
 
