@@ -108,6 +108,7 @@ class PyTorchAdapter(IterableAdapter):
             dataset=_name_of(inside.dataset),
             sampler=_name_of(_sampler(inside)),
             worker_init=_name_of(inside.worker_init_fn),
+            in_order=getattr(inside, "in_order", True),  # since torch 2.6
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:

@@ -8,22 +8,26 @@ import sysconfig
 import threading
 import time
 from collections import Counter
-from contextlib import closing, suppress
+from contextlib import closing, contextmanager, suppress
+from itertools import cycle
 from typing import TYPE_CHECKING
 
 from loadeval_adapters.pytorch_kernel import ThreadState
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container
+    from collections.abc import Callable, Container, Iterator
     from types import CodeType, FrameType
 
 INTERVAL_S = 0.05
 INTERVAL_IN_TRAINING_S = 0.1
 SWITCH_S = 0.0001
-"""How long code may keep Python's lock from others while it is looked at.
+"""How long code may keep Python's lock from others at the moment when it is looked at.
 
-Else it would mostly be seen where it gives the lock up by itself, not where it spends its time.
+Else it would mostly be seen where it gives the lock up by itself, not where it spends its time. At
+any other moment it keeps the lock as ever, for the training process waits for it to receive.
 """
+BEFORE_LOOKING_S = (0.001, 0.003, 0.002, 0.004)
+"""For how long it may not before, in turns: then it is anywhere."""
 FLUSH_NS = 500_000_000
 PLACES = 200
 """How many places are told apart."""
@@ -60,10 +64,8 @@ class CodeSampler:
         self._fetches = fetches
         self._flush = flush
         self._in_training = in_training
-        self._interval_s = INTERVAL_IN_TRAINING_S if in_training else INTERVAL_S
         self._until_stopped = threading.Lock()  # an Event may not be set by a finalizer
         self._until_stopped.acquire()
-        self._users_s = self._ours_s = 0.0
         self._flushed_ns = 0
         self._is_library: dict[str, bool] = {}
 
@@ -75,10 +77,6 @@ class CodeSampler:
         if not self._state.tells:
             self._state.close()
             return
-        if not self._in_training:
-            self._users_s = sys.getswitchinterval()
-            sys.setswitchinterval(min(SWITCH_S, self._users_s))
-            self._ours_s = sys.getswitchinterval()  # in whole microseconds
         try:
             threading.Thread(target=self._look, name="loadeval-code", daemon=True).start()
         except RuntimeError:  # there can be no more threads
@@ -89,18 +87,31 @@ class CodeSampler:
         """Stop looking, for good."""
         with suppress(RuntimeError):  # it was stopped before
             self._until_stopped.release()
-        if self._ours_s and sys.getswitchinterval() == self._ours_s:
-            sys.setswitchinterval(self._users_s)
 
     def _look(self) -> None:
         self._flushed_ns = time.perf_counter_ns()
         # Without it only this is missing. No other thread closes what this one reads.
         with suppress(Exception), closing(self._state):
-            while not self._until_stopped.acquire(timeout=self._interval_s):
-                if self._busy[0] == self._thread:
+            if self._in_training:
+                while not self._is_stopped_in(INTERVAL_IN_TRAINING_S):
+                    self._count()
+                return
+            for short_s in cycle(BEFORE_LOOKING_S):
+                if self._is_stopped_in(INTERVAL_S):
+                    return
+                if self._busy[0] != self._thread:
+                    continue
+                with short_switches():
+                    if self._is_stopped_in(short_s):
+                        return
                     self._count()
 
+    def _is_stopped_in(self, seconds: float) -> bool:
+        return self._until_stopped.acquire(timeout=seconds)
+
     def _count(self) -> None:
+        if self._busy[0] != self._thread:
+            return
         place, leaf = self._place()
         blocked_in = self._state.blocked_in()
         if not place:
@@ -142,6 +153,19 @@ class CodeSampler:
             is_there = "-packages" in file_name or file_name.startswith(LIBRARIES)
             known = self._is_library[file_name] = is_there or file_name.startswith("<")
         return known
+
+
+@contextmanager
+def short_switches() -> Iterator[None]:
+    """Let threads have Python's lock sooner."""
+    users_s = sys.getswitchinterval()
+    sys.setswitchinterval(min(SWITCH_S, users_s))
+    ours_s = sys.getswitchinterval()  # in whole microseconds
+    try:
+        yield
+    finally:
+        if sys.getswitchinterval() == ours_s:
+            sys.setswitchinterval(users_s)
 
 
 def _function(frame: FrameType) -> str:

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Mapping  # noqa: TC003 - dataclass fields
 from dataclasses import dataclass, field, replace
 from heapq import heappop, heappush
-from itertools import cycle
+from itertools import cycle, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
@@ -45,7 +45,8 @@ class Costs:
     `step_cpus` CPUs. `named_ns` is what each transform, and collating, takes of the first three.
 
     `arrive_ns` passes until a batch that is waited for can be received. Receiving needs Python's
-    lock in the worker too: while that computes it takes `lock_ns` more, or until it is done.
+    lock in the worker too: while that is busy it takes `lock_ns` more, or until it has nothing to
+    do.
     """
 
     cpu_ns: Series
@@ -165,19 +166,47 @@ class Receiving(NamedTuple):
         is_known = took_ns != UNKNOWN
         if not is_known.any():
             return cls(np.zeros(len(took_ns)), 0.0, 0.0)
-        lay_ready, is_busy = is_known & (waited == 0), left_ns > 0
-        idle_ns = took_ns[lay_ready & ~is_busy]
-        few = len(idle_ns) < FEWEST_RECEIVED
-        typical_ns = float(np.quantile(took_ns[is_known], QUICK) if few else np.median(idle_ns))
-        is_busy &= is_known
-        more_ns, left, lock_ns = took_ns[is_busy] - typical_ns, left_ns[is_busy], 0.0
-        varies = len(left) >= FEWEST_RECEIVED and np.ptp(left) > 0 < np.ptp(more_ns)
-        if varies and np.corrcoef(more_ns, left)[0, 1] > UNTIL_DONE:
-            lock_ns = max(float(np.quantile(more_ns, 1 - QUICK)), 0.0)
-        own_ns = np.where(is_known, took_ns - np.minimum(left_ns, lock_ns), typical_ns)
+        is_busy = is_known & (left_ns > 0)
+        idle_ns = took_ns[is_known & (waited == 0) & ~is_busy]
+        typical_ns = float(np.median(idle_ns)) if len(idle_ns) >= FEWEST_RECEIVED else None
+        lock_ns = _lock_ns(took_ns[is_busy], left_ns[is_busy], typical_ns)
+        if typical_ns is None:
+            own_ns = np.maximum(took_ns - left_ns, 0) if lock_ns else took_ns
+            typical_ns = float(np.median(own_ns[is_known]))
+        shows_own = is_known & ~is_busy if lock_ns else is_known
+        own_ns = np.where(shows_own, took_ns, typical_ns)
         arrive_ns = _more(own_ns[is_known & (waited > 0)], typical_ns)
         own_ns = np.maximum(own_ns - arrive_ns * (waited > 0), 0)
         return cls(own_ns, arrive_ns, lock_ns)
+
+
+def _lock_ns(took_ns: Series, left_ns: Series, typical_ns: float | None) -> float:
+    """How long receiving waits for the lock of a busy worker; infinite if until it is done.
+
+    It took `took_ns` while a worker had `left_ns` to do, and takes `typical_ns` with an idle one,
+    if known. It waits for the lock where it mostly takes as long as the worker is busy, or
+    more than twice as long as with an idle one. It waits so long that, cut off when a worker is
+    done, the mean is what was seen.
+    """
+    own_ns = typical_ns or 0.0
+    is_long = left_ns > 2 * own_ns
+    more_ns, left_ns = took_ns[is_long] - own_ns, left_ns[is_long]
+    if len(left_ns) < FEWEST_RECEIVED or float(np.median(more_ns)) < LEAST_LOCK_NS:
+        return 0.0
+    if typical_ns is None:
+        varies = np.ptp(left_ns) > 0 < np.ptp(more_ns)
+        waits = varies and np.corrcoef(more_ns, left_ns)[0, 1] > CORRELATED
+    else:
+        is_as_long = (more_ns >= NEARLY * left_ns) & (more_ns <= left_ns / NEARLY)
+        waits = np.median(more_ns) > typical_ns or is_as_long.mean() >= MOSTLY
+    if not waits:
+        return 0.0
+    seen_ns = float(more_ns.mean())
+    if seen_ns >= NEARLY * float(left_ns.mean()):
+        return math.inf
+    limits_ns = np.array([0.0, *np.sort(left_ns)])
+    means_ns = [float(np.minimum(left_ns, limit_ns).mean()) for limit_ns in limits_ns]
+    return float(np.interp(seen_ns, means_ns, limits_ns))
 
 
 def _more(took_ns: Series, typical_ns: float) -> float:
@@ -190,17 +219,18 @@ LEAST_MORE = 0.3
 LEAST_MORE_NS = 100_000
 FEWEST_RECEIVED = 4
 """Batches of a kind, of which a median says something."""
-QUICK = 0.1
-"""The part of the batches that are received in no time, whatever else goes on."""
-UNTIL_DONE = 0.5
-"""Correlation of receiving with what is left of a batch, from which on the former waits for it."""
+NEARLY = 0.9
+"""Of the time until a worker is done: who waits as long waits until then."""
+MOSTLY = CORRELATED = 0.5
+LEAST_LOCK_NS = 1_000_000
+"""Of waiting for Python's lock, which a thread gets after 5 ms unless it is given up before."""
 LAY_READY_NS = 200_000
 
 
 def _received(times: StageTimes) -> npt.NDArray[np.float64]:
     """Of each batch how long receiving took, if it was waited for, and what its worker had left.
 
-    The latter is of the batch that the worker was at meanwhile.
+    The latter is of the batches that the worker was at meanwhile.
     """
     began_ns = times.received_ns - times.receive_ns
     done_ns = times.fetch_start_ns + or_0(times.fetch_ns) + or_0(times.collate_ns)
@@ -209,11 +239,10 @@ def _received(times: StageTimes) -> npt.NDArray[np.float64]:
     for worker in np.unique(times.worker):
         rows = np.flatnonzero(times.worker == worker)
         rows = rows[np.argsort(times.fetch_start_ns[rows])]
-        at = np.searchsorted(done_ns[rows], began_ns[rows], side="right")
-        is_at_it = at < len(rows)
-        at = np.minimum(at, len(rows) - 1)
-        is_at_it &= times.fetch_start_ns[rows][at] < times.received_ns[rows]
-        left[rows] = np.where(is_at_it, done_ns[rows][at] - began_ns[rows], 0)
+        started_ns, ended_ns = times.fetch_start_ns[rows], done_ns[rows]
+        first = np.searchsorted(ended_ns, began_ns[rows], side="right")
+        last = np.searchsorted(started_ns, times.received_ns[rows], side="left") - 1
+        left[rows] = np.where(last >= first, ended_ns[last] - began_ns[rows], 0)
     waited = times.requested_ns <= ready_ns + LAY_READY_NS
     return np.stack([times.receive_ns, waited, left], axis=1)
 
@@ -233,10 +262,12 @@ class Replayed:
     """What a replay came to: the mean time of an iteration, in nanoseconds, once it has settled.
 
     `grown` is by how much the CPU time of a batch exceeds what it would be with one CPU in use.
+    Where a loader changes between two rates, `spread` is how far off the mean they are, a share.
     """
 
     iteration_ns: float
     grown: float = 1.0
+    spread: float = 0.0
 
 
 def iteration_ns(costs: Costs, setting: Setting) -> float:
@@ -252,11 +283,22 @@ def replayed(costs: Costs, setting: Setting) -> Replayed:
     further one goes to the worker that made it. Training receives whatever comes while it waits.
     A worker pickles before it goes on, for fetching and pickling share Python's lock. Those on a
     CPU share `cpus` equally, and so does the step. No more than MOST_BATCHES are replayed.
+
+    Where receiving waits for the lock of the worker, and batches are served as they come, those of
+    one worker may come to lie one after the other. To receive the second then waits for a batch
+    that this worker has just begun, and while it waits the same happens to the others. Loaders
+    change between that and an even order, so this is the mean of both.
     """
     if not setting.workers:
         each = costs.fetch_ns + costs.index_ns + costs.pin_ns
         return Replayed(float(each.mean()) + costs.step_ns)
-    return _Replay(costs, setting).result()
+    found = _Replay(costs, setting).result()
+    if setting.in_order or setting.pins or not costs.lock_ns:
+        return found
+    paired = _Replay(costs, setting, in_pairs=True).result()
+    mean_ns = (found.iteration_ns + paired.iteration_ns) / 2
+    spread = abs(paired.iteration_ns - found.iteration_ns) / 2 / mean_ns
+    return Replayed(mean_ns, (found.grown + paired.grown) / 2, spread)
 
 
 TRAINING, PINNING, ARRIVING = -1, -2, -3
@@ -283,10 +325,14 @@ class _Batch(NamedTuple):
 
 
 class _Replay:
-    """One event after the other."""
+    """One event after the other.
 
-    def __init__(self, costs: Costs, setting: Setting) -> None:
-        self._setting = setting
+    With `in_pairs` it begins when all is made, what one worker made one after the other, and ends
+    before that changes.
+    """
+
+    def __init__(self, costs: Costs, setting: Setting, *, in_pairs: bool = False) -> None:
+        self._setting, self._in_pairs = setting, in_pairs
         self._costs = self._endless(costs)
         step_cpu_ns = costs.step_ns * min(max(costs.step_cpus, LEAST_CPU), 1.0)
         threads = max(round(costs.step_cpus), 1)
@@ -294,7 +340,8 @@ class _Replay:
         self._after_ns = 0.0  # of what training does, once it has computed
         self._arrive_ns, self._lock_ns = costs.arrive_ns, costs.lock_ns
         self._cpus = Cpus(setting.cpus, setting.others_cpus, setting.growth)
-        self._count = max(len(costs), 8 * setting.workers * setting.prefetch_factor)
+        rounds = 8 * setting.workers * setting.prefetch_factor
+        self._count = rounds if in_pairs else max(len(costs), rounds)
         self._now_ns = 0.0
         self._elsewhere: list[tuple[float, int]] = []  # until when, and who
         self._queues: list[deque[_Batch]] = [deque() for _ in range(setting.workers)]
@@ -317,7 +364,10 @@ class _Replay:
     def result(self) -> Replayed:
         setting = self._setting
         for number in range(setting.workers * setting.prefetch_factor):
-            self._send(number % setting.workers)
+            if self._in_pairs:
+                self._arrived.append(self._next_batch(number // setting.prefetch_factor))
+            else:
+                self._send(number % setting.workers)
         training = self._training()
         is_waiting = not self._go_on(training)
         while len(self._served_ns) < self._count:
@@ -331,7 +381,7 @@ class _Replay:
                 self._made(who)
             if who == TRAINING or (is_waiting and self._arrived):
                 is_waiting = not self._go_on(training)
-        counted = self._count - self._count // SETTLING
+        counted = self._count - (1 if self._in_pairs else self._count // SETTLING)
         counted -= counted % setting.workers  # whole rounds, for workers may all end at a time
         found_ns = (self._served_ns[-1] - self._served_ns[-1 - counted]) / counted
         cpus = self._cpus
@@ -381,7 +431,11 @@ class _Replay:
             yield self._step
 
     def _lock_wait_ns(self, worker: int) -> float:
-        return min(self._cpus.left_ns(worker), self._lock_ns)
+        """Until the worker of a batch that is received lets go of Python's lock."""
+        left_ns = self._cpus.left_ns(worker)
+        for batch in islice(self._queues[worker], 1, None) if left_ns else ():
+            left_ns += batch.cpu_ns
+        return min(left_ns, self._lock_ns)
 
     def _go_on(self, training: Generator[_Work | None, None, None]) -> bool:
         """Whether it is busy; else it waits for a batch."""
@@ -390,17 +444,17 @@ class _Replay:
                 self._after_ns = work.other_ns
                 self._cpus.begin(TRAINING, work.cpu_ns, work.threads)
                 return True
-            if work.other_ns > 0:
-                heappush(self._elsewhere, (self._now_ns + work.other_ns, TRAINING))
-                return True
         return False
 
     def _send(self, worker: int) -> None:
         """Ask for the next batch: the worker whose turn it is, for that of the last one is over."""
-        self._queues[worker].append(_Batch(self._sent, worker, *next(self._costs)))
-        self._sent += 1
+        self._queues[worker].append(self._next_batch(worker))
         if len(self._queues[worker]) == 1:
             self._begin(worker)
+
+    def _next_batch(self, worker: int) -> _Batch:
+        self._sent += 1
+        return _Batch(self._sent - 1, worker, *next(self._costs))
 
     def _begin(self, worker: int) -> None:
         self._cpus.begin(worker, self._queues[worker][0].cpu_ns)

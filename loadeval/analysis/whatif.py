@@ -59,8 +59,6 @@ CROWDED = 0.18
 Of CPUs that are in use all the time; a part of it of those that are in use for a part. 6% to 31%
 were measured with 4 and 6 workers on four CPUs, see the table in docs/how-it-measures.md.
 """
-REORDERED = 0.25
-"""What a prediction of another order of batches may be off by: up to 42% was measured."""
 HAND_OVER_NS = 200_000
 """To pickle a batch, and to receive it, where the run had no workers to show it."""
 SHARED_NS_PER_BYTE = 0.7
@@ -483,9 +481,10 @@ class _Changed:
         noise = (rate.high - rate.low) / 2 / rate.value if rate.low and rate.high else 0.0
         further = ERROR_OF_CHANGE * abs(math.log(one.measured_ns / usual_ns))
         error = math.hypot(USUAL_ERROR + further, noise, _noise_of(one.costs.fetch_ns))
+        present = replayed(calibrated.costs, replace(one.setting, growth=calibrated.growth))
+        error = math.hypot(error, present.spread, replayed(*self.changed(calibrated)).spread)
         limit = self._limit(calibrated)
         crowded = _crowded(calibrated.costs, setting, usual_ns) - 1
-        error = math.hypot(error, REORDERED if setting.in_order != one.setting.in_order else 0.0)
         slower = math.hypot(most_ns / usual_ns - 1, error, crowded)
         faster = math.hypot(usual_ns / least_ns - 1, error, crowded)
         if setting == one.setting and not self.faster and not self.fix and self.batches == 1:
@@ -581,6 +580,7 @@ def setting_of(run: Run, costs: Costs, use: CpuUse) -> Setting:
     return Setting(
         workers=min(len(busy - {UNKNOWN}) or workers, workers),
         prefetch_factor=max(depth // workers, 1) if workers else USUAL_PREFETCH,
+        in_order=run.header.loader.in_order is not False,
         cpus=None if use.usable is None else float(use.usable),
         others_cpus=use.competing,
         pins=bool(costs.pin_ns.any()),

@@ -27,7 +27,7 @@ from torch.utils.data._utils import fetch, pin_memory
 from loadeval import LoaderEvaluator, StageNote, evaluate_in_place, read_run
 from loadeval_adapters import pytorch_channel, pytorch_kernel, pytorch_stages, pytorch_worker
 from loadeval_adapters.pytorch_channel import Channel
-from loadeval_adapters.pytorch_code import CodeSampler
+from loadeval_adapters.pytorch_code import CodeSampler, short_switches
 from loadeval_adapters.pytorch_pins import Pins
 from loadeval_adapters.pytorch_transforms import Transforms
 from tests.adapters import stage_datasets as some
@@ -358,34 +358,36 @@ def test_code_that_keeps_pythons_lock_is_told() -> None:
 class TestSwitchInterval:
     """How long code may keep Python's lock, while a worker is looked at."""
 
-    def sampler(self, *, in_training: bool = False) -> CodeSampler:
-        found = CodeSampler([0], set(), lambda: None, in_training=in_training)
-        found.start(threading.get_ident(), threading.get_native_id())
-        return found
+    @pytest.fixture(autouse=True)
+    def _is_restored(self) -> Iterator[None]:
+        before = sys.getswitchinterval()
+        yield
+        assert sys.getswitchinterval() == before
 
     def test_it_is_short_and_restored(self) -> None:
-        before = sys.getswitchinterval()
-        sampler = self.sampler()
-        assert sys.getswitchinterval() == pytest.approx(1e-4)
-        sampler.stop()
-        sampler.stop()
-        assert sys.getswitchinterval() == before
+        with short_switches():
+            assert sys.getswitchinterval() == pytest.approx(1e-4)
 
     def test_it_stays_what_a_user_has_set_meanwhile(self) -> None:
         before = sys.getswitchinterval()
-        sampler = self.sampler()
-        try:
+        with short_switches():
             sys.setswitchinterval(0.002)
-            sampler.stop()
-            assert sys.getswitchinterval() == pytest.approx(0.002)
-        finally:
-            sys.setswitchinterval(before)
+        assert sys.getswitchinterval() == pytest.approx(0.002)
+        sys.setswitchinterval(before)
 
-    def test_it_is_left_alone_in_training(self) -> None:
-        before = sys.getswitchinterval()
-        sampler = self.sampler(in_training=True)
-        assert sys.getswitchinterval() == before
+    @pytest.mark.parametrize("in_training", [False, True])
+    def test_it_is_left_alone_between_looks(self, in_training: bool) -> None:
+        """Nearly all the time, and wholly in training."""
+        before, found = sys.getswitchinterval(), []
+        sampler = CodeSampler([threading.get_ident()], set(), lambda: None, in_training=in_training)
+        sampler.start(threading.get_ident(), threading.get_native_id())
+        while sum(sampler.running.values()) < 3:
+            found.append(sys.getswitchinterval() == before)
         sampler.stop()
+        for thread in threading.enumerate():
+            if thread.name == "loadeval-code":
+                thread.join(10)
+        assert sum(found) > (1.0 if in_training else 0.8) * len(found) - 1
 
 
 def descriptors() -> list[str]:

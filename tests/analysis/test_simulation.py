@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from typing import Any
 
@@ -14,11 +15,13 @@ from loadeval.analysis.simulation import (
     MOST_BATCHES,
     SETTLING,
     Costs,
+    Receiving,
     Setting,
     costs_of,
     iteration_ns,
     replayed,
 )
+from loadeval.runlog.columns import UNKNOWN
 from tests.analysis.loader_model import (
     MS,
     LoaderModel,
@@ -274,6 +277,96 @@ def test_out_of_order_a_slow_batch_is_waited_for_by_its_worker_alone() -> None:
     out_of_order = simulated_ms(found, workers=4, in_order=False)
     assert out_of_order == pytest.approx((2 + 40 / 20) / 4, rel=0.1)
     assert in_order > 1.8 * out_of_order
+
+
+@pytest.mark.parametrize(
+    ("lock_ms", "setting", "expected_ms"),
+    [
+        (math.inf, {"workers": 1}, 10 + 1),  # the worker is done, and has to wait for more
+        (math.inf, {"workers": 1, "prefetch_factor": 1}, 10 + 1),  # it has nothing to do
+        (0.0, {"workers": 1}, 10),
+        (math.inf, {"workers": 8}, 3 + 1),  # all have filled the queue
+    ],
+)
+def test_receiving_waits_for_the_lock_of_a_busy_worker(
+    lock_ms: float, setting: dict[str, Any], expected_ms: float
+) -> None:
+    """Which computes 10 ms, beside a step of 3 ms; receiving takes 1 ms."""
+    found = replace(costs(400, cpu=10, receive=1, step_ns=3), lock_ns=lock_ms * MS)
+    assert simulated_ms(found, **setting) == pytest.approx(expected_ms, rel=0.02)
+
+
+def test_a_lock_holds_up_more_where_batches_come_in_any_order() -> None:
+    """Batches of one worker lie one after the other for a part of the time."""
+    found = costs(400, cpu=12, receive=0.5, step_ns=3)
+    held_up = replace(found, lock_ns=math.inf)
+    in_order = simulated_ms(held_up, workers=3)
+    any_order = simulated_ms(held_up, workers=3, in_order=False)
+    assert any_order > 1.3 * in_order
+    assert simulated_ms(found, workers=3, in_order=False) == pytest.approx(4, rel=0.02)
+
+
+def test_what_a_thread_receives_waits_for_no_lock() -> None:
+    found = costs(400, cpu=12, receive=0.5, step_ns=3)
+    setting: dict[str, Any] = {"workers": 3, "in_order": False, "pins": True}
+    expected_ms = simulated_ms(found, **setting)
+    assert simulated_ms(replace(found, lock_ns=math.inf), **setting) == expected_ms
+
+
+def received(took_ms: list[float], idle: int = 0, after_ms: list[float] | None = None) -> Receiving:
+    """Of one worker's batches, 1 ms after they were made; that of the first ones is idle then."""
+    count = len(took_ms)
+    start, took = np.arange(count) * 30 * MS, np.array(took_ms) * MS
+    fetch = np.where(np.arange(count) < idle, 10, 30) * MS
+    began = start + fetch + (MS if after_ms is None else np.array(after_ms) * MS)
+    return Receiving.of(
+        [
+            stage_times(
+                worker=[0] * count,
+                requested_ns=began,
+                fetch_start_ns=start,
+                fetch_ns=fetch,
+                collate_ns=[0] * count,
+                pickle_start_ns=start + fetch,
+                pickle_ns=[0] * count,
+                received_ns=began + took,
+                receive_ns=took,
+            )
+        ]
+    )
+
+
+@pytest.mark.parametrize(
+    ("took_ms", "lock_ms"),
+    [
+        ([29.0] * 8, math.inf),  # until the worker is done
+        ([28.5] * 6 + [5.5] * 2, 22.25),
+        ([6.5] * 8, 6),  # far longer than from an idle worker
+        ([0.9] * 8, 0),
+        ([0.5] * 5 + [29.0] * 3, 0),  # seldom
+        ([29.0] * 3, 0),  # too few
+        ([UNKNOWN / MS] * 8, 0),
+    ],
+)
+def test_how_long_receiving_waits_for_a_lock(took_ms: list[float], lock_ms: float) -> None:
+    """Of a worker that is busy for 29 ms more, and from whom it takes half of one when idle."""
+    found = received([*[0.5] * 5, *took_ms, 0.5], idle=5)
+    assert found.lock_ns / MS == pytest.approx(lock_ms, rel=0.01)
+    assert np.median(found.receive_ns) / MS == pytest.approx(0.5 if lock_ms else 0.9, abs=0.4)
+
+
+def test_receiving_that_always_takes_long_waits_for_no_lock() -> None:
+    """Whether the worker is busy or not, or if that does not matter."""
+    assert received([*[5.0] * 5, *[6.5] * 8, 0.5], idle=5).lock_ns == 0
+    constant = received([6.5] * 8)
+    assert constant.lock_ns == 0
+    assert constant.receive_ns.tolist() == [6.5 * MS] * 8
+
+
+def test_receiving_that_lasts_until_a_worker_is_done_waits_for_its_lock() -> None:
+    """Even if the worker was never idle."""
+    found = received([29.0, 19.0, 9.0, 29.0, 19.0, 9.0], after_ms=[1, 11, 21, 1, 11, 21])
+    assert found.lock_ns == math.inf
 
 
 def test_more_is_outstanding_with_more_prefetching() -> None:

@@ -88,7 +88,8 @@ QUICK_SETTINGS = (Setting(2), Setting(4))
 class Workload:
     """A loader and a training step; the run from which is predicted has `workers`.
 
-    An epoch, and so that run, has `epoch` batches. Each of `settings` is measured in `rounds`.
+    An epoch, and so that run, has `epoch` batches. Each of `settings` is measured in `rounds`, over
+    `counted` batches.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Workload:
     collate: Callable[[list[Any]], Any] | None = None
     context: str | None = None
     epoch: int = EPOCH
+    counted: int = 140
     rounds: int = ROUNDS
     settings: tuple[Setting, ...] = SETTINGS
 
@@ -323,6 +325,7 @@ def workloads(folder: Path) -> list[Workload]:
             20,
             matmul,
             epoch=160,
+            counted=80,
             settings=tuple(map(Setting, (2, 3, 4, 6))),
         ),
         Workload(
@@ -340,6 +343,7 @@ def workloads(folder: Path) -> list[Workload]:
             80,
             burn(0.3),
             epoch=1000,
+            counted=800,
         ),
         Workload("numpy", "6 MB through a pipe", Arrays, 8, Sleep(3), workers=2, collate=stacked),
         Workload("collate", "padded in Python", Sentences, 16, burn(3), collate=padded),
@@ -350,6 +354,7 @@ def workloads(folder: Path) -> list[Workload]:
             2,
             Sleep(2),
             epoch=600,
+            counted=500,
         ),
         Workload("getitems", "unpacked by the batch", Archive, 12, burn(3), workers=2),
         Workload(

@@ -18,10 +18,8 @@ if TYPE_CHECKING:
 else:  # a script finds its siblings by their plain names
     from prediction_loaders import Setting
 
-LEAST_S = 0.8
-"""Seconds that each setting is measured for in a round."""
-SETTLING = 10
-"""Batches that are not counted, beside those of a full queue: workers begin slowly."""
+SETTLING = 34
+"""Batches that are not counted: those of the fullest queue, and some, for workers begin slowly."""
 
 
 @dataclass(frozen=True)
@@ -139,19 +137,16 @@ def speedups(
 
 
 def batch_s(workload: Workload, options: Mapping[str, Any]) -> float:
-    """Seconds per batch of a plain loop, once its queue has filled."""
-    loader = workload.loader(**options)
-    skipped = SETTLING + loader.num_workers * (loader.prefetch_factor or 0)
-    began_s, counted = 0.0, -skipped
-    for batch in loader:
-        if not counted:
+    """Seconds per batch of a plain loop, once its queue has filled: of the same batches for all."""
+    began_s = elapsed_s = 0.0
+    for number, batch in enumerate(workload.loader(**options)):
+        if number == SETTLING:
             began_s = time.perf_counter()
         workload.train(batch)
-        counted += 1
         elapsed_s = time.perf_counter() - began_s
-        if counted >= SETTLING and elapsed_s >= LEAST_S:
+        if number == SETTLING + workload.counted - 1:
             break
-    return elapsed_s / counted
+    return elapsed_s / workload.counted
 
 
 def divided(found: Headroom, present: Setting, setting: Setting) -> float:

@@ -46,6 +46,16 @@ def _without(*names: str) -> Callable[[Case, Inside], Fix]:
     return lambda _case, _inside: fix
 
 
+def without_lock(costs: Costs, setting: Setting) -> tuple[Costs, Setting]:
+    """Receiving does not wait for Python's lock in workers."""
+    return replace(costs, lock_ns=0.0), setting
+
+
+def _without_transfer(case: Case, inside: Inside) -> Fix:
+    handed_over = _without("pickle_ns", "receive_ns")(case, inside)
+    return lambda costs, setting: handed_over(*without_lock(costs, setting))
+
+
 def _in(**changed: Any) -> Callable[[Case, Inside], Fix]:
     """With these settings."""
     return lambda _case, _inside: lambda costs, setting: (costs, replace(setting, **changed))
@@ -85,7 +95,7 @@ FIXES: dict[Rule, Callable[[Case, Inside], Fix]] = {
     Rule.SLOW_COLLATE: _faster(
         lambda one: one.stages.fetch_ns / (one.stages.fetch_ns + one.stages.collate_ns)
     ),
-    Rule.TRANSFER: _without("pickle_ns", "receive_ns"),
+    Rule.TRANSFER: _without_transfer,
     Rule.SLOW_SAMPLER: _without("index_ns"),
     Rule.PINNING: _without("pin_ns"),
     Rule.HEAD_OF_LINE: _in(in_order=False),

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Advice, Rule
-from loadeval.analysis.rules.fixes import FIXES, gain_of
+from loadeval.analysis.rules.fixes import FIXES, gain_of, without_lock
 
 if TYPE_CHECKING:
     from enum import Enum
@@ -120,6 +120,8 @@ def _gain_of(
         return _gain(case, model.predict(prefetch_factor=_proposed(change)))
     if code == Advice.OUT_OF_ORDER:
         return _gain(case, model.predict(in_order=False))
+    if code == Advice.SHARE_BY_FILE:
+        return _gain(case, model.without(without_lock))
     if code in CHEAPER:
         part = PARTS.get(finding.rule) or str(change.values["name"])
         gain = _gain(case, model.predict(faster={part: TWICE}))

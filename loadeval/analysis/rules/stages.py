@@ -151,8 +151,12 @@ def transfer(case: Case, inside: Inside) -> Answer:
         return None
     pickled = stages.pickled_bytes or 0.0
     is_piped = pickled / SLOWEST_COPY_BYTES_PER_NS >= MOST_OF_IT * transfer_ns
+    receive_ns = sum(one.work_ns for one in parts if one and one.stage == Stage.RECEIVE)
+    lock_ns = receive_ns - float(inside.costs.receive_ns.mean())
     problem, advice = Problem.TRANSFER_OF_MANY, Advice.SEND_FEWER
-    if is_piped:
+    if inside.costs.lock_ns and lock_ns >= MOST_OF_IT * transfer_ns:
+        problem, advice = Problem.TRANSFER_WAITS_FOR_LOCK, Advice.SHARE_BY_FILE
+    elif is_piped:
         problem, advice = Problem.TRANSFER_BY_PIPE, Advice.SEND_TENSORS
     elif pickled < BYTES_OF_FEW:
         problem, advice = Problem.TRANSFER_OF_FEW, Advice.SEND_LESS_OFTEN

@@ -186,6 +186,10 @@ ADVICE: dict[Enum, str] = {
         "torch.multiprocessing.set_sharing_strategy('file_system') passes them in some half of the "
         "time. More workers will not help."
     ),
+    Advice.SHARE_BY_FILE: (
+        "Call torch.multiprocessing.set_sharing_strategy('file_system') at the start of the "
+        "script: then tensors are passed by name, and nobody waits for the worker."
+    ),
     Advice.CHEAPER_SAMPLER: (
         "Make the sampler cheaper: draw all indices of an epoch at once as a list, without a loop "
         "over weights or lengths for each batch. More workers will not help."
@@ -293,6 +297,7 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.SEND_TENSORS: "return tensors, not arrays",
     Advice.SEND_FEWER: "fewer and larger tensors",
     Advice.SEND_LESS_OFTEN: "larger batches, or sharing by file_system",
+    Advice.SHARE_BY_FILE: "share tensors by file_system",
     Advice.CHEAPER_SAMPLER: "make the sampler cheaper",
     Advice.OUT_OF_ORDER: "pass in_order=False",
     Advice.FIX_SAMPLES: "look at samples {indices:name}",

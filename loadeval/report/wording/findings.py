@@ -167,6 +167,11 @@ PROBLEMS: dict[Enum, str] = {
         "Passing a batch from its worker to training takes {transfer_ns:duration}: handing tensors "
         "from one process to another takes time for each, whatever its size."
     ),
+    Problem.TRANSFER_WAITS_FOR_LOCK: (
+        "Passing a batch from its worker to training takes {transfer_ns:duration}. Most of it is "
+        "waiting for Python's lock (the GIL) in the worker, which keeps it while it loads the next "
+        "batch: each tensor's file descriptor is sent by a thread of the worker."
+    ),
     Problem.SAMPLER_SLOW: (
         "The training process spends {index_ns:duration} a batch on {sampler:name}, which chooses "
         "what is loaded next."
