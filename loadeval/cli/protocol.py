@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shlex
 import shutil
-import signal
 import time
+from contextlib import suppress
 from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,7 +14,7 @@ from rich.console import Console
 
 from loadeval.analysis.doctor import CheckStatus, LoaderPlan, checkup
 from loadeval.analysis.protocol import Answers, plan_of
-from loadeval.cli.console import FAILED, errors_printed, report_of
+from loadeval.cli.console import FAILED, INTERRUPTED, errors_printed, report_of
 from loadeval.cli.run import COMMAND, say
 from loadeval.errors import LoadevalError
 from loadeval.launch.command import CannotStartError, name_of
@@ -42,6 +42,8 @@ PROTOCOL_EXIT_CODES = (
     "2 wrong usage; 126 and 127 the command could not be started; 128 + N signal N ended it, 130 "
     "for Ctrl-C."
 )
+SIGNALLED = 128
+"""A shell's exit code for a signal, less its number."""
 ENOUGH, FEW = 300, 50
 STOP_AFTER = (
     "In each run, end the program as Ctrl-C does once the training loader has served N batches; 0 "
@@ -81,10 +83,10 @@ def protocol(
             _report(plan, results, machine, _typed(plan, nsys=nsys))
     except KeyboardInterrupt:
         say("Interrupted.")
-        raise typer.Exit(128 + signal.SIGINT) from None
+        raise typer.Exit(INTERRUPTED) from None
     ended_by = next((one.signal for one in results if one.signal is not None), None)
     if ended_by is not None:
-        raise typer.Exit(128 + ended_by)
+        raise typer.Exit(SIGNALLED + ended_by)
     if any(one.failed for one in results) or not any(one.batches for one in results):
         raise typer.Exit(FAILED)
 
@@ -98,7 +100,7 @@ def _measured(plan: Plan, *, asked_for_nsys: bool) -> tuple[list[StepResult], Ma
 
     def ended(result: StepResult) -> None:
         if result.failed:
-            say(f"loadeval: {result.step.value} {outcome(result)}; going on")
+            say(f"loadeval: {result.step.value} {outcome(result)}")
 
     begin(Step.DOCTOR)
     machine = read_machine()
@@ -107,7 +109,8 @@ def _measured(plan: Plan, *, asked_for_nsys: bool) -> tuple[list[StepResult], Ma
     try:
         results = run_steps(plan, begin, ended)
     except CannotStartError as error:
-        shutil.rmtree(plan.folder, ignore_errors=True)
+        with suppress(OSError):
+            plan.folder.rmdir()
         say(f"Error: {printable(error)}")
         raise typer.Exit(error.code) from None
     if plan.nsys is None:

@@ -55,7 +55,7 @@ class ProtocolReport:
     @property
     def not_measured(self) -> Rows:
         """What was not measured, and why."""
-        return all_not_measured(self.results, self.checks, self.answers.best, self.problems)
+        return all_not_measured(self.results, self.checks, self.answers, self.problems)
 
     @property
     def nsys(self) -> Path | None:

@@ -46,15 +46,12 @@ def protocol_page(found: ProtocolReport, output: Path) -> str:
 
 
 def _steps(found: ProtocolReport) -> Section:
-    rows = tuple(
-        (one.step.value, outcome(one), counted_batches(one), why_nothing_measured(one))
-        for one in found.results
-    )
+    rows = tuple((one.step.value, outcome(one), counted_batches(one)) for one in found.results)
     blocks: list[Block] = [Text((STEPS_SAY,))]
     answers = tuple(answer_rows(found.answers))
     if answers:
         blocks.append(Table("What each way to measure says, with 95% CI", HEAD, answers))
-    blocks.append(Table("The steps", ("step", "how it ended", "batches", ""), rows))
+    blocks.append(Table("The steps", ("step", "how it ended", "batches"), rows))
     if found.nsys is not None:
         quoted = shlex.quote(str(found.nsys))
         blocks += [Text((NSYS_SAYS,)), Code((f"nsys stats {quoted}", f"nsys-ui {quoted}"))]

@@ -48,12 +48,15 @@ WHY_NOT_RUN = {
     NotRun.NO_LOADER: "the first run of the command measured nothing",
     NotRun.INTERRUPTED: "interrupted before",
 }
-NO_ANSWER = "Nothing was measured: no run of the command has a batch"
-NO_SECOND_ANSWER = (
-    "There is one answer: {missing}, so the two ways to measure cannot be checked against each "
-    "other."
+NO_ANSWER = "No verdict: neither the real run nor the alternating one has a batch"
+ONE_ANSWER = "The two ways to measure cannot be checked against each other: {missing}."
+NO_SEPARATE = "the separate real and replay runs gave no speed-up"
+NO_ALTERNATING = "the alternating run gave no speed-up"
+NEITHER = "neither gave a speed-up"
+DID_NOT_ALTERNATE = (
+    "the training loader was logged instead: it keeps a state that would run ahead of training, or "
+    "two loops read it at a time"
 )
-NO_REPLAY, NO_ALTERNATE = "the replay was not compared", "the alternating run was not compared"
 AGREEMENTS = {
     True: (
         "Both ways to measure agree: the separate real and replay runs give {separate}, the "
@@ -81,8 +84,8 @@ IN_SHORT = {
     None: "{speedup}: cannot be compared without a 95% CI",
 }
 STEPS_SAY = (
-    "The alternating run has the verdict. The real run and its replay measure the same in the way "
-    "that NVIDIA publishes, as a check. The warm-up and nsys do not count."
+    "The verdict is the alternating run's where that is conclusive. The real run and its replay "
+    "measure the same as NVIDIA's documents do, as a check. The warm-up and nsys do not count."
 )
 NSYS_SAYS = (
     "A profiler slows steps down, so nothing on this page is from the run under nsys. Where a GPU "
@@ -131,8 +134,9 @@ def why_nothing_measured(result: StepResult) -> str:
 def agreement(answers: Answers) -> str:
     """Whether both ways to measure agree; if not, by how much they differ and what to believe."""
     if answers.speedups is None:
-        compared = answers.alternating is not None and answers.alternating.comparison is not None
-        return NO_SECOND_ANSWER.format(missing=NO_REPLAY if compared else NO_ALTERNATE)
+        known = (_has_speedup(answers.separate), _has_speedup(answers.alternating))
+        names = {(True, False): NO_ALTERNATING, (False, True): NO_SEPARATE}
+        return ONE_ANSWER.format(missing=names.get(known, NEITHER))
     separate, alternating = (estimated(one, speedup) for one in answers.speedups)
     return AGREEMENTS[answers.agree].format(
         separate=separate, alternating=alternating, apart=answers.apart, believe=_believe(answers)
@@ -177,14 +181,16 @@ def counted_batches(result: StepResult) -> str:
 def all_not_measured(
     results: Sequence[StepResult],
     checks: Sequence[MachineCheck],
-    report: Report | None,
+    answers: Answers,
     problems: Sequence[str],
 ) -> list[tuple[str, str]]:
     """What was not measured, and why: of the steps, the runs that are told, and the machine."""
     rows = [(one.step.value, _missing(one)) for one in results if _missing(one)]
+    if answers.alternating is not None and answers.alternating.comparison is None:
+        rows.append((Step.ALTERNATE.value, DID_NOT_ALTERNATE))
     rows += [("comparison", problem) for problem in problems]
-    if report is not None:
-        rows += _of_runs(report)
+    if answers.best is not None:
+        rows += _of_runs(answers.best)
     rows += [
         (f"doctor: {one.name}", check_text(one))
         for one in checks
@@ -194,9 +200,8 @@ def all_not_measured(
 
 
 def _missing(result: StepResult) -> str:
-    told = (
-        [] if not result.failed and not result.signal and not result.not_run else [outcome(result)]
-    )
+    is_well = not (result.failed or result.signal or result.not_run)
+    told = [] if is_well else [outcome(result)]
     told += filter(None, [why_nothing_measured(result)])
     if result.step is Step.NSYS and result.code is not None and result.profile is None:
         told.append("nsys wrote no report")
@@ -225,6 +230,11 @@ def _believe(answers: Answers) -> str:
     if best is None or best.comparison is None or best.comparison.headroom.verdict.objection:
         return BELIEVE_NEITHER
     return BELIEVE_ALTERNATING if best is answers.alternating else BELIEVE_SEPARATE
+
+
+def _has_speedup(report: Report | None) -> bool:
+    found = None if report is None else report.comparison
+    return found is not None and found.headroom.speedup is not None
 
 
 def _answer(report: Report) -> tuple[str, str, str, str]:
