@@ -131,7 +131,7 @@ def test_answers_that_differ(command: Command, tmp_path: Path) -> None:
     code, _, err = protocol("--output", tmp_path / "logs", "--", "train")
     assert code == 0
     assert "training would be 4.00x as fast" in " ".join(err.split())
-    assert "separate runs  8.00x [8.00x, 8.00x]: differs by a factor of 2.00" in err
+    assert "separate runs  8.00x [8.00x, 8.00x]: 2.00 times apart; believe the above" in err
     assert "Believe the alternating run" in text_of(tmp_path / "logs" / "report.html")
 
 

@@ -107,7 +107,7 @@ def test_every_step_has_a_purpose() -> None:
 @pytest.mark.parametrize(
     ("separate", "alternate", "words"),
     [
-        ((2.0, 1.9, 2.1), (2.2, 2.1, 2.3), "Both ways to measure agree: the separate real and"),
+        ((2.0, 1.9, 2.1), (2.2, 2.1, 2.3), "Both ways to measure agree within their 95% CIs"),
         (
             (3.0, 2.9, 3.1),
             (2.0, 1.9, 2.1),

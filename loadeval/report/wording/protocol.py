@@ -59,8 +59,8 @@ DID_NOT_ALTERNATE = (
 )
 AGREEMENTS = {
     True: (
-        "Both ways to measure agree: the separate real and replay runs give {separate}, the "
-        "alternating run {alternating}."
+        "Both ways to measure agree within their 95% CIs: the separate real and replay runs give "
+        "{separate}, the alternating run {alternating}."
     ),
     False: (
         "The two ways to measure disagree beyond their 95% CIs, by a factor of {apart:.2f}: the "
@@ -79,8 +79,8 @@ BELIEVE_ALTERNATING = (
 BELIEVE_SEPARATE = "The alternating run is inconclusive, so the verdict is of the separate runs."
 BELIEVE_NEITHER = "Neither is conclusive: measure more batches."
 IN_SHORT = {
-    True: "{speedup}: agrees",
-    False: "{speedup}: differs by a factor of {apart:.2f}; believe the above",
+    True: "{speedup}: agrees within the 95% CIs",
+    False: "{speedup}: {apart:.2f} times apart; believe the above",
     None: "{speedup}: cannot be compared without a 95% CI",
 }
 STEPS_SAY = (
