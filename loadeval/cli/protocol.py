@@ -19,8 +19,8 @@ from loadeval.cli.run import COMMAND, say
 from loadeval.errors import LoadevalError
 from loadeval.launch.command import CannotStartError, name_of
 from loadeval.launch.folder import new_folder
-from loadeval.launch.protocol import FOLDERS, Plan, run_steps
-from loadeval.launch.steps import NotRun, Step, StepResult
+from loadeval.launch.protocol import Plan, run_steps
+from loadeval.launch.steps import FOLDERS, NotRun, Step, StepResult
 from loadeval.probes.machine import read_machine
 from loadeval.report.formatting import printable
 from loadeval.report.html.page import default_path, write_page

@@ -16,7 +16,7 @@ from loadeval.launch.command import (
     why_nothing,
 )
 from loadeval.launch.session import Settings
-from loadeval.launch.steps import NotRun, Step, StepResult
+from loadeval.launch.steps import FOLDERS, NotRun, Step, StepResult
 from loadeval.runlog.processes import processes_in
 
 if TYPE_CHECKING:
@@ -25,14 +25,6 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.model import Mode
 
-FOLDERS = {
-    Step.WARM_UP: "warm-up",
-    Step.REAL: "real",
-    Step.REPLAY: "real",
-    Step.ALTERNATE: "alternate",
-    Step.NSYS: "nsys",
-}
-"""Where each step's logs go; those of the replay beside the real ones, as of `run --replay`."""
 MODES: dict[Step, Mode] = {Step.REPLAY: "replay", Step.ALTERNATE: "alternate"}
 """The others log."""
 NSYS = ("profile", "--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none")

@@ -21,6 +21,16 @@ class Step(Enum):
     NSYS = "nsys"
 
 
+FOLDERS = {
+    Step.WARM_UP: "warm-up",
+    Step.REAL: "real",
+    Step.REPLAY: "real",
+    Step.ALTERNATE: "alternate",
+    Step.NSYS: "nsys",
+}
+"""Where each step's logs go; those of the replay beside the real ones, as of `run --replay`."""
+
+
 class NotRun(Enum):
     """Why a step was left out."""
 

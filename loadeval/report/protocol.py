@@ -66,6 +66,7 @@ class ProtocolReport:
 
 def protocol_screen(found: ProtocolReport, more: Rows, width: int) -> list[str]:
     """The verdict with what the page has below it in short, and `more`: where to look."""
+    missing = names_in_short(found.not_measured)
     rows = [
         *agreement_in_short(found.answers),
         *(
@@ -74,7 +75,7 @@ def protocol_screen(found: ProtocolReport, more: Rows, width: int) -> list[str]:
             if one.failed or one.signal
         ),
         ("doctor", changes_in_short(found.checks)),
-        ("not measured", names_in_short(found.not_measured)),
+        *([("not measured", missing)] if missing else []),
         *more,
     ]
     best = found.answers.best

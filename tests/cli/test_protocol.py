@@ -386,3 +386,15 @@ def test_ctrl_c_in_a_terminal_ends_it(tmp_path: Path) -> None:
     assert "step 4 of 5" not in done.stdout
     assert "interrupted by SIGINT" in done.stdout
     assert "Training waited for batches" in done.stdout
+
+
+@pytest.mark.slow
+def test_the_ranks_of_a_job(tmp_path: Path) -> None:
+    """Each step is of all ranks, which are told as one job."""
+    torchrun = Path(sys.executable).with_name("torchrun")
+    job = (torchrun, "--standalone", "--nproc-per-node=2", ENDLESS, 10**6, 0)
+    done = run_really(tmp_path / "logs", "--warm-up", 0, "--stop-after", 100, "--", *job)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("stopped") == 6
+    assert "2 ranks on 1 node" in done.stderr
+    assert "separate runs  " in done.stderr

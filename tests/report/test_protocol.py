@@ -267,3 +267,4 @@ def test_what_is_known_is_not_called_missing() -> None:
     one = replace(one, metrics=metrics, no_stages=None, diagnosis=replace(one.diagnosis, checks=()))
     found = found_by(replace(LOGGED, runs=(one,)), None, checks=())
     assert found.not_measured == []
+    assert "not measured" not in screen_of(found)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from typing import TYPE_CHECKING
 
-from loadeval.launch.steps import Step
+from loadeval.launch.steps import FOLDERS, Step
 from loadeval.report.html.blocks import Code, Section, Table, Text, listed
 from loadeval.report.html.page import rendered, sections
 from loadeval.report.html.text import top
@@ -71,7 +71,6 @@ def _not_measured(found: ProtocolReport) -> Section:
 
 def _reproduce(found: ProtocolReport) -> Section:
     ran = {one.step for one in found.results if one.batches}
-    folders = {"alternate": Step.ALTERNATE, "real": Step.REAL}
-    logs = [found.folder / name for name, step in folders.items() if step in ran]
+    logs = [found.folder / FOLDERS[one] for one in (Step.ALTERNATE, Step.REAL) if one in ran]
     commands = (found.command, *(f"loadeval show {shlex.quote(str(one))} --full" for one in logs))
     return Section("reproduce", "Reproduce", (Code(commands),))
