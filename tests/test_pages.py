@@ -68,7 +68,15 @@ def step(batch):
 """
 BIN = Path(sys.executable).parent
 NOT_OURS = ("pip",)
-TRAIN = ("tutorial", "distributed", "json", "ci-gate", "production-monitor", "benchmarks")
+TRAIN = (
+    "tutorial",
+    "distributed",
+    "json",
+    "ci-gate",
+    "production-monitor",
+    "benchmarks",
+    "protocol",
+)
 """Pages whose code takes long."""
 GATE = "loadeval compare run.jsonl --fail-above 20"
 MAY_EXIT = {"loadeval doctor --json": {0, 1}, GATE: {0, 3, 4}}

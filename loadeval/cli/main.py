@@ -13,6 +13,7 @@ from loadeval.cli.console import EXIT_CODES, escape_what_cannot_be_encoded
 from loadeval.cli.demo import demo
 from loadeval.cli.doctor import doctor
 from loadeval.cli.export import export
+from loadeval.cli.protocol import PROTOCOL_EXIT_CODES, protocol
 from loadeval.cli.report import report
 from loadeval.cli.run import RUN_EXIT_CODES, run
 from loadeval.cli.show import show
@@ -49,4 +50,6 @@ def main(
 for command in (demo, show, compare, report, whatif, tune, watch, export, doctor, adapters):
     app.command(epilog=EXIT_CODES)(command)
 # What follows the command's first word is the command's.
-app.command(epilog=RUN_EXIT_CODES, context_settings={"allow_interspersed_args": False})(run)
+OF_COMMANDS = {"allow_interspersed_args": False}
+app.command(epilog=RUN_EXIT_CODES, context_settings=OF_COMMANDS)(run)
+app.command(epilog=PROTOCOL_EXIT_CODES, context_settings=OF_COMMANDS)(protocol)

@@ -66,11 +66,17 @@ def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, s
     }
 
 
-def run(command: Sequence[str], settings: Settings, stop_after: int | None = None) -> Ended:
+def run(
+    command: Sequence[str],
+    settings: Settings,
+    stop_after: int | None = None,
+    grace_s: float | None = None,
+) -> Ended:
     """Run `command` to its end, or until the training loader has served `stop_after` batches.
 
-    It has our terminal, stdin, stdout and stderr, and gets the signals that we get. Raises
-    LoadevalError if it cannot be started; then `code` of the error is a shell's.
+    Then it has `grace_s`, by default GRACE_S, to end by itself. It has our terminal, stdin, stdout
+    and stderr, and gets the signals that we get. Raises LoadevalError if it cannot be started; then
+    `code` of the error is a shell's.
     """
     with _signals_passed_on() as give:
         try:
@@ -78,7 +84,8 @@ def run(command: Sequence[str], settings: Settings, stop_after: int | None = Non
         except OSError as error:
             raise CannotStartError(command[0], error) from error
         give(child)
-        return _run_until(child, Path(settings.folder), stop_after, replayed=bool(settings.suffix))
+        folder, replayed = Path(settings.folder), bool(settings.suffix)
+        return _run_until(child, folder, stop_after, grace_s, replayed=replayed)
 
 
 class CannotStartError(LoadevalError):
@@ -168,6 +175,7 @@ def _run_until(
     child: subprocess.Popen[bytes],
     folder: Path,
     stop_after: int | None,
+    grace_s: float | None,
     *,
     replayed: bool,
     now_s: Callable[[], float] = time.monotonic,
@@ -190,7 +198,7 @@ def _run_until(
                 stopped_s = now_s()
                 # Not the launcher, which would kill its ranks.
                 _signal(pids, signal.SIGINT)
-        elif not is_terminated and now_s() - stopped_s > GRACE_S:
+        elif not is_terminated and now_s() - stopped_s > (grace_s or GRACE_S):
             is_terminated = True
             _signal([*pids, child.pid], signal.SIGTERM)
 

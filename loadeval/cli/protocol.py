@@ -1,0 +1,167 @@
+"""`loadeval protocol`: is loading the bottleneck? Every measurement of it, in one go."""
+
+from __future__ import annotations
+
+import shlex
+import shutil
+import time
+from contextlib import suppress
+from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from rich.console import Console
+
+from loadeval.analysis.doctor import CheckStatus, LoaderPlan, checkup
+from loadeval.analysis.protocol import Answers, plan_of
+from loadeval.cli.console import FAILED, INTERRUPTED, errors_printed, report_of
+from loadeval.cli.run import COMMAND, say
+from loadeval.errors import LoadevalError
+from loadeval.launch.command import CannotStartError, name_of
+from loadeval.launch.folder import new_folder
+from loadeval.launch.protocol import Plan, run_steps
+from loadeval.launch.steps import FOLDERS, NotRun, Step, StepResult
+from loadeval.probes.machine import read_machine
+from loadeval.report.formatting import printable
+from loadeval.report.html.page import default_path, write_page
+from loadeval.report.html.protocol import protocol_page
+from loadeval.report.protocol import ProtocolReport, protocol_screen
+from loadeval.report.wording.doctor import check_text
+from loadeval.report.wording.protocol import outcome, purpose
+from loadeval.runlog.folder import logs_in
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.analysis.doctor import MachineCheck
+    from loadeval.analysis.report import Report
+    from loadeval.probes.machine import Machine
+
+PROTOCOL_EXIT_CODES = (
+    "Exit codes: 0 every step was made; 1 the command failed in a step, or nothing was measured; "
+    "2 wrong usage; 126 and 127 the command could not be started; 128 + N signal N ended it, 130 "
+    "for Ctrl-C."
+)
+SIGNALLED = 128
+"""A shell's exit code for a signal, less its number."""
+ENOUGH, FEW = 300, 50
+STOP_AFTER = (
+    "In each run, end the program as Ctrl-C does once the training loader has served N batches; 0 "
+    "lets it run to its end."
+)
+WARM_UP = "The same for the warm-up; 0 leaves it out."
+NSYS = "Run the command once more, under nsys profile, where that is installed."
+OUTPUT = "The folder of the page and the logs, new or empty; by default one in loadeval-runs."
+
+
+def protocol(
+    command: Annotated[list[str], typer.Argument(metavar="-- COMMAND...", help=COMMAND)],
+    stop_after: Annotated[
+        int, typer.Option("--stop-after", metavar="N", min=0, help=STOP_AFTER)
+    ] = ENOUGH,
+    warm_up: Annotated[int, typer.Option("--warm-up", metavar="N", min=0, help=WARM_UP)] = FEW,
+    nsys: Annotated[bool, typer.Option("--nsys", help=NSYS)] = False,
+    output: Annotated[
+        Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
+    ] = None,
+) -> None:
+    """Find out whether data loading is the bottleneck of a command: all measurements in one go.
+
+    Checks the machine, then runs the command four times: to warm up, as it is, with a few batches
+    served over and over, and with real and ideal loading in turn. Ends with one screen and one page
+    of verdict, stages, findings, and what could not be measured. What the command writes it writes
+    each time: let it write where that does no harm.
+    """
+    found = shutil.which("nsys") if nsys else None
+    with errors_printed():
+        folder = new_folder(name_of(command), time.strftime("%Y%m%d-%H%M%S"), output)
+    plan = Plan(command, folder, stop_after or None, warm_up, found)
+    say(f"loadeval: page and logs in {printable(folder)}")
+    try:
+        results, machine = _measured(plan, asked_for_nsys=nsys)
+        with errors_printed():
+            _report(plan, results, machine, _typed(plan, nsys=nsys))
+    except KeyboardInterrupt:
+        say("Interrupted.")
+        raise typer.Exit(INTERRUPTED) from None
+    ended_by = next((one.signal for one in results if one.signal is not None), None)
+    if ended_by is not None:
+        raise typer.Exit(SIGNALLED + ended_by)
+    if any(one.failed for one in results) or not any(one.batches for one in results):
+        raise typer.Exit(FAILED)
+
+
+def _measured(plan: Plan, *, asked_for_nsys: bool) -> tuple[list[StepResult], Machine]:
+    numbers = {step: at for at, step in enumerate([Step.DOCTOR, *plan.steps], 1)}
+
+    def begin(step: Step) -> None:
+        what = purpose(step, plan.batches(step))
+        say(f"loadeval: step {numbers[step]} of {len(numbers)}, {step.value}: {what}")
+
+    def ended(result: StepResult) -> None:
+        if result.failed:
+            say(f"loadeval: {result.step.value} {outcome(result)}")
+
+    begin(Step.DOCTOR)
+    machine = read_machine()
+    for check in _to_change(checkup(machine, LoaderPlan())):
+        say(f"loadeval: {check.name}: {check_text(check)}")
+    try:
+        results = run_steps(plan, begin, ended)
+    except CannotStartError as error:
+        with suppress(OSError):
+            plan.folder.rmdir()
+        say(f"Error: {printable(error)}")
+        raise typer.Exit(error.code) from None
+    if plan.nsys is None:
+        why = NotRun.NOT_INSTALLED if asked_for_nsys else NotRun.NOT_ASKED_FOR
+        results.append(StepResult(Step.NSYS, why))
+    if asked_for_nsys and plan.nsys is None:
+        say("loadeval: nsys: not measured: nsys is not installed")
+    return [StepResult(Step.DOCTOR), *results], machine
+
+
+def _report(plan: Plan, results: Sequence[StepResult], machine: Machine, typed: str) -> None:
+    """Print the screen, and write the page. Raises LoadevalError if it cannot be written."""
+    problems: list[str] = []
+    answers = Answers(
+        _answer(plan, Step.REAL, results, problems),
+        _answer(plan, Step.ALTERNATE, results, problems),
+    )
+    best = answers.best
+    loader = LoaderPlan() if best is None else plan_of(best.runs[0].run.header.loader)
+    found = ProtocolReport(typed, plan.folder, results, checkup(machine, loader), answers, problems)
+    page = default_path(plan.folder)
+    write_page(protocol_page(found, page), page)
+    more = [("page", str(page))]
+    if found.nsys is not None:
+        more.append(("nsys", str(found.nsys)))
+    for line in protocol_screen(found, more, Console(stderr=True).width):
+        say(line)
+
+
+def _answer(
+    plan: Plan, step: Step, results: Sequence[StepResult], problems: list[str]
+) -> Report | None:
+    """What the logs of a step say; where they cannot be compared, what its first run says."""
+    if not any(one.step is step and one.batches for one in results):
+        return None
+    folder = plan.folder / FOLDERS[step]
+    try:
+        return report_of([folder])
+    except LoadevalError as error:
+        problems.append(str(error))
+    try:
+        return report_of(logs_in(folder)[:1])
+    except LoadevalError:
+        return None
+
+
+def _to_change(checks: Sequence[MachineCheck]) -> list[MachineCheck]:
+    return [one for one in checks if one.status is CheckStatus.CHANGE]
+
+
+def _typed(plan: Plan, *, nsys: bool) -> str:
+    options = ["--stop-after", str(plan.stop_after or 0), "--warm-up", str(plan.warm_up)]
+    more = ["--nsys"] if nsys else []
+    return shlex.join(["loadeval", "protocol", *options, *more, "--", *plan.command])

@@ -1,0 +1,156 @@
+"""The bottleneck protocol: one command run several times, each in a folder of its own."""
+
+from __future__ import annotations
+
+import signal
+import socket
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from loadeval.launch.command import (
+    BatchCounter,
+    CannotStartError,
+    remove_marks,
+    run,
+    why_nothing,
+)
+from loadeval.launch.session import Settings
+from loadeval.launch.steps import FOLDERS, NotRun, Step, StepResult
+from loadeval.runlog.processes import processes_in
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from loadeval.runlog.model import Mode
+
+MODES: dict[Step, Mode] = {Step.REPLAY: "replay", Step.ALTERNATE: "alternate"}
+"""The others log."""
+NSYS = ("profile", "--trace=cuda,nvtx,osrt", "--sample=none", "--cpuctxsw=none")
+"""CPU samples and context switches make a step slower, and need rights that containers lack."""
+PROFILE = "profile"
+NSYS_GRACE_S = 600.0
+"""How long nsys has, after the command was ended, to write its report."""
+ENDING = {signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What to run, and for how many batches: 0 of `warm_up` for no warm-up, None for all.
+
+    `nsys` is its path, None where it is not to be run.
+    """
+
+    command: list[str]
+    folder: Path
+    stop_after: int | None
+    warm_up: int
+    nsys: str | None = None
+
+    @property
+    def steps(self) -> list[Step]:
+        """Those that run the command."""
+        left_out = {Step.DOCTOR}
+        if not self.warm_up:
+            left_out.add(Step.WARM_UP)
+        if self.nsys is None:
+            left_out.add(Step.NSYS)
+        return [step for step in Step if step not in left_out]
+
+    def batches(self, step: Step) -> int | None:
+        """After how many the command is ended."""
+        return self.warm_up if step is Step.WARM_UP else self.stop_after
+
+
+def run_steps(
+    plan: Plan, begin: Callable[[Step], object], end: Callable[[StepResult], object]
+) -> list[StepResult]:
+    """Run the command for each step, in turn, calling `begin` before it and `end` after it.
+
+    After a signal that ends us, or a first step that measured nothing, the others are left out.
+    Raises CannotStartError if the command cannot be started, OSError if there is no room for logs.
+    """
+    results: list[StepResult] = []
+    left_out: NotRun | None = None
+    with _signals_noted() as noted:
+        for step in plan.steps:
+            if left_out is not None:
+                results.append(StepResult(step, left_out))
+                continue
+            begin(step)
+            try:
+                result = _run_step(plan, step)
+            except CannotStartError as error:
+                if not results:
+                    raise
+                result = StepResult(step, code=error.code)
+            except KeyboardInterrupt:
+                result = StepResult(step, signal=signal.SIGINT)
+            ending = [number for number in noted() if number in ENDING]
+            if ending:
+                result = replace(result, signal=ending[0])
+            if result.signal is not None:
+                left_out = NotRun.INTERRUPTED
+            elif result.nothing is not None and not results:
+                left_out = NotRun.NO_LOADER
+            results.append(result)
+            end(result)
+    return results
+
+
+def _run_step(plan: Plan, step: Step) -> StepResult:
+    folder = plan.folder / FOLDERS[step]
+    folder.mkdir(exist_ok=True)
+    mode, most = MODES.get(step, "log"), plan.batches(step)
+    settings = Settings(str(folder), mode, most if mode == "alternate" else None)
+    command, grace_s = plan.command, None
+    if step is Step.NSYS and plan.nsys is not None:
+        command = [plan.nsys, *NSYS, f"--output={folder / PROFILE}", *command]
+        grace_s = NSYS_GRACE_S
+    try:
+        ended = run(command, settings, most, grace_s)
+        batches = _batches(folder, replayed=step is Step.REPLAY)
+        nothing = None if batches else why_nothing(folder)
+    finally:
+        remove_marks(folder)
+    found = sorted(one.name for one in folder.glob(f"{PROFILE}.*")) if step is Step.NSYS else []
+    profile = f"{folder.name}/{found[0]}" if found else None
+    return StepResult(
+        step,
+        code=ended.code,
+        was_stopped=ended.was_stopped,
+        batches=batches,
+        nothing=nothing,
+        profile=profile,
+    )
+
+
+def _batches(folder: Path, *, replayed: bool) -> int:
+    processes = processes_in(folder, replayed=replayed)
+    logs = [folder / one.main.log for one in processes if one.main is not None]
+    return max((BatchCounter(log).batches() for log in logs), default=0)
+
+
+@contextmanager
+def _signals_noted() -> Iterator[Callable[[], bytes]]:
+    """What tells the numbers of the signals that came since it was last asked.
+
+    While a command runs they are passed on to it, and nobody else hears of them.
+    """
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        ours.setblocking(False)
+        theirs.setblocking(False)
+
+        def noted() -> bytes:
+            try:
+                return ours.recv(4096)
+            except BlockingIOError:
+                return b""
+
+        before = signal.set_wakeup_fd(theirs.fileno(), warn_on_full_buffer=False)
+        try:
+            yield noted
+        finally:
+            signal.set_wakeup_fd(before)
