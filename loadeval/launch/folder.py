@@ -25,14 +25,23 @@ class NothingMeasured(Enum):
     FAILED = "a loader could not be measured"
 
 
+def is_dataset(name: str) -> bool:
+    """Whether the class called `name` is of Hugging Face's datasets, which are no loaders.
+
+    Programs iterate their rows for other ends too.
+    """
+    return name.startswith("datasets.")
+
+
 def with_roles(loaders: tuple[LoaderRecord, ...]) -> tuple[LoaderRecord, ...]:
-    """Training is what had gradients, and optimizer steps if any loader had."""
+    """Training is what had gradients, and optimizer steps if any loader had; a dataset needs them."""
     are_steps = any(one.optimizer_steps for one in loaders)
 
     def role(one: LoaderRecord) -> Role:
         if one.has_gradients is False:
             return "validation"
-        return "training" if one.optimizer_steps or not are_steps else "other"
+        may_train = not are_steps and not is_dataset(one.loader)
+        return "training" if one.optimizer_steps or may_train else "other"
 
     return tuple(replace(one, role=role(one)) for one in loaders)
 

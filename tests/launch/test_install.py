@@ -214,7 +214,7 @@ def test_our_failure_changes_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log cannot be written: one line on stderr, and all batches."""
-    monkeypatch.setattr("loadeval.launch.session.LoaderEvaluator", None)
+    monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
     assert numbers(DataLoader(dataset(), 4)) == list(range(20))
     assert "loadeval: not measured (TypeError" in capsys.readouterr().err
 
