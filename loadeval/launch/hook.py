@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from loadeval.launch.inject.sitecustomize import CLASSES, failed
-from loadeval.launch.iterators import is_serving, serving
+from loadeval.launch.iterators import SERVE, is_serving, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -72,6 +72,7 @@ def _patch_class(kind: type, module: str) -> None:
     if module == TORCH:
         iterator = sys.modules[TORCH]._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
         if not is_serving(iterator):
+            setattr(iterator, SERVE, None)
             _replace(iterator, "__next__", serving(vars(iterator)["__next__"]))
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import functools
 import sys
 import weakref
+from itertools import repeat
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -18,9 +19,9 @@ if TYPE_CHECKING:
     Next = Callable[[Any], Any]
 
 SERVE = "_loadeval_next"
-"""The attribute of an iterator with what serves its batches, measured."""
+"""The attribute of an iterator with what serves its batches, measured; None of its class."""
 ORIGINAL = "_loadeval_original"
-"""The attribute of our `__next__` with the one that it replaced; another tool's wrapper copies it."""
+"""The attribute of our `__next__` with what it replaced; another tool's wrapper copies it."""
 
 
 def serving(original: Next) -> Next:
@@ -28,7 +29,7 @@ def serving(original: Next) -> Next:
 
     @functools.wraps(original)
     def __next__(self: Any) -> Any:  # noqa: N807 - it stands in for that
-        serve = self.__dict__.get(SERVE)
+        serve = self._loadeval_next
         return original(self) if serve is None else serve()
 
     setattr(__next__, ORIGINAL, original)
@@ -54,21 +55,14 @@ def keeps_type(loader: Any, iterator: Any) -> bool:
     return not is_kept and is_serving(type(iterator))
 
 
-class Inner:
-    """The loader's own batches of `iterator`, whose `__next__` was replaced.
+class Inner(map):  # type: ignore[type-arg]  # of anything
+    """The loader's own batches of an iterator whose `__next__` was replaced."""
 
-    Held weakly: it holds the epoch that is measured, and its workers end when it is dropped.
+
+def inner_of(iterator: Any) -> Inner:
+    """They hold `iterator` weakly: it holds the epoch that is measured, and ends when dropped.
+
+    No function of Python's is called for a batch, but the one that was replaced.
     """
-
-    def __init__(self, iterator: Any) -> None:
-        self._iterator = weakref.ref(iterator)
-        self._next: Next = getattr(type(iterator).__next__, ORIGINAL)
-
-    def __iter__(self) -> Iterator[Any]:
-        return self
-
-    def __next__(self) -> Any:
-        return self._next(self._iterator())
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._iterator(), name)
+    original: Next = getattr(type(iterator).__next__, ORIGINAL)
+    return Inner(original, map(weakref.ref.__call__, repeat(weakref.ref(iterator))))

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import weakref
+from contextlib import suppress
 from functools import partial
 from itertools import chain
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.inject.sitecustomize import failed
-from loadeval.launch.iterators import Inner, keeps_type, serve_by
+from loadeval.launch.iterators import Inner, inner_of, keeps_type, serve_by
 from loadeval.runlog.processes import LoaderRecord
 from loadeval.runtime.adapter import Begun
+from loadeval.runtime.loop import MeasuredEpoch
 from loadeval.runtime.registry import adapter_for
 
 if TYPE_CHECKING:
@@ -49,6 +51,7 @@ class MeasuredLoader:
         self.optimizer_steps = self.epochs = 0
         self._session = session
         self._reads: weakref.WeakSet[Read] = weakref.WeakSet()
+        self._last: Callable[[], Any] = lambda: None
         recorder = self.measurement.recorder
         recorder.expects_batches = False  # it was asked for an epoch, which may stay unread
         self._begin = recorder.begin_epoch
@@ -62,6 +65,11 @@ class MeasuredLoader:
         """Whether one of those epochs is of `loader` itself."""
         return any(read.loader is loader for read in self._reads)
 
+    def is_of(self, loader: Any) -> bool:
+        """Whether `loader` was read last, or what was is gone."""
+        last = self._last()
+        return last is None or last is loader
+
     def epoch(self, loader: Any, original: Iter) -> Iterator[Any]:
         """A measured epoch; should measuring fail, one that is not."""
         asked: list[Any] = []
@@ -72,7 +80,7 @@ class MeasuredLoader:
             epoch = original(loader)
             made.append(epoch)
             if self.mode != "replay" and keeps_type(loader, epoch):
-                return Inner(epoch)
+                return inner_of(epoch)
             return chain(Begun(epoch)) if epoch is loader else epoch
 
         try:
@@ -80,6 +88,8 @@ class MeasuredLoader:
             adapter.epoch = begun  # type: ignore[method-assign]  # iter() would come back here
             read = Read(loader)
             self._reads.add(read)
+            with suppress(TypeError):  # it takes no weak reference
+                self._last = weakref.ref(loader)
             # Nobody else tells when the first batch is asked for.
             begin = partial(self._began, weakref.ref(read))
             self.measurement.recorder.begin_epoch = begin  # type: ignore[method-assign]
@@ -89,6 +99,8 @@ class MeasuredLoader:
                 raise  # the loader's own
             failed(error)
             return made[0] if made else original(loader)
+        if not made:
+            return _replay_of(loader, epoch)
         inner = epoch if isinstance(epoch, Inner) else getattr(epoch, "_source", None)
         if not isinstance(inner, Inner):
             return epoch
@@ -115,14 +127,20 @@ class MeasuredLoader:
     ) -> OpenEpoch:
         """The first batch of an epoch is asked for: it is noted where it belongs."""
         read = reading()
-        by = self
-        if read is not None:
-            by = self._session.began(self, read.loader)
-        if by is not self and read is not None:
-            self._reads.discard(read)
-            by._reads.add(read)
-            return by._begin()
-        return self._begin(known)
+        by = self if read is None else self._session.began(self, read.loader)
+        if read is None or by is self:
+            return self._begin(known)
+        return by.take_over(read, self)
+
+    def take_over(self, read: Read, other: MeasuredLoader) -> OpenEpoch:
+        """Note an epoch that `other` had begun to measure."""
+        other.forget(read)
+        self._reads.add(read)
+        return self._begin()
+
+    def forget(self, read: Read) -> None:
+        """This epoch is noted elsewhere."""
+        self._reads.discard(read)
 
 
 class Read:
@@ -130,3 +148,20 @@ class Read:
 
     def __init__(self, loader: Any) -> None:
         self.loader = loader
+
+
+def _replay_of(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    """An iterator of `batches`, replayed, as long as one of `loader`."""
+    epoch = cast("MeasuredEpoch", MeasuredEpoch.from_iterable([batches]))
+    epoch._source = cast("Iterator[Any]", _Replayed(loader))  # noqa: SLF001 - made here alone
+    return epoch
+
+
+class _Replayed:
+    """Stands for an iterator that was never made."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)

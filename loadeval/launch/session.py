@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.in_place import samplers_of
-from loadeval.launch.folder import claimed_name, is_dataset, with_roles
+from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.inject.sitecustomize import FOLDER, MODULES, failed
 from loadeval.launch.measured import MeasuredLoader
 from loadeval.runlog.processes import REPLAYED, ProcessRecord
@@ -151,11 +151,13 @@ class Session:
 
     def _measured(self, loader: Any) -> MeasuredLoader:
         """The one that `loader` belongs to: itself, or one of its kind that is not being read."""
-        has_gradients, kind = self.has_gradients(loader), _kind_of(loader)
+        has_gradients = self.has_gradients(loader)
+        kind, is_rebuilt = _kind_of(loader)
         for one in self.loaders:
-            is_alike = one.has_gradients == has_gradients and one.kind == kind
+            if one.has_gradients != has_gradients or one.kind != kind:
+                continue
             # Lightning begins an epoch before it has dropped the one before.
-            if is_alike and (one.reads(loader) or not one.is_read):
+            if one.reads(loader) or (not one.is_read and (is_rebuilt or one.is_of(loader))):
                 return one
         if not self.loaders:
             self._start()
@@ -198,8 +200,9 @@ class Session:
         Its iterator may have been asked for with gradients on, and its batches without.
         """
         has_gradients = are_gradients_on()
+        late = self._without_gradients
         with suppress(TypeError):  # it takes no weak reference
-            (self._without_gradients.discard if has_gradients else self._without_gradients.add)(loader)
+            (late.discard if has_gradients else late.add)(loader)
         with self._lock:
             if has_gradients != measured.has_gradients:
                 measured = self._moved(measured, loader)
@@ -230,19 +233,21 @@ class Session:
             self.save()
 
 
-def _kind_of(loader: Any) -> tuple[Any, ...]:
-    """What stays the same where a framework, or each epoch, builds a loader anew."""
+def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:
+    """What stays the same where a framework, or each epoch, builds a loader anew.
+
+    And whether that tells it from all others of the program; else it must be the same, or gone.
+    """
     torch_data = sys.modules.get("torch.utils.data")
-    if torch_data is not None and isinstance(loader, torch_data.DataLoader):
-        dataset, sampler = loader.dataset, samplers_of(loader)[-1]
-        is_stream = isinstance(dataset, torch_data.IterableDataset)
-        samples = None if is_stream else length_of(dataset)
-        return type(loader), type(dataset), samples, type(sampler), loader.batch_size
-    if is_dataset(type(loader).__module__):  # shuffle() makes another one
-        return type(loader), length_of(loader), str(getattr(loader, "column_names", None))
-    if type(loader).__module__.startswith("ray.data."):  # each iter_batches() makes another one
-        return (type(loader),)
-    return type(loader), id(loader)
+    if torch_data is None or not isinstance(loader, torch_data.DataLoader):
+        columns = str(
+            getattr(loader, "column_names", None)
+        )  # of a dataset, of which shuffle() makes another
+        return (type(loader), length_of(loader), columns), False
+    dataset, sampler = loader.dataset, samplers_of(loader)[-1]
+    is_stream = isinstance(dataset, torch_data.IterableDataset)
+    samples = None if is_stream else length_of(dataset)
+    return (type(loader), type(dataset), samples, type(sampler), loader.batch_size), True
 
 
 def are_gradients_on() -> bool:
