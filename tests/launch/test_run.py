@@ -6,6 +6,7 @@ import shlex
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -41,7 +42,7 @@ def write_log(
 ) -> None:
     """Of a loader that takes 2 ms, and steps of 5."""
     clock = FakeClock()
-    loader = ScriptedLoader([None] * batches, [2 * MS] * batches, clock)
+    loader = ScriptedLoader([np.zeros(4)] * batches, [2 * MS] * batches, clock)
     options: dict[str, Any] = {"num_cached_batches": 2} if mode == "replay" else {}
     with pytest.MonkeyPatch.context() as patched:
         if rank is not None:
@@ -101,10 +102,24 @@ def test_all_that_is_said_is_on_stderr(told: Callable[..., Result]) -> None:
 def test_one_training_is_reported_by_its_folder(told: Callable[..., Result]) -> None:
     found = text(told(one_training))
     assert "Training 1 of" not in found
-    assert "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps" in found
+    assert (
+        "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps, 4.00 samples per step"
+        in found
+    )
     assert found.endswith(
         "logs logs everything loadeval show logs --full page loadeval report logs"
     )
+
+
+def test_a_short_training_has_no_findings(told: Callable[..., Result]) -> None:
+    def does(folder: Path, _: Settings) -> Ended:
+        write_log(folder / "rank0.jsonl", batches=1)
+        process(folder, record("rank0.jsonl", steps=1))
+        return ENDED
+
+    found = text(told(does))
+    assert "Not measured: no steady-state batches" in found
+    assert "what to change" not in found
 
 
 def test_mode_log_says_what_it_does_not_tell(told: Callable[..., Result]) -> None:
