@@ -72,7 +72,7 @@ def _patch_class(kind: type, module: str) -> None:
     if module == TORCH:
         iterator = sys.modules[TORCH]._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
         if not is_serving(iterator):
-            setattr(iterator, SERVE, None)
+            _replace(iterator, SERVE, None)
             _replace(iterator, "__next__", serving(vars(iterator)["__next__"]))
 
 
@@ -97,17 +97,20 @@ def current() -> Session | None:
 def unpatch() -> None:
     """Restore the classes, unless another tool has replaced our methods.
 
-    An iterator that is being read serves its epoch to the end: batches may be prefetched.
+    An iterator that alternates serves its epoch to the end: batches may be prefetched.
     """
     session = _hook.session
-    is_read = session is not None and any(one.is_read for one in session.loaders)
-    for kind, name, ours, original in reversed(_hook.replaced):
-        if vars(kind).get(name) is ours and not (is_read and name == "__next__"):
+    loaders = [] if session is None else session.loaders
+    is_ahead = any(one.is_read and one.mode == "alternate" for one in loaders)
+    kept = [one for one in _hook.replaced if is_ahead and one[1] in {SERVE, "__next__"}]
+    for one in reversed(_hook.replaced):
+        kind, name, ours, original = one
+        if one not in kept and vars(kind).get(name) is ours:
             if original is None:
                 delattr(kind, name)
             else:
                 setattr(kind, name, original)
-    _hook.replaced.clear()
+    _hook.replaced[:] = kept
     _hook.session, _hook.is_off = None, True
 
 

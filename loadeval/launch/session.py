@@ -217,9 +217,11 @@ class Session:
             measured.has_gradients = not measured.has_gradients
         elif measured.mode == "log":  # a plan of the other modes cannot be noted elsewhere
             try:
-                return self._measured(loader)
+                found = self._measured(loader)
             except Exception as error:  # noqa: BLE001 - the program goes on
                 failed(error)
+            else:
+                return found if found.mode == "log" else measured
         return measured
 
     def stepped(self, *_: Any) -> None:

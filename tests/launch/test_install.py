@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 installed = pytest.mark.usefixtures("folder")
+PLAIN_NEXT = dataloader._BaseDataLoaderIter.__next__
 PLAIN, PLAIN_STATEFUL = DataLoader.__iter__, StatefulDataLoader.__iter__
 
 
@@ -51,6 +52,7 @@ def _as_it_was() -> Iterator[None]:
     assert DataLoader.__iter__ is PLAIN
     assert StatefulDataLoader.__iter__ is PLAIN_STATEFUL
     assert "__init_subclass__" not in vars(DataLoader)
+    assert dataloader._BaseDataLoaderIter.__next__ is PLAIN_NEXT
 
 
 def dataset(samples: int = 20) -> TensorDataset:
@@ -221,7 +223,7 @@ def test_a_replay_has_the_length_of_an_epoch(tmp_path: Path) -> None:
         iterator.no_such_attribute  # noqa: B018 - reading it is what fails
 
 
-class Doubling(dataloader._SingleProcessDataLoaderIter):  # type: ignore[misc]  # a base class of Any
+class Doubling(dataloader._SingleProcessDataLoaderIter):
     """Changes what the loader serves."""
 
     def __next__(self) -> Any:
@@ -238,18 +240,18 @@ def test_what_an_iterator_adds_is_part_of_the_wait(folder: Path) -> None:
     assert counted(folder) == {"rank0.jsonl": 5}
 
 
-def test_an_iterator_that_another_tool_wraps_is_measured(folder: Path) -> None:
+def test_an_iterator_that_another_tool_wraps_is_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ours = dataloader._BaseDataLoaderIter.__next__
 
     @functools.wraps(ours)
     def theirs(self: Any) -> Any:
         return ours(self)
 
-    dataloader._BaseDataLoaderIter.__next__ = theirs
-    try:
+    with monkeypatch.context() as patched:
+        patched.setattr(dataloader._BaseDataLoaderIter, "__next__", theirs)
         assert numbers(DataLoader(dataset(), 4)) == list(range(20))
-    finally:
-        dataloader._BaseDataLoaderIter.__next__ = ours
     assert counted(folder) == {"rank0.jsonl": 5}
 
 
@@ -309,6 +311,17 @@ def test_an_alternating_epoch_stays_where_it_began(tmp_path: Path) -> None:
     train(DataLoader(dataset(), 4))
     assert asked_with_gradients(DataLoader(dataset(), 4)) == list(range(20))
     assert counted(folder) == {"rank0.jsonl": 10}
+
+
+def test_an_epoch_that_began_as_validation_does_not_alternate(tmp_path: Path) -> None:
+    """It is noted there, where gradients are on once a batch is asked for."""
+    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    loader = DataLoader(dataset(), 4)
+    with torch.no_grad():
+        numbers(loader)
+        late = iter(loader)
+    assert numbers(late) == list(range(20))
+    assert counted(folder) == {"rank0-validation.jsonl": 10, "rank0.jsonl": 0}
 
 
 class Rows:

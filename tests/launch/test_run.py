@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 BATCHES = 60
 ENDED = Ended(0, was_stopped=False)
 MS = 1_000_000
+SAMPLES = np.zeros(4)
 
 
 def record(log: str, role: Any = "training", mode: str = "log", steps: int = BATCHES) -> Any:
@@ -38,11 +39,16 @@ def record(log: str, role: Any = "training", mode: str = "log", steps: int = BAT
 
 
 def write_log(
-    path: Path, mode: str = "log", rank: int | None = None, batches: int = BATCHES
+    path: Path,
+    mode: str = "log",
+    rank: int | None = None,
+    batches: int = BATCHES,
+    wait_ns: int = 2 * MS,
+    batch: Any = SAMPLES,
 ) -> None:
-    """Of a loader that takes 2 ms, and steps of 5."""
+    """Of steps that take 5 ms."""
     clock = FakeClock()
-    loader = ScriptedLoader([np.zeros(4)] * batches, [2 * MS] * batches, clock)
+    loader = ScriptedLoader([batch] * batches, [wait_ns] * batches, clock)
     options: dict[str, Any] = {"num_cached_batches": 2} if mode == "replay" else {}
     with pytest.MonkeyPatch.context() as patched:
         if rank is not None:
@@ -111,15 +117,24 @@ def test_one_training_is_reported_by_its_folder(told: Callable[..., Result]) -> 
     )
 
 
-def test_a_short_training_has_no_findings(told: Callable[..., Result]) -> None:
+def test_a_training_that_waits_for_nothing_has_no_findings(told: Callable[..., Result]) -> None:
     def does(folder: Path, _: Settings) -> Ended:
-        write_log(folder / "rank0.jsonl", batches=1)
-        process(folder, record("rank0.jsonl", steps=1))
+        write_log(folder / "rank0.jsonl", wait_ns=100)
+        process(folder, record("rank0.jsonl"))
         return ENDED
 
     found = text(told(does))
-    assert "Not measured: no steady-state batches" in found
+    assert "Training waited for batches" in found
     assert "what to change" not in found
+
+
+def test_samples_that_cannot_be_counted_are_not_told(told: Callable[..., Result]) -> None:
+    def does(folder: Path, _: Settings) -> Ended:
+        write_log(folder / "rank0.jsonl", batch="rows")
+        process(folder, record("rank0.jsonl"))
+        return ENDED
+
+    assert "60 optimizer steps logs" in text(told(does))
 
 
 def test_mode_log_says_what_it_does_not_tell(told: Callable[..., Result]) -> None:
