@@ -27,7 +27,7 @@ from loadeval.launch.folder import Training, new_folder, trainings_in
 from loadeval.launch.session import Settings, check
 from loadeval.report.formatting import printable
 from loadeval.report.launch import launch_screen
-from loadeval.report.wording.launch import nothing_measured
+from loadeval.report.wording.launch import STOPPED, nothing_measured
 from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import read_run
 
@@ -90,7 +90,9 @@ def run(
     for one in modes:
         most = (batches or stop_after) if one == "alternate" else None
         ended = _run(command, Settings(str(folder), one, most), stop_after)
-        if ended.code and not ended.was_stopped:
+        if ended.was_stopped:
+            say(STOPPED.format(stop_after=stop_after))
+        elif ended.code:
             break
     try:
         _report(folder, first, 0 if ended.was_stopped else ended.code)

@@ -11,6 +11,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from loadeval.launch.batches import DatasetBatches
 from loadeval.launch.inject.sitecustomize import CLASSES, failed
 from loadeval.launch.iterators import SERVE, is_serving, serving
 
@@ -69,6 +70,8 @@ def _patch_class(kind: type, module: str) -> None:
         _replace(kind, "apply", _counted(vars(kind)["apply"]))
         return
     _patch_iterable(kind)
+    if module.startswith("datasets."):
+        _replace(kind, "iter", _measured_batches(vars(kind)["iter"]))
     if module == TORCH:
         iterator = sys.modules[TORCH]._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
         if not is_serving(iterator):
@@ -161,6 +164,19 @@ def _measured(kind: type, original: Iter) -> Iter:
         return original(self) if epoch is None else epoch
 
     return __iter__
+
+
+def _measured_batches(original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    @functools.wraps(original)
+    def batches(self: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
+        make = functools.partial(original, self, *arguments, **options)
+        session = _session_for(sys._getframe(1))  # noqa: SLF001 - nothing else tells the caller
+        epoch = None
+        if session is not None:
+            epoch = session.epoch(DatasetBatches(self, make), DatasetBatches.__iter__)
+        return make() if epoch is None else epoch
+
+    return batches
 
 
 def _counted(apply: Callable[..., Any]) -> Callable[..., Any]:

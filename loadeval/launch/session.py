@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.in_place import samplers_of
+from loadeval.launch.batches import DatasetBatches, rows_of
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.inject.sitecustomize import FOLDER, MODULES, failed
 from loadeval.launch.measured import MeasuredLoader
@@ -166,6 +167,8 @@ class Session:
         options: dict[str, Any] = {"batches": self._settings.batches} if mode == "alternate" else {}
         if mode == "log":
             options["stages"] = True
+        if isinstance(loader, DatasetBatches):
+            options["samples"] = rows_of
         measured = MeasuredLoader(loader, mode, self.folder / log, kind, self, options)
         self.loaders.append(measured)
         self.save()

@@ -373,6 +373,49 @@ def test_a_forked_child_does_not_write_the_file(
     assert (folder / "rank0.json").read_text() == before
 
 
+class Rowed:
+    """As a Hugging Face dataset."""
+
+    column_names = ("x",)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(range(4))
+
+    def iter(self, batch_size: int) -> Iterator[Any]:
+        yield from [{"x": [0] * batch_size}] * 2
+
+
+class Streamed(Rowed):
+    def iter(self, batch_size: int) -> Iterator[Any]:
+        yield from [[0] * batch_size] * 2
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [Rowed, Streamed])
+def test_batches_of_a_dataset_are_measured(kind: type[Rowed], folder: Path) -> None:
+    """Each call is an epoch. Without optimizer steps they are no training."""
+    hook._patch_class(kind, "datasets.arrow_dataset")
+    data, ours = kind(), kind.iter
+    for _ in range(2):
+        assert len(list(data.iter(batch_size=3))) == 2
+    loadeval.uninstall()
+    assert len(list(ours(data, 3))) == 2
+    run = read_run(folder / "rank0.jsonl")
+    assert run.steps.samples.tolist() == [3] * 4
+    assert run.header.loader.backend == "datasets.Dataset.iter"
+    assert roles(folder) == {"rank0.jsonl": "other"}
+
+
+def test_batches_that_cannot_be_measured_are_the_datasets(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
+    hook._patch_class(Rowed, "datasets.arrow_dataset")
+    assert len(list(Rowed().iter(3))) == 2
+    assert counted(folder) == {}
+
+
 class KerasOptimizer:
     def apply(self, steps: int) -> int:
         return steps

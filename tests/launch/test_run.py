@@ -299,7 +299,9 @@ def test_a_program_that_was_ended_early_is_a_success(told: Callable[..., Result]
         modes.append(settings.mode)
         return Ended(-15, was_stopped=True)
 
-    assert told(does, "--replay", "--stop-after", "5").exit_code == 0
+    result = told(does, "--replay", "--stop-after", "5")
+    assert result.exit_code == 0
+    assert "after the 5 batches of --stop-after" in result.stderr
     assert modes == ["log", "replay"]
 
 

@@ -41,8 +41,8 @@ CLASSES = {
     "keras.src.optimizers.base_optimizer": ("BaseOptimizer",),
 }
 """The classes that programs iterate, by their modules; of these and their subclasses `__iter__` is
-replaced, of Keras's optimizers `apply`. StatefulDataLoader and LitData's loader are subclasses of
-torch's."""
+replaced, of datasets `iter` too, of Keras's optimizers `apply`. StatefulDataLoader and LitData's
+loader are subclasses of torch's."""
 
 
 class Finder:

@@ -29,6 +29,9 @@ NO_TRAINING = (
     "steps between its batches. What was iterated was logged:"
 )
 TRAINING = "Training {number} of {count}: {log}"
+STOPPED = (
+    "loadeval: ended the program as Ctrl-C does, after the {stop_after} batches of --stop-after"
+)
 UNCONFIRMED = "no optimizer step seen"
 LOG_MODE_SAYS = (
     "Mode log tells what was waited, not what training would gain: loading also slows the steps "
