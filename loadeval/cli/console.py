@@ -48,7 +48,18 @@ def report_of(paths: Sequence[Path], *, compared: bool = False) -> Report:
     With `compared` as `Report.of` does. Raises UsageError where a file was given twice.
     """
     _check_different(paths)
-    found = [one for path in paths for one in _read(path)]
+    return _report([one for path in paths for one in _read(path)], compared=compared)
+
+
+def report_of_training(ranks: Sequence[Path], replayed: Sequence[Path], folder: Path) -> Report:
+    """What the logs in `folder` of the ranks of one training say, and of its second run.
+
+    Raises UsageError where they are not of one job.
+    """
+    return _report([_together(logs, folder) for logs in (ranks, replayed) if logs])
+
+
+def _report(found: Sequence[JobReport | Run], *, compared: bool = False) -> Report:
     if len(found) == 1:
         return _by_itself(found[0], compared=compared)
     runs = [one.run if isinstance(one, JobReport) else one for one in found]

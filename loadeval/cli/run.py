@@ -11,8 +11,8 @@ import typer
 from rich.console import Console
 
 from loadeval.cli.compare import straggler
-from loadeval.cli.console import errors_printed, report_of
-from loadeval.errors import LoadevalError
+from loadeval.cli.console import errors_printed, report_of_training
+from loadeval.errors import LoadevalError, UsageError
 from loadeval.launch.command import (
     CannotStartError,
     end_like,
@@ -23,16 +23,20 @@ from loadeval.launch.command import (
 from loadeval.launch.command import (
     run as run_command,
 )
-from loadeval.launch.folder import new_folder
+from loadeval.launch.folder import Training, new_folder, trainings_in
 from loadeval.launch.session import Settings, check
 from loadeval.report.formatting import printable
 from loadeval.report.launch import launch_screen
-from loadeval.report.wording.launch import nothing_measured
+from loadeval.report.wording.launch import STOPPED, nothing_measured
 from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import read_run
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.analysis.report import Report
     from loadeval.launch.command import Ended
+    from loadeval.report.tables import Rows
     from loadeval.runlog.model import Mode, Run
     from loadeval.runlog.processes import LoaderRecord
 
@@ -48,6 +52,7 @@ MODE = (
 REPLAY = "Run the command twice: as it is, and then with a few batches served over and over."
 BATCHES = "With --mode alternate: start no new pair of blocks after this many batches."
 STOP_AFTER = "End the program, as Ctrl-C does, once the training loader has served N batches."
+MOST_TRAININGS = 4
 OUTPUT = "The folder of the logs, new or empty; by default one in loadeval-runs."
 
 
@@ -79,15 +84,18 @@ def run(
     with errors_printed():
         check(Settings("", first, batches))
         folder = new_folder(name_of(command), time.strftime("%Y%m%d-%H%M%S"), output)
-    say(f"loadeval: logs in {folder}")
+    place = _short(folder)
+    say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
     modes: list[Mode] = [first, "replay"] if replay else [first]
     for one in modes:
         most = (batches or stop_after) if one == "alternate" else None
         ended = _run(command, Settings(str(folder), one, most), stop_after)
-        if ended.code and not ended.was_stopped:
+        if ended.was_stopped:
+            say(STOPPED.format(stop_after=stop_after))
+        elif ended.code:
             break
     try:
-        _report(folder)
+        _report(folder, first, 0 if ended.was_stopped else ended.code)
     except LoadevalError as error:
         say(f"loadeval: {printable(error)}")
     end_like(0 if ended.was_stopped else ended.code)
@@ -102,24 +110,54 @@ def _run(command: list[str], settings: Settings, stop_after: int | None) -> Ende
         raise typer.Exit(error.code) from None
 
 
-def _report(folder: Path) -> None:
-    """Print what the logs in `folder` say. Raises LoadevalError if they cannot be compared."""
-    why, what = why_nothing(folder)
+def _report(folder: Path, mode: Mode, code: int) -> None:
+    """Print what the logs in `folder` say. Raises LoadevalError if one cannot be read."""
+    why, what = why_nothing(folder, code)
     loaders = _loaders(folder)
     remove_marks(folder)
     if not loaders:
         say(nothing_measured(why, what))
         return
-    report = report_of([folder])
-    quoted = shlex.quote(_short(folder))
-    more = [
-        ("logs", _short(folder)),
-        *straggler(report),
-        ("everything", f"loadeval show {quoted} --full"),
-        ("page", f"loadeval report {quoted}"),
-    ]
-    for line in launch_screen(report, loaders, more, Console(stderr=True).width):
+    trainings = trainings_in(folder)[:MOST_TRAININGS]
+    reports = [told for training in trainings for told in _told(folder, training)]
+    lines = launch_screen(
+        [(training.logs[0], report) for training, report in reports],
+        loaders,
+        _more(folder, reports, loaders[0][0].log),
+        Console(stderr=True).width,
+        alternates=mode == "alternate",
+    )
+    for line in lines:
         say(line)
+
+
+def _told(folder: Path, training: Training) -> list[tuple[Training, Report]]:
+    """What is said of a training; of each rank by itself where they are of no one job."""
+    logs = [folder / log for log in training.logs]
+    replayed = [folder / log for log in training.replayed]
+    try:
+        return [(training, report_of_training(logs, replayed, folder))]
+    except UsageError:
+        alone = (*training.logs, *training.replayed)
+        return [(Training((log,)), report_of_training([folder / log], [], folder)) for log in alone]
+
+
+def _more(folder: Path, reports: Sequence[tuple[Training, Report]], first_log: str) -> Rows:
+    """Where the logs are, and the commands that say more of each training."""
+    short = _short(folder)
+    more = [("logs", short)]
+    if not reports:
+        log = shlex.quote(str(Path(short) / first_log))
+        return [*more, ("everything", f"loadeval show {log} --full")]
+    for training, report in reports:
+        logs = [str(Path(short) / log) for log in (*training.logs, *training.replayed)]
+        place = shlex.quote(short) if len(reports) == 1 else shlex.join(logs)
+        more += [
+            *straggler(report),
+            ("everything", f"loadeval show {place} --full"),
+            ("page", f"loadeval report {place}"),
+        ]
+    return more
 
 
 def _loaders(folder: Path) -> list[tuple[LoaderRecord, Run]]:

@@ -108,11 +108,13 @@ def end_like(code: int) -> None:
     raise SystemExit(code)
 
 
-def why_nothing(folder: Path) -> tuple[NothingMeasured, str]:
-    """Why `folder` has no log; and what failed, if something did."""
+def why_nothing(folder: Path, code: int = 0) -> tuple[NothingMeasured, str]:
+    """Why `folder` has no log of a command that ended with `code`; and what failed, if it did."""
     mark = folder / sitecustomize.FAILED_MARK
     if mark.exists():
         return NothingMeasured.FAILED, mark.read_text(encoding="utf-8").splitlines()[0]
+    if code:
+        return NothingMeasured.ENDED, f"exit code {code}" if code > 0 else f"signal {-code}"
     was_started = (folder / sitecustomize.PYTHON_MARK).exists()
     return NothingMeasured.NO_LOADER if was_started else NothingMeasured.NO_PYTHON, ""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from loadeval.errors import RunLogError, UsageError
+from loadeval.runlog.processes import REPLAYED, processes_in
 
 if TYPE_CHECKING:
     from loadeval.runlog.processes import LoaderRecord, Role
@@ -23,18 +24,54 @@ class NothingMeasured(Enum):
     NO_PYTHON = "no Python was started that reads PYTHONPATH"
     NO_LOADER = "no known loader was iterated"
     FAILED = "a loader could not be measured"
+    ENDED = "it failed before a loader was iterated"
+
+
+def is_dataset(name: str) -> bool:
+    """Whether the class called `name` is of Hugging Face's datasets, which are no loaders.
+
+    Programs iterate their rows for other ends too.
+    """
+    return name.startswith("datasets.")
 
 
 def with_roles(loaders: tuple[LoaderRecord, ...]) -> tuple[LoaderRecord, ...]:
-    """Training is what had gradients, and optimizer steps if any loader had."""
+    """Training is what had gradients, and optimizer steps if any loader had them.
+
+    A dataset needs steps of its own.
+    """
     are_steps = any(one.optimizer_steps for one in loaders)
 
     def role(one: LoaderRecord) -> Role:
         if one.has_gradients is False:
             return "validation"
-        return "training" if one.optimizer_steps or not are_steps else "other"
+        may_train = not are_steps and not is_dataset(one.loader)
+        return "training" if one.optimizer_steps or may_train else "other"
 
     return tuple(replace(one, role=role(one)) for one in loaders)
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One training of a command: the logs of its ranks, and those of its second run, a replay."""
+
+    logs: tuple[str, ...]
+    replayed: tuple[str, ...] = ()
+
+
+def trainings_in(folder: Path) -> list[Training]:
+    """Those of the processes in `folder`, in the order in which they began.
+
+    The logs of its ranks are called alike, but for the rank.
+    """
+    found: dict[str, tuple[list[str], list[str]]] = {}
+    for replayed in (False, True):
+        for process in processes_in(folder, replayed=replayed):
+            for one in process.loaders:
+                if one.role == "training" and one.epochs:
+                    which = re.sub(rf"^rank\d+|({REPLAYED})?\.jsonl$", "", one.log)
+                    found.setdefault(which, ([], []))[replayed].append(one.log)
+    return [Training(tuple(logs), tuple(again)) for logs, again in found.values()]
 
 
 def claimed_name(folder: Path, rank: int, suffix: str = "") -> str:

@@ -11,7 +11,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
+from loadeval.launch.batches import DatasetBatches
 from loadeval.launch.inject.sitecustomize import CLASSES, failed
+from loadeval.launch.iterators import SERVE, is_serving, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
 
     Iter = Callable[[Any], Iterator[Any]]
 
+TORCH = "torch.utils.data.dataloader"
+KERAS = "keras.src.optimizers.base_optimizer"
 NOT_PATCHED = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
 """Packages whose loaders iterate a loader of torch's and mark its end for themselves: that inner
 one is measured."""
@@ -48,15 +52,31 @@ _hook = _Hook()
 
 def patch(module: ModuleType) -> None:
     """Patch the loaders of `module`; where a package has named it, all that it can iterate."""
-    if module.__name__ in CLASSES:
-        kinds = [getattr(module, name) for name in CLASSES[module.__name__]]
+    name = module.__name__
+    if name in CLASSES:
+        kinds = [getattr(module, kind) for kind in CLASSES[name]]
     else:
         kinds = [
             one for one in vars(module).values() if isinstance(one, type) and _has_own_iter(one)
         ]
     _hook.pid = os.getpid()
     for kind in kinds:
-        _patch_class(kind)
+        if not any(one is kind for one, *_ in _hook.replaced):
+            _patch_class(kind, name)
+
+
+def _patch_class(kind: type, module: str) -> None:
+    if module == KERAS:
+        _replace(kind, "apply", _counted(vars(kind)["apply"]))
+        return
+    _patch_iterable(kind)
+    if module.startswith("datasets."):
+        _replace(kind, "iter", _measured_batches(vars(kind)["iter"]))
+    if module == TORCH:
+        iterator = sys.modules[TORCH]._BaseDataLoaderIter  # noqa: SLF001 - there is no public name
+        if not is_serving(iterator):
+            _replace(iterator, SERVE, None)
+            _replace(iterator, "__next__", serving(vars(iterator)["__next__"]))
 
 
 def patch_imported(names: list[str]) -> None:
@@ -78,14 +98,22 @@ def current() -> Session | None:
 
 
 def unpatch() -> None:
-    """Restore the classes, unless another tool has replaced our methods."""
-    for kind, name, ours, original in reversed(_hook.replaced):
-        if vars(kind).get(name) is ours:
+    """Restore the classes, unless another tool has replaced our methods.
+
+    An iterator that alternates serves its epoch to the end: batches may be prefetched.
+    """
+    session = _hook.session
+    loaders = [] if session is None else session.loaders
+    is_ahead = any(one.is_read and one.mode == "alternate" for one in loaders)
+    kept = [one for one in _hook.replaced if is_ahead and one[1] in {SERVE, "__next__"}]
+    for one in reversed(_hook.replaced):
+        kind, name, ours, original = one
+        if one not in kept and vars(kind).get(name) is ours:
             if original is None:
                 delattr(kind, name)
             else:
                 setattr(kind, name, original)
-    _hook.replaced.clear()
+    _hook.replaced[:] = kept
     _hook.session, _hook.is_off = None, True
 
 
@@ -93,10 +121,8 @@ def _has_own_iter(kind: type) -> bool:
     return callable(vars(kind).get("__iter__"))
 
 
-def _patch_class(kind: type) -> None:
+def _patch_iterable(kind: type) -> None:
     """Patch `kind`, the subclasses that it has, and those that it gets."""
-    if any(one is kind for one, *_ in _hook.replaced):
-        return
     _patch_iter(kind)
     original = vars(kind).get("__init_subclass__")
 
@@ -138,6 +164,33 @@ def _measured(kind: type, original: Iter) -> Iter:
         return original(self) if epoch is None else epoch
 
     return __iter__
+
+
+def _measured_batches(original: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    @functools.wraps(original)
+    def batches(self: Any, *arguments: Any, **options: Any) -> Iterator[Any]:
+        make = functools.partial(original, self, *arguments, **options)
+        session = _session_for(sys._getframe(1))  # noqa: SLF001 - nothing else tells the caller
+        epoch = None
+        if session is not None:
+            epoch = session.epoch(DatasetBatches(self, make), DatasetBatches.__iter__)
+        return make() if epoch is None else epoch
+
+    return batches
+
+
+def _counted(apply: Callable[..., Any]) -> Callable[..., Any]:
+    """A step of an optimizer of Keras's, which is none of torch's."""
+
+    @functools.wraps(apply)
+    def counted(self: Any, *arguments: Any, **options: Any) -> Any:
+        found = apply(self, *arguments, **options)
+        # With another backend this is called to compile a step.
+        if _hook.session is not None and "keras.src.backend.torch" in sys.modules:
+            _hook.session.stepped()
+        return found
+
+    return counted
 
 
 def _session_for(caller: FrameType | None) -> Session | None:

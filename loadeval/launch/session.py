@@ -13,19 +13,19 @@ import warnings
 import weakref
 from contextlib import suppress
 from dataclasses import asdict, dataclass
-from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.errors import LoadevalWarning, UsageError
-from loadeval.evaluator import LoaderEvaluator
 from loadeval.in_place import samplers_of
+from loadeval.launch.batches import DatasetBatches, rows_of
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.inject.sitecustomize import FOLDER, MODULES, failed
-from loadeval.runlog.processes import REPLAYED, LoaderRecord, ProcessRecord
-from loadeval.runtime.adapter import Begun
+from loadeval.launch.measured import MeasuredLoader
+from loadeval.runlog.processes import REPLAYED, ProcessRecord
+from loadeval.runtime.adapter import length_of
 from loadeval.runtime.measurement import place_among_ranks
-from loadeval.runtime.registry import OWN, adapter_for, registered
+from loadeval.runtime.registry import OWN, registered
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -93,6 +93,7 @@ class Session:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._trained: MeasuredLoader | None = None
+        self._without_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
         self._saved_s = 0.0
 
     def epoch(self, loader: Any, original: Iter) -> Iterator[Any] | None:
@@ -125,11 +126,13 @@ class Session:
         self._name = claimed_name(self.folder, self._rank, self._settings.suffix)
         # One that a program turns into an error would end it.
         warnings.filterwarnings("default", category=LoadevalWarning)
-        self._unhook = _on_optimizer_step(self._stepped)
+        self._unhook = _on_optimizer_step(self.stepped)
         atexit.register(self.close)
 
     def save(self, *, ended: bool = False) -> None:
-        """Write what is known of the loaders to this process's file."""
+        """Write what is known of the loaders to this process's file; a forked child has none."""
+        if os.getpid() != self._pid:
+            return
         self._saved_s = time.monotonic()
         try:
             self._record(ended=ended).save(self.folder)
@@ -149,11 +152,13 @@ class Session:
 
     def _measured(self, loader: Any) -> MeasuredLoader:
         """The one that `loader` belongs to: itself, or one of its kind that is not being read."""
-        has_gradients = _has_gradients()
-        kind = (has_gradients, *_kind_of(loader))
+        has_gradients = self.has_gradients(loader)
+        kind, is_rebuilt = _kind_of(loader)
         for one in self.loaders:
+            if one.has_gradients != has_gradients or one.kind != kind:
+                continue
             # Lightning begins an epoch before it has dropped the one before.
-            if one.kind == kind and (one.reads(loader) or not one.is_read):
+            if one.reads(loader) or (not one.is_read and (is_rebuilt or one.is_of(loader))):
                 return one
         if not self.loaders:
             self._start()
@@ -162,6 +167,8 @@ class Session:
         options: dict[str, Any] = {"batches": self._settings.batches} if mode == "alternate" else {}
         if mode == "log":
             options["stages"] = True
+        if isinstance(loader, DatasetBatches):
+            options["samples"] = rows_of
         measured = MeasuredLoader(loader, mode, self.folder / log, kind, self, options)
         self.loaders.append(measured)
         self.save()
@@ -186,13 +193,41 @@ class Session:
                 return name
             number += 1
 
-    def began(self, loader: MeasuredLoader) -> None:
-        """The first batch of an epoch was asked for."""
-        if loader.has_gradients:
-            self._trained = loader
-        self.save()
+    def has_gradients(self, loader: Any) -> bool:
+        """Whether gradients are on, and were when batches of `loader` were last asked for."""
+        return are_gradients_on() and not any(one is loader for one in self._without_gradients)
 
-    def _stepped(self, *_: Any) -> None:
+    def began(self, measured: MeasuredLoader, loader: Any) -> MeasuredLoader:
+        """The first batch of an epoch of `loader` is asked for; where it is to be noted.
+
+        Its iterator may have been asked for with gradients on, and its batches without.
+        """
+        has_gradients = are_gradients_on()
+        late = self._without_gradients
+        with suppress(TypeError):  # it takes no weak reference
+            (late.discard if has_gradients else late.add)(loader)
+        with self._lock:
+            if has_gradients != measured.has_gradients:
+                measured = self._moved(measured, loader)
+            measured.epochs += 1
+            if has_gradients:
+                self._trained = measured
+            self.save()
+        return measured
+
+    def _moved(self, measured: MeasuredLoader, loader: Any) -> MeasuredLoader:
+        if not measured.epochs:
+            measured.has_gradients = not measured.has_gradients
+        elif measured.mode == "log":  # a plan of the other modes cannot be noted elsewhere
+            try:
+                found = self._measured(loader)
+            except Exception as error:  # noqa: BLE001 - the program goes on
+                failed(error)
+            else:
+                return found if found.mode == "log" else measured
+        return measured
+
+    def stepped(self, *_: Any) -> None:
         """An optimizer made a step: on a batch of what is being read, or was read to its end."""
         read = [one for one in self.loaders if one.has_gradients and one.is_read]
         if not read and self._trained is not None:
@@ -203,109 +238,25 @@ class Session:
             self.save()
 
 
-class MeasuredLoader:
-    """One loader, and others like it that were built in its place, with their run log.
+def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:
+    """What stays the same where a framework, or each epoch, builds a loader anew.
 
-    `kind` tells them from other loaders of the process.
+    And whether that tells it from all others of the program; else it must be the same, or gone.
     """
-
-    def __init__(
-        self,
-        loader: Any,
-        mode: Mode,
-        log: Path,
-        kind: tuple[Any, ...],
-        session: Session,
-        options: dict[str, Any],
-    ) -> None:
-        evaluator = LoaderEvaluator(loader, mode, log_file=log, **options)
-        evaluator._closer.detach()  # noqa: SLF001 - the measurement goes on without it, and without the loader
-        self.measurement = evaluator._measurement  # noqa: SLF001 - as above
-        self.mode, self.log, self.kind = mode, log, kind
-        self.optimizer_steps = self.epochs = 0
-        self.has_gradients: bool | None = None
-        self._session = session
-        self._reads: weakref.WeakSet[_Read] = weakref.WeakSet()
-        recorder = self.measurement.recorder
-        recorder.expects_batches = False  # it was asked for an epoch, which may stay unread
-        self._begin = recorder.begin_epoch
-        recorder.begin_epoch = self._began  # type: ignore[method-assign]  # nobody else tells the first batch
-
-    @property
-    def is_read(self) -> bool:
-        """Whether an epoch has begun, and is neither exhausted nor dropped."""
-        return bool(self._reads)
-
-    def reads(self, loader: Any) -> bool:
-        """Whether one of those epochs is of `loader` itself."""
-        return any(read.loader is loader for read in self._reads)
-
-    def epoch(self, loader: Any, original: Iter) -> Iterator[Any]:
-        """A measured epoch; should measuring fail, one that is not."""
-        asked: list[Any] = []
-        made: list[Iterator[Any]] = []
-
-        def begun(loader: Any) -> Iterator[Any]:
-            asked.append(loader)
-            epoch = original(loader)
-            made.append(epoch)
-            return chain(Begun(epoch)) if epoch is loader else epoch
-
-        try:
-            adapter = adapter_for(loader)
-            adapter.epoch = begun  # type: ignore[method-assign]  # iter() would come back here
-            read = _Read(loader)
-            self._reads.add(read)
-            return self.measurement.epoch(loader, read, adapter)
-        except Exception as error:
-            if asked and not made:
-                raise  # the loader's own
-            failed(error)
-            return made[0] if made else original(loader)
-
-    def record(self) -> LoaderRecord:
-        """What is known of it."""
-        info = self.measurement.recorder.header.loader
-        return LoaderRecord(
-            log=self.log.name,
-            role="other",
-            mode=self.mode,
-            loader=info.backend,
-            dataset=info.dataset,
-            has_gradients=self.has_gradients,
-            epochs=self.epochs,
-            optimizer_steps=self.optimizer_steps,
-        )
-
-    def _began(self, known: Callable[[int], object] | None = None) -> Any:
-        if self.has_gradients is None:
-            self.has_gradients = _has_gradients()
-        self.epochs += 1
-        self._session.began(self)
-        return self._begin(known)
-
-
-class _Read:
-    """Lives as long as an epoch is read; keeps its loader."""
-
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
-
-
-def _kind_of(loader: Any) -> tuple[Any, ...]:
-    """What stays the same where a framework, or each epoch, builds a loader anew."""
     torch_data = sys.modules.get("torch.utils.data")
     if torch_data is None or not isinstance(loader, torch_data.DataLoader):
-        return type(loader), id(loader)
+        columns = str(
+            getattr(loader, "column_names", None)
+        )  # of a dataset, of which shuffle() makes another
+        return (type(loader), length_of(loader), columns), False
     dataset, sampler = loader.dataset, samplers_of(loader)[-1]
-    samples = None
-    if not isinstance(dataset, torch_data.IterableDataset):
-        with suppress(TypeError, NotImplementedError):
-            samples = len(dataset)
-    return type(loader), type(dataset), samples, type(sampler), loader.batch_size
+    is_stream = isinstance(dataset, torch_data.IterableDataset)
+    samples = None if is_stream else length_of(dataset)
+    return (type(loader), type(dataset), samples, type(sampler), loader.batch_size), True
 
 
-def _has_gradients() -> bool:
+def are_gradients_on() -> bool:
+    """Whether what is computed now can be trained; True without torch."""
     torch = sys.modules.get("torch")
     return torch is None or bool(torch.is_grad_enabled())
 

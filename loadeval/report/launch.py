@@ -8,7 +8,13 @@ from loadeval.report.findings import SHORT_HEADING, findings_in_short
 from loadeval.report.formatting import printable
 from loadeval.report.screen import screen
 from loadeval.report.tables import table_lines, wrapped
-from loadeval.report.wording.launch import LOG_MODE_SAYS, loader_facts
+from loadeval.report.wording.launch import (
+    LOG_MODE_SAYS,
+    NO_TRAINING,
+    NOT_ALTERNATED,
+    TRAINING,
+    loader_facts,
+)
 from loadeval.report.wording.ranks import OF_ONE_RANK
 from loadeval.report.wording.runs import report_headline
 
@@ -24,23 +30,25 @@ MOST_LOADERS = 8
 
 
 def launch_screen(
-    report: Report, loaders: Sequence[tuple[LoaderRecord, Run]], more: Rows, width: int
+    reports: Sequence[tuple[str, Report]],
+    loaders: Sequence[tuple[LoaderRecord, Run]],
+    more: Rows,
+    width: int,
+    *,
+    alternates: bool = False,
 ) -> list[str]:
-    """The verdict or, of a run that logged alone, what was waited; then the loaders and `more`."""
-    if report.comparison is not None:
-        lines = [*screen(report, [], width), ""]
-    else:
-        job = report.job
-        first = (
-            wrapped(report_headline(report), width) if job is None else screen(report, [], width)
-        )
-        apart = [] if job is None else [""]
-        lines = [*first, *apart, *wrapped(LOG_MODE_SAYS, width), ""]
-        for one in report.runs:
-            if one.diagnosis is not None and one.diagnosis.findings:
-                rows = [SHORT_HEADING, *findings_in_short(one.diagnosis, width)]
-                of_rank = [] if job is None else wrapped(OF_ONE_RANK.format(rank=job.shown), width)
-                lines += [*of_rank, *table_lines(rows, width), ""]
+    """What is said of each training, then the loaders and `more`.
+
+    `reports` are those of the trainings, with the first log of each. `alternates` tells whether
+    they should have alternated.
+    """
+    lines: list[str] = [] if reports else [*wrapped(NO_TRAINING, width), ""]
+    for number, (log, report) in enumerate(reports, 1):
+        if len(reports) > 1:
+            lines.append(printable(TRAINING.format(number=number, count=len(reports), log=log)))
+        lines += [*_training_lines(report, width), ""]
+    if any(report.comparison is None for _, report in reports):
+        lines += [*wrapped(NOT_ALTERNATED if alternates else LOG_MODE_SAYS, width), ""]
     for record, run in loaders[:MOST_LOADERS]:
         named = f"{record.log} ({record.role}): {_facts(record, run)}"
         lines += wrapped(printable(named), width)
@@ -48,6 +56,20 @@ def launch_screen(
         lines.append(f"and {len(loaders) - MOST_LOADERS} more")
     widest = max(len(label) for label, _ in more)
     return [*lines, "", *(f"{label:<{widest}}  {place}" for label, place in more)]
+
+
+def _training_lines(report: Report, width: int) -> list[str]:
+    """The verdict or, of a run that logged alone, what was waited, and the findings."""
+    if report.comparison is not None:
+        return screen(report, [], width)
+    job = report.job
+    lines = wrapped(report_headline(report), width) if job is None else screen(report, [], width)
+    for one in report.runs:
+        if one.diagnosis is not None and one.diagnosis.findings:
+            rows = [SHORT_HEADING, *findings_in_short(one.diagnosis, width)]
+            of_rank = [] if job is None else wrapped(OF_ONE_RANK.format(rank=job.shown), width)
+            lines += ["", *of_rank, *table_lines(rows, width)]
+    return lines
 
 
 def _facts(one: LoaderRecord, run: Run) -> str:

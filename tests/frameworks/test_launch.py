@@ -21,7 +21,7 @@ pytestmark = pytest.mark.slow  # each starts Python and imports a framework
 SCRIPT = str(Path(__file__).with_name("programs.py"))
 BATCHES = 2 * 21
 VALIDATES = ("loop", "timm", "lightning", "fabric", "accelerate", "trainer", "ignite")
-STEPS = {"fabric": 2 * 6, "trainer": 2 * 6, "accelerate": 6 + 4, "keras": 0}
+STEPS = {"fabric": 2 * 6, "trainer": 2 * 6, "accelerate": 6 + 4, "keras": BATCHES}
 """Where they are not one for each batch."""
 ONE_PROCESS = [name for name in PROGRAMS if name != "ddp"]
 

@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import json
 import sys
 import weakref
+from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, RandomSampler, TensorDataset
+from torch.utils.data import (
+    DataLoader,
+    Dataset,
+    IterableDataset,
+    RandomSampler,
+    TensorDataset,
+    dataloader,
+)
 from torchdata.stateful_dataloader import StatefulDataLoader
 
 import loadeval
 from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
+from loadeval.launch import hook
 from loadeval.runlog.processes import processes_in
+from loadeval.runtime.loop import MeasuredEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
 installed = pytest.mark.usefixtures("folder")
+PLAIN_NEXT = dataloader._BaseDataLoaderIter.__next__
 PLAIN, PLAIN_STATEFUL = DataLoader.__iter__, StatefulDataLoader.__iter__
 
 
@@ -40,6 +52,7 @@ def _as_it_was() -> Iterator[None]:
     assert DataLoader.__iter__ is PLAIN
     assert StatefulDataLoader.__iter__ is PLAIN_STATEFUL
     assert "__init_subclass__" not in vars(DataLoader)
+    assert dataloader._BaseDataLoaderIter.__next__ is PLAIN_NEXT
 
 
 def dataset(samples: int = 20) -> TensorDataset:
@@ -175,12 +188,257 @@ def test_a_subclass_that_is_made_later_is_measured(folder: Path) -> None:
 
 
 @installed
-def test_the_iterator_has_what_the_loaders_has() -> None:
-    iterator = iter(DataLoader(dataset(), 4))
+@pytest.mark.parametrize("workers", [0, 1])
+def test_the_iterator_is_the_loaders_own(workers: int) -> None:
+    """Its type, length and attributes; and its workers end when it is dropped."""
+    loader = DataLoader(dataset(), 4, num_workers=workers)
+    iterator = iter(loader)
+    assert type(iterator).__module__ == "torch.utils.data.dataloader"
     assert len(iterator) == 5
-    assert iterator._index_sampler is not None
     assert next(iterator)[0].tolist() == [0, 1, 2, 3]
     assert iter(iterator) is iterator
+    gone = weakref.ref(iterator)
+    del iterator
+    assert gone() is None
+
+
+@installed
+def test_an_iterator_that_the_loader_keeps_is_passed_on() -> None:
+    """With persistent workers nothing tells that the program has dropped its own."""
+    loader = DataLoader(dataset(), 4, num_workers=1, persistent_workers=True)
+    iterator: Any = iter(loader)
+    assert type(iterator) is MeasuredEpoch
+    assert len(iterator) == 5
+    assert iterator._index_sampler is not None
+    assert numbers(iterator) == list(range(20))
+
+
+def test_a_replay_has_the_length_of_an_epoch(tmp_path: Path) -> None:
+    """No iterator of the loader's is there to ask for more."""
+    loadeval.install("replay", output=tmp_path / "logs")
+    iterator: Any = iter(DataLoader(dataset(), 4))
+    assert len(iterator) == 5
+    assert len(list(iterator)) == 5
+    with pytest.raises(AttributeError):
+        iterator.no_such_attribute  # noqa: B018 - reading it is what fails
+
+
+class Doubling(dataloader._SingleProcessDataLoaderIter):
+    """Changes what the loader serves."""
+
+    def __next__(self) -> Any:
+        return [2 * one for one in super().__next__()]
+
+
+class DoublingLoader(DataLoader[Any]):
+    def _get_iterator(self) -> Any:
+        return Doubling(self)
+
+
+def test_what_an_iterator_adds_is_part_of_the_wait(folder: Path) -> None:
+    assert numbers(DoublingLoader(dataset(), 4)) == list(range(0, 40, 2))
+    assert counted(folder) == {"rank0.jsonl": 5}
+
+
+def test_an_iterator_that_another_tool_wraps_is_measured(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ours = dataloader._BaseDataLoaderIter.__next__
+
+    @functools.wraps(ours)
+    def theirs(self: Any) -> Any:
+        return ours(self)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(dataloader._BaseDataLoaderIter, "__next__", theirs)
+        assert numbers(DataLoader(dataset(), 4)) == list(range(20))
+    assert counted(folder) == {"rank0.jsonl": 5}
+
+
+def test_an_epoch_that_is_read_when_measuring_ends_is_served_to_its_end(tmp_path: Path) -> None:
+    """With what was prefetched of it; and measured again after another install()."""
+    loadeval.install("alternate", output=tmp_path / "logs")
+    iterator = iter(DataLoader(dataset(400), 4))
+    first = [float(value) for _ in range(50) for value in next(iterator)[0]]
+    loadeval.uninstall()
+    folder = loadeval.install(output=tmp_path / "again")
+    assert sorted([*first, *numbers(iterator)]) == list(range(400))
+    assert numbers(DataLoader(dataset(), 4)) == list(range(20))
+    assert counted(folder) == {"rank0.jsonl": 5}
+
+
+def asked_with_gradients(loader: Any) -> list[float]:
+    """As by a framework that turns gradients off for each batch alone."""
+    iterator = iter(loader)
+    with torch.no_grad():
+        return numbers(iterator)
+
+
+def test_gradients_are_looked_at_when_a_batch_is_asked_for(folder: Path) -> None:
+    """Not when the iterator is."""
+    train(DataLoader(dataset(), 4))
+    assert asked_with_gradients(DataLoader(dataset(8), 4)) == list(range(8))
+    assert roles(folder) == {"rank0.jsonl": "training", "rank0-2.jsonl": "validation"}
+
+
+def test_validation_that_looks_like_training_is_apart(folder: Path) -> None:
+    """Though as many samples come of a dataset of the same class."""
+    loader, held = DataLoader(dataset(), 4), DataLoader(dataset(), 4)
+    for _ in range(2):
+        train(loader)
+        assert asked_with_gradients(held) == list(range(20))
+    assert counted(folder) == {"rank0-validation.jsonl": 10, "rank0.jsonl": 10}
+    assert roles(folder) == {
+        "rank0.jsonl": "training",
+        "rank0-validation.jsonl": "validation",
+    }
+
+
+def test_validation_without_a_log_is_noted_with_training(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One line tells why."""
+    train(DataLoader(dataset(), 4))
+    monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
+    assert asked_with_gradients(DataLoader(dataset(), 4)) == list(range(20))
+    assert capsys.readouterr().err.count("loadeval: not measured (TypeError") == 1
+    assert counted(folder) == {"rank0.jsonl": 10}
+
+
+def test_an_alternating_epoch_stays_where_it_began(tmp_path: Path) -> None:
+    """Its arms could not be noted in another log."""
+    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    train(DataLoader(dataset(), 4))
+    assert asked_with_gradients(DataLoader(dataset(), 4)) == list(range(20))
+    assert counted(folder) == {"rank0.jsonl": 10}
+
+
+def test_an_epoch_that_began_as_validation_does_not_alternate(tmp_path: Path) -> None:
+    """It is noted there, where gradients are on once a batch is asked for."""
+    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    loader = DataLoader(dataset(), 4)
+    with torch.no_grad():
+        numbers(loader)
+        late = iter(loader)
+    assert numbers(late) == list(range(20))
+    assert counted(folder) == {"rank0-validation.jsonl": 10, "rank0.jsonl": 0}
+
+
+class Rows:
+    """A loader that cannot be referred to weakly, and is none of torch's."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor]]:
+        return iter([(torch.zeros(1),)])
+
+
+def test_a_loader_without_weak_references_is_measured(folder: Path) -> None:
+    hook._patch_class(Rows, "rows")
+    for _ in range(2):
+        numbers(Rows())
+    assert counted(folder) == {"rank0.jsonl": 2}
+
+
+class Served:
+    """A loader that is none of torch's."""
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor]]:
+        return iter([(torch.zeros(1),)])
+
+
+@pytest.mark.parametrize(("is_kept", "logs"), [(True, 2), (False, 1)])
+def test_a_loader_that_takes_anothers_place(is_kept: bool, logs: int, folder: Path) -> None:
+    """It is the same training, unless the first one is there still."""
+    hook._patch_class(Served, "served")
+    kept = [Served()]
+    numbers(kept[0])
+    if not is_kept:
+        kept.clear()
+    numbers(Served())
+    assert len(counted(folder)) == logs
+
+
+def test_a_forked_child_does_not_write_the_file(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its optimizer steps are not the parent's."""
+    numbers(DataLoader(dataset(), 4))
+    before = (folder / "rank0.json").read_text()
+    session = hook.current()
+    assert session is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "_pid", 1)
+        session.save(ended=True)
+    assert (folder / "rank0.json").read_text() == before
+
+
+class Rowed:
+    """As a Hugging Face dataset."""
+
+    column_names = ("x",)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(range(4))
+
+    def iter(self, batch_size: int) -> Iterator[Any]:
+        yield from [{"x": [0] * batch_size}] * 2
+
+
+class Streamed(Rowed):
+    def iter(self, batch_size: int) -> Iterator[Any]:
+        yield from [[0] * batch_size] * 2
+
+    def set_epoch(self, epoch: int) -> None: ...
+
+
+@pytest.mark.parametrize("kind", [Rowed, Streamed])
+def test_batches_of_a_dataset_are_measured(kind: type[Rowed], folder: Path) -> None:
+    """Each call is an epoch. Without optimizer steps they are no training."""
+    hook._patch_class(kind, "datasets.arrow_dataset")
+    data, ours = kind(), kind.iter
+    for _ in range(2):
+        assert len(list(data.iter(batch_size=3))) == 2
+    loadeval.uninstall()
+    assert len(list(ours(data, 3))) == 2
+    run = read_run(folder / "rank0.jsonl")
+    assert run.steps.samples.tolist() == [3] * 4
+    assert run.header.loader.backend == "datasets.Dataset.iter"
+    assert roles(folder) == {"rank0.jsonl": "other"}
+
+
+def test_batches_that_cannot_be_measured_are_the_datasets(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
+    hook._patch_class(Rowed, "datasets.arrow_dataset")
+    assert len(list(Rowed().iter(3))) == 2
+    assert counted(folder) == {}
+
+
+class KerasOptimizer:
+    def apply(self, steps: int) -> int:
+        return steps
+
+
+@pytest.mark.parametrize(("backend", "steps"), [("torch", 1), ("jax", 0)])
+def test_a_step_of_kerass_optimizer_is_counted(
+    backend: str, steps: int, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With torch as its backend; others call it to compile a step."""
+    if backend == "torch":
+        monkeypatch.setitem(sys.modules, "keras.src.backend.torch", sys)
+    else:
+        monkeypatch.delitem(sys.modules, "keras.src.backend.torch", raising=False)
+    module: Any = ModuleType(hook.KERAS)
+    module.BaseOptimizer = KerasOptimizer
+    hook.patch(module)
+    numbers(DataLoader(dataset(), 4))
+    assert KerasOptimizer().apply(3) == 3
+    loadeval.uninstall()
+    (process,) = processes_in(folder)
+    assert process.loaders[0].optimizer_steps == steps
+    assert not hasattr(KerasOptimizer.apply, "__wrapped__")
 
 
 class Failing(Dataset[int]):
@@ -214,7 +472,7 @@ def test_our_failure_changes_nothing(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The log cannot be written: one line on stderr, and all batches."""
-    monkeypatch.setattr("loadeval.launch.session.LoaderEvaluator", None)
+    monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
     assert numbers(DataLoader(dataset(), 4)) == list(range(20))
     assert "loadeval: not measured (TypeError" in capsys.readouterr().err
 
@@ -270,6 +528,14 @@ def test_alternating_serves_every_sample_once(tmp_path: Path) -> None:
     run = read_run(folder / "rank0.jsonl")
     assert run.header.mode == "alternate"
     assert run.header.settings["batches"] == 30
+
+
+def test_after_enough_batches_the_loader_serves_by_itself(tmp_path: Path) -> None:
+    folder = loadeval.install("alternate", batches=1, output=tmp_path / "logs")
+    loader = DataLoader(dataset(2000), 4)
+    for _ in range(2):
+        assert sorted(numbers(loader)) == list(range(2000))
+    assert counted(folder)["rank0.jsonl"] < 500
 
 
 def test_one_loader_alternates_at_a_time(tmp_path: Path) -> None:

@@ -222,12 +222,13 @@ def test_a_run_is_not_overwritten(launch: Launch) -> None:
 
 
 def test_two_programs_of_one_command(launch: Launch) -> None:
-    """Each has logs of its own."""
+    """Each has logs of its own, and is told."""
     done = launch(["sh", "-c", f"{PYTHON} {PROGRAM} && {PYTHON} {PROGRAM}"])
     assert done.batches == {
         **TRAINED,
         **{name.replace("0", "0-run2"): count for name, count in TRAINED.items()},
     }
+    assert "Training 2 of 2: rank0-run2.jsonl" in done.err
 
 
 def test_a_program_that_ends_without_pythons_end(launch: Launch) -> None:

@@ -38,9 +38,11 @@ CLASSES = {
     "grain._src.python.data_loader": ("DataLoader",),
     "grain._src.python.dataset.dataset": ("MapDataset", "IterDataset"),
     "ray.data.iterator": ("_IterableFromIterator",),
+    "keras.src.optimizers.base_optimizer": ("BaseOptimizer",),
 }
 """The classes that programs iterate, by their modules; of these and their subclasses `__iter__` is
-replaced. StatefulDataLoader and LitData's loader are subclasses of torch's."""
+replaced, of datasets `iter` too, of Keras's optimizers `apply`. StatefulDataLoader and LitData's
+loader are subclasses of torch's."""
 
 
 class Finder:

@@ -22,11 +22,24 @@ WHY_NOTHING = {
     NothingMeasured.FAILED: (
         "{what}. Is loadeval installed in the Python of the program, and is the folder writable?"
     ),
+    NothingMeasured.ENDED: "the command ended with {what} before it iterated a data loader",
 }
+NO_TRAINING = (
+    "No training was seen: no data loader was iterated with gradients on, or none with optimizer "
+    "steps between its batches. What was iterated was logged:"
+)
+TRAINING = "Training {number} of {count}: {log}"
+STOPPED = (
+    "loadeval: ended the program as Ctrl-C does, after the {stop_after} batches of --stop-after"
+)
 UNCONFIRMED = "no optimizer step seen"
 LOG_MODE_SAYS = (
     "Mode log tells what was waited, not what training would gain: loading also slows the steps "
-    "beside it. For that: loadeval run --mode alternate -- COMMAND"
+    "beside it. For the gain: loadeval run --mode alternate -- COMMAND"
+)
+NOT_ALTERNATED = (
+    "Logged, not alternated: this loader's state_dict would run ahead of the training, or another "
+    "loader alternated at the same time. For the gain: loadeval run --replay -- COMMAND"
 )
 
 

@@ -1,0 +1,167 @@
+"""One loader that is measured where it is, and the iterators that the program gets of it."""
+
+from __future__ import annotations
+
+import weakref
+from contextlib import suppress
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING, Any, cast
+
+from loadeval.evaluator import LoaderEvaluator
+from loadeval.launch.inject.sitecustomize import failed
+from loadeval.launch.iterators import Inner, inner_of, keeps_type, serve_by
+from loadeval.runlog.processes import LoaderRecord
+from loadeval.runtime.adapter import Begun
+from loadeval.runtime.loop import MeasuredEpoch
+from loadeval.runtime.registry import adapter_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from loadeval.launch.session import Session
+    from loadeval.runlog.model import Mode
+    from loadeval.runtime.recorder import OpenEpoch
+
+    Iter = Callable[[Any], Iterator[Any]]
+
+
+class MeasuredLoader:
+    """One loader, and others like it that were built in its place, with their run log.
+
+    `kind` tells them from other loaders of the process; `has_gradients` whether gradients were on
+    when its first batch was asked for, or before that, when its iterator was.
+    """
+
+    def __init__(
+        self,
+        loader: Any,
+        mode: Mode,
+        log: Path,
+        kind: tuple[Any, ...],
+        session: Session,
+        options: dict[str, Any],
+    ) -> None:
+        evaluator = LoaderEvaluator(loader, mode, log_file=log, **options)
+        evaluator._closer.detach()  # noqa: SLF001 - the measurement goes on without it, and without the loader
+        self.measurement = evaluator._measurement  # noqa: SLF001 - as above
+        self.mode, self.log, self.kind = mode, log, kind
+        self.has_gradients = session.has_gradients(loader)
+        self.optimizer_steps = self.epochs = 0
+        self._session = session
+        self._reads: weakref.WeakSet[Read] = weakref.WeakSet()
+        self._last: Callable[[], Any] = lambda: None
+        recorder = self.measurement.recorder
+        recorder.expects_batches = False  # it was asked for an epoch, which may stay unread
+        self._begin = recorder.begin_epoch
+
+    @property
+    def is_read(self) -> bool:
+        """Whether an epoch has begun, and is neither exhausted nor dropped."""
+        return bool(self._reads)
+
+    def reads(self, loader: Any) -> bool:
+        """Whether one of those epochs is of `loader` itself."""
+        return any(read.loader is loader for read in self._reads)
+
+    def is_of(self, loader: Any) -> bool:
+        """Whether `loader` was read last, or what was is gone."""
+        last = self._last()
+        return last is None or last is loader
+
+    def epoch(self, loader: Any, original: Iter) -> Iterator[Any]:
+        """A measured epoch; should measuring fail, one that is not."""
+        asked: list[Any] = []
+        made: list[Iterator[Any]] = []
+
+        def begun(loader: Any) -> Iterator[Any]:
+            asked.append(loader)
+            epoch = original(loader)
+            made.append(epoch)
+            if self.mode != "replay" and keeps_type(loader, epoch):
+                return inner_of(epoch)
+            return chain(Begun(epoch)) if epoch is loader else epoch
+
+        try:
+            adapter = adapter_for(loader)
+            adapter.epoch = begun  # type: ignore[method-assign]  # iter() would come back here
+            read = Read(loader)
+            self._reads.add(read)
+            with suppress(TypeError):  # it takes no weak reference
+                self._last = weakref.ref(loader)
+            # Nobody else tells when the first batch is asked for.
+            begin = partial(self._began, weakref.ref(read))
+            self.measurement.recorder.begin_epoch = begin  # type: ignore[method-assign]
+            epoch = self.measurement.epoch(loader, read, adapter)
+        except Exception as error:
+            if asked and not made:
+                raise  # the loader's own
+            failed(error)
+            return made[0] if made else original(loader)
+        if not made:
+            return _replay_of(loader, epoch)
+        inner = epoch if isinstance(epoch, Inner) else getattr(epoch, "_source", None)
+        if not isinstance(inner, Inner):
+            return epoch
+        if epoch is not inner:
+            serve_by(made[0], epoch)
+        return made[0]
+
+    def record(self) -> LoaderRecord:
+        """What is known of it."""
+        info = self.measurement.recorder.header.loader
+        return LoaderRecord(
+            log=self.log.name,
+            role="other",
+            mode=self.mode,
+            loader=info.backend,
+            dataset=info.dataset,
+            has_gradients=self.has_gradients if self.epochs else None,
+            epochs=self.epochs,
+            optimizer_steps=self.optimizer_steps,
+        )
+
+    def _began(
+        self, reading: weakref.ref[Read], known: Callable[[int], object] | None = None
+    ) -> OpenEpoch:
+        """The first batch of an epoch is asked for: it is noted where it belongs."""
+        read = reading()
+        by = self if read is None else self._session.began(self, read.loader)
+        if read is None or by is self:
+            return self._begin(known)
+        return by.take_over(read, self)
+
+    def take_over(self, read: Read, other: MeasuredLoader) -> OpenEpoch:
+        """Note an epoch that `other` had begun to measure."""
+        other.forget(read)
+        self._reads.add(read)
+        return self._begin()
+
+    def forget(self, read: Read) -> None:
+        """This epoch is noted elsewhere."""
+        self._reads.discard(read)
+
+
+class Read:
+    """Lives as long as an epoch is read; keeps its loader."""
+
+    def __init__(self, loader: Any) -> None:
+        self.loader = loader
+
+
+def _replay_of(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
+    """An iterator of `batches`, replayed, as long as one of `loader`."""
+    epoch = cast("MeasuredEpoch", MeasuredEpoch.from_iterable([batches]))
+    epoch._source = cast("Iterator[Any]", _Replayed(loader))  # noqa: SLF001 - made here alone
+    return epoch
+
+
+class _Replayed:
+    """Stands for an iterator that was never made."""
+
+    def __init__(self, loader: Any) -> None:
+        self._loader = loader
+
+    def __len__(self) -> int:
+        return len(self._loader)

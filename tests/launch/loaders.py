@@ -1,0 +1,142 @@
+"""Trains on 80 samples in batches of 8, twice, with a loader of one library: `loaders.py NAME`."""
+
+from __future__ import annotations
+
+import logging
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+SAMPLES, BATCH_SIZE, EPOCHS = 80, 8, 2
+model = torch.nn.Linear(4, 1)
+optimiser = torch.optim.SGD(model.parameters(), lr=0.01)
+
+
+def train(batches: Any) -> None:
+    """One epoch."""
+    for batch in batches:
+        inputs = torch.as_tensor(np.asarray(batch), dtype=torch.float32).reshape(-1, 4)
+        model(inputs).sum().backward()
+        optimiser.step()
+        optimiser.zero_grad()
+
+
+def data() -> Any:
+    """The samples, a row each."""
+    return np.ones((SAMPLES, 4), dtype=np.float32)
+
+
+def sample(_: int) -> Any:
+    """One of them."""
+    return np.ones(4, dtype=np.float32)
+
+
+def dali() -> None:
+    """An iterator that resets itself."""
+    from nvidia.dali import fn  # noqa: PLC0415 - only the one asked for
+    from nvidia.dali.pipeline import pipeline_def  # noqa: PLC0415 - as above
+    from nvidia.dali.plugin.pytorch import DALIGenericIterator  # noqa: PLC0415 - as above
+
+    options: Any = {"batch_size": BATCH_SIZE, "num_threads": 1, "device_id": None}
+    made: Any = pipeline_def(**options)(lambda: fn.random.uniform(shape=[4]))
+    loader: Any = DALIGenericIterator([made()], ["x"], size=SAMPLES, auto_reset=True)
+    for _ in range(EPOCHS):
+        train(batch[0]["x"] for batch in loader)
+
+
+def ray() -> None:
+    """iter_torch_batches() makes a new iterable for each epoch."""
+    import ray  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415 - as above
+
+    ray.init(num_cpus=1, include_dashboard=False, logging_level=logging.ERROR)
+    dataset = ray.data.from_numpy(data())
+    for _ in range(EPOCHS):
+        train(batch["data"] for batch in dataset.iter_torch_batches(batch_size=BATCH_SIZE))
+
+
+def nodes() -> None:
+    """A Loader of torchdata's nodes."""
+    from torchdata.nodes import Batcher, IterableWrapper, Loader  # noqa: PLC0415 - as above
+
+    loader: Any = Loader(Batcher(IterableWrapper(list(data())), BATCH_SIZE))
+    for _ in range(EPOCHS):
+        train(loader)
+
+
+def webloader() -> None:
+    """WebDataset's pipeline around a DataLoader."""
+    import webdataset  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+
+    pipeline = webdataset.DataPipeline(lambda: iter(data()))
+    loader = webdataset.WebLoader(pipeline, batch_size=BATCH_SIZE, num_workers=1)
+    for _ in range(EPOCHS):
+        train(loader)
+
+
+def spdl() -> None:
+    """A pipeline that is built for each epoch."""
+    from spdl.pipeline import PipelineBuilder  # noqa: PLC0415 - as above
+
+    for _ in range(EPOCHS):
+        builder: Any = PipelineBuilder()
+        builder.add_source(data()).aggregate(BATCH_SIZE).add_sink(2)
+        pipeline = builder.build(num_threads=1)
+        with pipeline.auto_stop():
+            train(pipeline)
+
+
+def datasets() -> None:
+    """iter() of a dataset whose rows were looked at before."""
+    from datasets import Dataset  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+
+    dataset = Dataset.from_dict({"x": data().tolist()}).with_format("torch")
+    for row in dataset:
+        if row["x"].shape != (4,):
+            raise ValueError(row)
+    for _ in range(EPOCHS):
+        train(batch["x"] for batch in dataset.iter(batch_size=BATCH_SIZE))
+
+
+def grain() -> None:
+    """Grain's DataLoader, without processes."""
+    import grain.python as grain  # type: ignore[import-untyped]  # noqa: PLC0415 - as above
+
+    class Source:
+        def __len__(self) -> int:
+            return SAMPLES
+
+        def __getitem__(self, index: int) -> Any:
+            return sample(index)
+
+    loader = grain.DataLoader(
+        data_source=Source(),
+        sampler=grain.IndexSampler(SAMPLES, shard_options=grain.NoSharding(), num_epochs=1),
+        operations=[grain.Batch(BATCH_SIZE)],
+    )
+    for _ in range(EPOCHS):
+        train(loader)
+
+
+def litdata() -> None:
+    """Its loader, of a folder that it has written."""
+    import litdata  # type: ignore[import-untyped,unused-ignore]  # noqa: PLC0415 - as above
+
+    folder = str(Path(tempfile.mkdtemp()))
+    litdata.optimize(sample, list(range(SAMPLES)), folder, num_workers=1, chunk_bytes="64KB")
+    loader = litdata.StreamingDataLoader(litdata.StreamingDataset(folder), batch_size=BATCH_SIZE)
+    for _ in range(EPOCHS):
+        train(loader)
+
+
+LOADERS = {
+    one.__name__: one for one in (dali, ray, nodes, webloader, spdl, datasets, grain, litdata)
+}
+
+if __name__ == "__main__":
+    warnings.simplefilter("ignore")
+    LOADERS[sys.argv[1]]()

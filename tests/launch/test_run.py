@@ -1,0 +1,370 @@
+"""What `loadeval run` says at the end, of logs that are written here in the command's place."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from typer.testing import CliRunner
+
+from loadeval import LoaderEvaluator, LoadevalWarning
+from loadeval.cli.main import app
+from loadeval.launch.command import CannotStartError, Ended
+from loadeval.launch.folder import trainings_in, with_roles
+from loadeval.launch.inject.sitecustomize import FAILED_MARK, PYTHON_MARK
+from loadeval.runlog.processes import LoaderRecord, ProcessRecord
+from loadeval.testing import FakeClock, ScriptedLoader
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from typer.testing import Result
+
+    from loadeval.launch.session import Settings
+
+    Command = Callable[[Path, Settings], Ended]
+
+BATCHES = 60
+ENDED = Ended(0, was_stopped=False)
+MS = 1_000_000
+SAMPLES = np.zeros(4)
+
+
+def record(log: str, role: Any = "training", mode: str = "log", steps: int = BATCHES) -> Any:
+    has_gradients = role != "validation"
+    return LoaderRecord(log, role, mode, "x.Loader", None, has_gradients, 1, steps)
+
+
+def write_log(
+    path: Path,
+    mode: str = "log",
+    rank: int | None = None,
+    batches: int = BATCHES,
+    wait_ns: int = 2 * MS,
+    batch: Any = SAMPLES,
+) -> None:
+    """Of steps that take 5 ms."""
+    clock = FakeClock()
+    loader = ScriptedLoader([batch] * batches, [wait_ns] * batches, clock)
+    options: dict[str, Any] = {"num_cached_batches": 2} if mode == "replay" else {}
+    with pytest.MonkeyPatch.context() as patched:
+        if rank is not None:
+            patched.setenv("RANK", str(rank))
+            patched.setenv("WORLD_SIZE", "2")
+        evaluator = LoaderEvaluator(
+            loader, mode, log_file=path, clock=clock, probes=(), warmup=0, **options
+        )
+    for _ in evaluator:
+        clock.advance(5 * MS)
+    evaluator.close()
+
+
+def process(folder: Path, *loaders: Any, name: str = "rank0", rank: int = 0) -> None:
+    ProcessRecord(name, rank, 1, "host", True, loaders).save(folder)
+
+
+@pytest.fixture(name="told")
+def _told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Result]:
+    """What the command line says of a command that does this, in a folder that is empty."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("COLUMNS", "100")
+
+    def told(does: Command, *options: str) -> Result:
+        def run(_: Sequence[str], settings: Settings, __: int | None) -> Ended:
+            return does(Path(settings.folder), settings)
+
+        monkeypatch.setattr("loadeval.cli.run.run_command", run)
+        return CliRunner().invoke(
+            app, ["run", "--output", "logs", *options, "--", "train"], catch_exceptions=False
+        )
+
+    return told
+
+
+def text(result: Result) -> str:
+    """Its stderr, in one line."""
+    return " ".join(result.stderr.split())
+
+
+def one_training(folder: Path, _: Settings) -> Ended:
+    write_log(folder / "rank0.jsonl")
+    process(folder, record("rank0.jsonl"))
+    return ENDED
+
+
+def test_all_that_is_said_is_on_stderr(told: Callable[..., Result]) -> None:
+    """Stdout is the command's."""
+    result = told(one_training)
+    assert (result.exit_code, result.stdout) == (0, "")
+    assert result.stderr.startswith(
+        "loadeval: logs in logs; to follow them: loadeval watch logs\n"
+        "Training waited for batches 28.6% of the time"
+    )
+
+
+def test_one_training_is_reported_by_its_folder(told: Callable[..., Result]) -> None:
+    found = text(told(one_training))
+    assert "Training 1 of" not in found
+    assert (
+        "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps, 4.00 samples per step"
+        in found
+    )
+    assert found.endswith(
+        "logs logs everything loadeval show logs --full page loadeval report logs"
+    )
+
+
+def test_a_training_that_waits_for_nothing_has_no_findings(told: Callable[..., Result]) -> None:
+    def does(folder: Path, _: Settings) -> Ended:
+        write_log(folder / "rank0.jsonl", wait_ns=100)
+        process(folder, record("rank0.jsonl"))
+        return ENDED
+
+    found = text(told(does))
+    assert "Training waited for batches" in found
+    assert "what to change" not in found
+
+
+def test_samples_that_cannot_be_counted_are_not_told(told: Callable[..., Result]) -> None:
+    def does(folder: Path, _: Settings) -> Ended:
+        write_log(folder / "rank0.jsonl", batch="rows")
+        process(folder, record("rank0.jsonl"))
+        return ENDED
+
+    assert "60 optimizer steps logs" in text(told(does))
+
+
+def test_mode_log_says_what_it_does_not_tell(told: Callable[..., Result]) -> None:
+    assert "For the gain: loadeval run --mode alternate -- COMMAND" in text(told(one_training))
+
+
+def test_a_loader_that_could_not_alternate_is_told(told: Callable[..., Result]) -> None:
+    found = text(told(one_training, "--mode", "alternate"))
+    assert "Logged, not alternated" in found
+    assert "loadeval run --replay" in found
+
+
+def test_a_folder_elsewhere_is_named_in_full(
+    told: Callable[..., Result], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    place = tmp_path_factory.mktemp("else where") / "logs"
+    found = text(told(one_training, "--output", str(place)))
+    assert f"page loadeval report {shlex.quote(str(place))}" in found
+
+
+def two_trainings(folder: Path, _: Settings) -> Ended:
+    for log in ("rank0.jsonl", "rank0-2.jsonl"):
+        write_log(folder / log)
+    process(folder, record("rank0.jsonl"), record("rank0-2.jsonl"))
+    return ENDED
+
+
+def test_two_trainings_of_one_process_are_both_told(told: Callable[..., Result]) -> None:
+    found = text(told(two_trainings))
+    assert "Training 1 of 2: rank0.jsonl Training waited for batches" in found
+    assert "Training 2 of 2: rank0-2.jsonl Training waited for batches" in found
+    assert "loadeval report logs/rank0.jsonl" in found
+    assert "loadeval report logs/rank0-2.jsonl" in found
+
+
+def test_two_programs_of_one_command_are_both_told(told: Callable[..., Result]) -> None:
+    def does(folder: Path, _: Settings) -> Ended:
+        for name in ("rank0", "rank0-run2"):
+            write_log(folder / f"{name}.jsonl")
+            process(folder, record(f"{name}.jsonl"), name=name)
+        return ENDED
+
+    found = text(told(does))
+    assert "Training 2 of 2: rank0-run2.jsonl Training waited for batches" in found
+
+
+def test_ranks_are_told_as_one_job(told: Callable[..., Result]) -> None:
+    def does(folder: Path, _: Settings) -> Ended:
+        for rank in range(2):
+            write_log(folder / f"rank{rank}.jsonl", rank=rank)
+            process(folder, record(f"rank{rank}.jsonl"), name=f"rank{rank}", rank=rank)
+        return ENDED
+
+    assert "2 ranks of one job waited for batches" in text(told(does))
+
+
+def test_ranks_of_no_one_job_are_told_by_themselves(told: Callable[..., Result]) -> None:
+    """Two processes that both say that they are rank 0 of two."""
+
+    def does(folder: Path, _: Settings) -> Ended:
+        for number in range(2):
+            log = f"rank{number}.jsonl"
+            write_log(folder / log, rank=0)
+            process(folder, record(log), name=f"rank{number}", rank=number)
+        return ENDED
+
+    found = text(told(does))
+    assert "Training 1 of 2: rank0.jsonl" in found
+    assert "Training 2 of 2: rank1.jsonl" in found
+
+
+def test_a_replay_is_compared_with_the_real_run(told: Callable[..., Result]) -> None:
+    def does(folder: Path, settings: Settings) -> Ended:
+        name = f"rank0{settings.suffix}"
+        write_log(folder / f"{name}.jsonl", settings.mode)
+        process(folder, record(f"{name}.jsonl", mode=settings.mode), name=name)
+        return ENDED
+
+    found = text(told(does, "--replay"))
+    assert "if loading were free" in found
+    assert "For the gain" not in found
+
+
+def test_no_training_is_told(told: Callable[..., Result]) -> None:
+    """Its loaders are named, with what shows more."""
+
+    def does(folder: Path, _: Settings) -> Ended:
+        write_log(folder / "rank0-validation.jsonl")
+        process(folder, record("rank0-validation.jsonl", "validation", steps=0))
+        return ENDED
+
+    found = text(told(does))
+    assert "No training was seen" in found
+    assert "rank0-validation.jsonl (validation): 60 batches, 1 epoch" in found
+    assert "loadeval show logs/rank0-validation.jsonl --full" in found
+
+
+def test_many_loaders_are_counted(told: Callable[..., Result]) -> None:
+    """A loader without a batch is none."""
+
+    def does(folder: Path, _: Settings) -> Ended:
+        logs = [f"rank0-{number}.jsonl" for number in range(10)]
+        for log in logs:
+            write_log(folder / log, batches=3)
+        write_log(folder / "rank0-none.jsonl", batches=0)
+        process(folder, *(record(log, steps=0) for log in (*logs, "rank0-none.jsonl")))
+        return ENDED
+
+    with pytest.warns(LoadevalWarning, match="gave no batch"):
+        found = text(told(does))
+    assert "rank0-0.jsonl (training): 3 batches, 1 epoch, no optimizer step seen" in found
+    assert "and 2 more" in found
+    assert "rank0-none" not in found
+
+
+@pytest.mark.parametrize(
+    ("marks", "ended", "said"),
+    [
+        ((), ENDED, "the command started no Python that can be measured"),
+        ((PYTHON_MARK,), ENDED, "the program iterated no data loader that loadeval knows"),
+        (
+            (PYTHON_MARK,),
+            Ended(2, was_stopped=False),
+            "the command ended with exit code 2 before it iterated a data loader",
+        ),
+        ((PYTHON_MARK, FAILED_MARK), ENDED, "TypeError: no. Is loadeval installed in the Python"),
+    ],
+)
+def test_why_nothing_was_measured(
+    marks: Sequence[str], ended: Ended, said: str, told: Callable[..., Result]
+) -> None:
+    """In one line; and no folder is left."""
+
+    def does(folder: Path, _: Settings) -> Ended:
+        for mark in marks:
+            (folder / mark).write_text("TypeError: no\n")
+        return ended
+
+    result = told(does)
+    assert result.exit_code == ended.code
+    assert f"Nothing was measured: {said}" in result.stderr
+    assert len(result.stderr.splitlines()) == 2
+    assert not Path("logs").exists()
+
+
+def test_a_command_that_failed_is_not_replayed(told: Callable[..., Result]) -> None:
+    modes: list[str] = []
+
+    def does(_: Path, settings: Settings) -> Ended:
+        modes.append(settings.mode)
+        return Ended(3, was_stopped=False)
+
+    assert told(does, "--replay").exit_code == 3
+    assert modes == ["log"]
+
+
+def test_a_program_that_was_ended_early_is_a_success(told: Callable[..., Result]) -> None:
+    """It is replayed too."""
+    modes: list[str] = []
+
+    def does(_: Path, settings: Settings) -> Ended:
+        modes.append(settings.mode)
+        return Ended(-15, was_stopped=True)
+
+    result = told(does, "--replay", "--stop-after", "5")
+    assert result.exit_code == 0
+    assert "after the 5 batches of --stop-after" in result.stderr
+    assert modes == ["log", "replay"]
+
+
+def test_alternating_ends_with_the_program(told: Callable[..., Result]) -> None:
+    """So it starts no pair that --stop-after would break off."""
+    batches: list[int | None] = []
+
+    def does(_: Path, settings: Settings) -> Ended:
+        batches.append(settings.batches)
+        return ENDED
+
+    told(does, "--mode", "alternate", "--stop-after", "70")
+    assert batches == [70]
+
+
+def test_a_command_that_cannot_be_started(told: Callable[..., Result]) -> None:
+    def does(_: Path, __: Settings) -> Ended:
+        raise CannotStartError("train", FileNotFoundError(2, "No such file"))
+
+    result = told(does)
+    assert result.exit_code == 127
+    assert "Error: cannot run train: No such file" in result.stderr
+
+
+def test_a_log_that_cannot_be_read_is_told(told: Callable[..., Result]) -> None:
+    """The exit code is the command's."""
+
+    def does(folder: Path, _: Settings) -> Ended:
+        (folder / "rank0.jsonl").write_text("no log\n")
+        process(folder, record("rank0.jsonl"))
+        return Ended(4, was_stopped=False)
+
+    result = told(does)
+    assert result.exit_code == 4
+    assert "loadeval: " in result.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--mode", "replay"], "for a replay pass --replay"),
+        (["--mode", "alternate", "--replay"], "leave out --mode"),
+        (["--batches", "5"], "works only in mode 'alternate'"),
+    ],
+)
+def test_wrong_options(options: list[str], message: str, told: Callable[..., Result]) -> None:
+    result = told(one_training, *options)
+    assert result.exit_code in {1, 2}
+    assert message in " ".join(result.stderr.replace("│", " ").split())
+
+
+def test_the_ranks_of_each_training_are_found(tmp_path: Path) -> None:
+    for rank in range(2):
+        for suffix in ("", "-replay"):
+            logs = [f"rank{rank}{which}{suffix}.jsonl" for which in ("", "-2")]
+            process(tmp_path, *map(record, logs), name=f"rank{rank}{suffix}", rank=rank)
+    first, second = trainings_in(tmp_path)
+    assert first.logs == ("rank0.jsonl", "rank1.jsonl")
+    assert second.replayed == ("rank0-2-replay.jsonl", "rank1-2-replay.jsonl")
+
+
+@pytest.mark.parametrize(("steps", "role"), [(0, "other"), (5, "training")])
+def test_a_dataset_is_training_only_with_optimizer_steps(steps: int, role: str) -> None:
+    """Its rows are iterated for other ends too."""
+    one = LoaderRecord("a.jsonl", "other", "log", "datasets.Dataset", None, True, 1, steps)
+    assert [found.role for found in with_roles((one,))] == [role]
