@@ -124,9 +124,7 @@ def main() -> None:
         num_workers=options.workers,
         sampler=sampler,
     )
-    validation: DataLoader[Any] = DataLoader(
-        held, options.batch_size, num_workers=options.workers
-    )
+    validation: DataLoader[Any] = DataLoader(held, options.batch_size, num_workers=options.workers)
     criterion = nn.CrossEntropyLoss()
     optimizer = torch.optim.SGD(model.parameters(), options.lr, momentum=0.9, weight_decay=1e-4)
     values: list[float] = []
