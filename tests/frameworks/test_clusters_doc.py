@@ -54,9 +54,9 @@ class Cluster(NamedTuple):
     variables: dict[str, str]
 
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
-        """A line of the shell."""
+        """A line of the shell; if it hangs, all that it has started is ended."""
         return subprocess.run(
-            ["/bin/bash", "-c", command],
+            ["timeout", "--kill-after=5", "90", "/bin/bash", "-c", command],
             cwd=self.folder,
             env=self.variables,
             capture_output=True,
@@ -175,7 +175,7 @@ def test_pods_are_measured_and_told_as_one_job(cluster: Cluster) -> None:
     words = [re.sub(r"\$\((\w+)\)", r"$\1", one) for one in POD["command"]]
     assert f"/logs/${name}" in words
     line = cluster.here(" ".join(words))
-    done = cluster.run(f"(POD_NAME=a {line}) & (POD_NAME=b {line}) && wait $!")
+    done = cluster.run(f"(POD_NAME=a; {line}) & (POD_NAME=b; {line}) && wait $!")
     assert done.returncode == 0, done.stderr
     for beginning in ("mkdir", "cp", "loadeval report job"):
         done = cluster.run(cluster.here(command(beginning)))
