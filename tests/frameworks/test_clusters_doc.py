@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
-import yaml
+import yaml  # type: ignore[import-untyped]
 
 from loadeval.runlog.processes import processes_in
 from tests.launch.conftest import ROOT, environment
@@ -56,7 +56,7 @@ class Cluster(NamedTuple):
     def run(self, command: str) -> subprocess.CompletedProcess[str]:
         """A line of the shell; if it hangs, all that it has started is ended."""
         return subprocess.run(
-            ["timeout", "--kill-after=5", "90", "/bin/bash", "-c", command],
+            ["timeout", "--kill-after=5", "90", "/bin/bash", "-c", command],  # noqa: S607 - of any system
             cwd=self.folder,
             env=self.variables,
             capture_output=True,
@@ -97,8 +97,9 @@ def _cluster(tmp_path: Path) -> Cluster:
 
 def command(beginning: str) -> str:
     """The command of the page that begins so."""
-    (found,) = {one for one in COMMANDS if one.startswith(beginning)}
-    return found
+    found: list[str] = [one for one in COMMANDS if one.startswith(beginning)]
+    (one,) = found
+    return one
 
 
 def logs_in(folder: Path) -> list[str]:

@@ -30,7 +30,7 @@ def train(config: dict[str, Any]) -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     losses = []
     for epoch in range(EPOCHS):
-        loader.sampler.set_epoch(epoch)
+        loader.sampler.set_epoch(epoch)  # type: ignore[attr-defined]  # Ray's is distributed
         for inputs, targets in loader:
             optimizer.zero_grad()
             loss = nn.functional.mse_loss(model(inputs), targets)
