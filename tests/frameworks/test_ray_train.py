@@ -1,0 +1,74 @@
+"""Ray Train, on a Ray of this machine: unmodified, and with the lines of the how-to."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from loadeval import read_run
+from tests.launch.conftest import ROOT, environment, launched
+
+pytest.importorskip("ray.train")
+# Two trainings at once would share a Ray, and the CPUs that it counts.
+pytestmark = pytest.mark.xdist_group("ray")
+
+SCRIPT = str(Path(__file__).with_name("scripts") / "ray_train.py")
+PAGE = (ROOT / "docs" / "howto" / "clusters.md").read_text(encoding="utf-8")
+(BLOCK,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BATCHES, HELD = 2 * 60, 2 * 15
+"""On each of two workers."""
+
+
+def losses_in(folder: Path) -> list[str]:
+    return [path.read_text(encoding="utf-8") for path in sorted(folder.iterdir())]
+
+
+def run(script: str, folder: Path) -> None:
+    """By itself, with losses or logs in `folder`."""
+    folder.mkdir()
+    done = subprocess.run(
+        [sys.executable, script, str(folder)],
+        cwd=folder.parent,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=200,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_an_unmodified_program_is_measured_and_trains_the_same(tmp_path: Path) -> None:
+    """Ray's workers inherit the environment; training alternates and validation is logged."""
+    run(SCRIPT, tmp_path / "bare")
+    measured = tmp_path / "measured"
+    measured.mkdir()
+    done = launched(tmp_path, [sys.executable, SCRIPT, str(measured)], "--mode", "alternate")
+    assert done.code == 0, done.err
+    assert losses_in(measured) == losses_in(tmp_path / "bare")
+    assert done.batches == {
+        "rank0-validation.jsonl": HELD,
+        "rank0.jsonl": BATCHES,
+        "rank1-validation.jsonl": HELD,
+        "rank1.jsonl": BATCHES,
+    }
+    assert [one.main.log for one in done.processes if one.main] == ["rank0.jsonl", "rank1.jsonl"]
+    one, other = (done.run(f"rank{rank}.jsonl").steps.arm.tolist() for rank in (0, 1))
+    assert one == other
+    assert set(one) == {0, 1}
+
+
+def test_the_how_to_measures_in_the_train_function(tmp_path: Path) -> None:
+    script = tmp_path / "train.py"
+    logs = tmp_path / "logs"
+    script.write_text(BLOCK.replace("/shared/logs", str(logs)))
+    run(str(script), logs)
+    for rank in (0, 1):
+        found = read_run(logs / f"rank{rank}.jsonl")
+        assert found.batches == BATCHES
+        assert found.closed
+        assert found.header.mode == "alternate"
