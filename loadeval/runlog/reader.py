@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from loadeval.errors import RunLogError
+from loadeval.runlog.block_lines import BLOCK, decoded_blocks
 from loadeval.runlog.codec import Line, RunEnd, decode
 from loadeval.runlog.dali import is_dali, run_from_dali
 from loadeval.runlog.histogram import PARTS
@@ -32,7 +33,7 @@ from loadeval.runlog.sequence import LineValidator
 from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LineKind = TypeVar("LineKind")
 
@@ -109,30 +110,67 @@ class Assembly:
         self._validator = LineValidator()
 
     @classmethod
-    def of_file(
-        cls, path: Path, size_bytes: int | None = None, without: Sequence[str] = ()
-    ) -> Assembly:
+    def of_file(cls, path: Path, size_bytes: int | None = None) -> Assembly:
         """The lines of the run log at `path`, or those in its first `size_bytes`.
-
-        Lines of the types in `without` are left out, unchecked.
 
         A log whose process was killed has no end line, and may have half a last line: both
         are told in `Run.notes`. Anything else that is wrong raises RunLogError with its line
         number.
         """
         assembly = cls(path)
-        beginnings = tuple(b'{"type":"%s"' % name.encode() for name in without)
         with opened(path) as file:
             for text in file:
-                if beginnings and text.startswith(beginnings) and text.endswith(b"\n"):
-                    assembly._number += 1
-                else:
-                    assembly.add_text(text)
+                assembly.add_text(text)
                 if size_bytes is not None:
                     size_bytes -= len(text)
                     if size_bytes <= 0:
                         break
         return assembly
+
+    @classmethod
+    def of_batches(cls, path: Path, without: Sequence[str]) -> Assembly:
+        """The same of a whole log, without the lines of the types in `without`, left unchecked.
+
+        Its blocks are decoded all at once where that can be.
+        """
+        beginnings = tuple(b'{"type":"%s"' % name.encode() for name in without)
+        with opened(path) as file:
+            lines = [
+                (number, text)
+                for number, text in enumerate(file)
+                if not (text.startswith(beginnings) and text.endswith(b"\n"))
+            ]
+        blocks = decoded_blocks(
+            {
+                place: text
+                for place, (_, text) in enumerate(lines)
+                if text.startswith(BLOCK) and text.endswith(b"\n")
+            }
+        )
+        assembly = cls(path)
+        try:
+            assembly.add_lines(lines, blocks or {})
+        except RunLogError:
+            if not blocks:
+                raise
+            assembly = cls(path)  # line by line the error tells which one is wrong
+            assembly.add_lines(lines, {})
+        return assembly
+
+    def add_lines(
+        self, lines: Iterable[tuple[int, bytes]], blocks: Mapping[int, Block | None]
+    ) -> None:
+        """Take each of `lines`, which are texts with how many lines of the log come before.
+
+        Those in `blocks`, by their place in `lines`, are decoded; None is part of the one before.
+        """
+        for place, (number, text) in enumerate(lines):
+            self._number = number
+            if place not in blocks:
+                self.add_text(text)
+            elif (block := blocks[place]) is not None:
+                self._validator.check(block)
+                self.take(block)
 
     def add_text(self, text: bytes) -> None:
         """Take the next line; only a last line, without its newline, may be cut off."""
