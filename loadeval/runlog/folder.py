@@ -15,7 +15,7 @@ from loadeval.runlog.environment import cpus_usable
 from loadeval.runlog.model import Run, Steps
 from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import Assembly, read_run
-from loadeval.runlog.remote import file_system, names_in, url_of
+from loadeval.runlog.remote import file_system, names_in, text_of, url_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,8 +44,8 @@ def logs_in(folder: Path) -> list[Path]:
     found = logs_so_far(folder)
     if not found:
         raise RunLogError(
-            f"there is no run log in {folder}; expected one for each rank: rank0{LOG}, rank1{LOG} "
-            "and so on"
+            f"there is no run log in {text_of(folder)}; expected one for each rank: "
+            f"rank0{LOG}, rank1{LOG} and so on"
         )
     return found
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -28,11 +27,12 @@ from loadeval.runlog.model import (
     Window,
     join_readings,
 )
-from loadeval.runlog.remote import open_binary
+from loadeval.runlog.remote import file_state, open_binary, text_of
 from loadeval.runlog.sequence import LineValidator
 from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LineKind = TypeVar("LineKind")
@@ -91,8 +91,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         raise RunLogError(
-            f"cannot read {path}: {error.strerror or error}; expected a file that log_file= or "
-            "save_metrics() wrote; give the path of one"
+            f"cannot read {text_of(path)}: {error.strerror or error}; expected a file that "
+            "log_file= or save_metrics() wrote; give the path of one"
         ) from error
 
 
@@ -241,7 +241,8 @@ class Assembly:
     def _error(self, what: str) -> RunLogError:
         number = max(self._number, 1)
         advice = ASK_FOR_A_LOG if number == 1 else DAMAGED
-        return RunLogError(f"{self.path}, {self.unit} {number} {what}; {advice}")
+        where = None if self.path is None else text_of(self.path)
+        return RunLogError(f"{where}, {self.unit} {number} {what}; {advice}")
 
 
 def thinned_note(every: int) -> str:
@@ -293,9 +294,8 @@ class Follower:
             return None
 
     def _appended(self, file: BinaryIO) -> Appended:
-        found = os.fstat(file.fileno())
-        identity = (found.st_dev, found.st_ino)
-        same = identity == self._file and found.st_size >= self._offset
+        identity, size_bytes, written_s = file_state(self.path, file)
+        same = identity == self._file and size_bytes >= self._offset
         if not same or file.read(len(self._head)) != self._head:
             self._begin_anew()
         self._file = identity
@@ -311,7 +311,7 @@ class Follower:
                 break
         more = self._offset - start > MOST_BYTES
         lines, self._assembly.lines = self._assembly.lines, []
-        return Appended(lines, anew, more, found.st_mtime)
+        return Appended(lines, anew, more, written_s)
 
     def _begin_anew(self) -> None:
         self._assembly = Assembly(self.path)
