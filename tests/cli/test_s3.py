@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import fsspec  # type: ignore[import-untyped]
 import pytest
-from moto.server import ThreadedMotoServer  # type: ignore[import-untyped]
+from moto.server import ThreadedMotoServer
 
 from tests.cli.commands import runner
 from tests.cli.test_ranks import folder_of, waits

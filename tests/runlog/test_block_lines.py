@@ -162,7 +162,8 @@ def test_a_log_that_is_cut_off_in_a_block(tmp_path: Path) -> None:
 @st.composite
 def logs(draw: st.DrawFn) -> list[str]:
     """Mostly right ones, some with a byte too many, lost or changed, or a line moved."""
-    at_ns, lines, batches = 0, [], 0
+    at_ns, batches = 0, 0
+    lines: list[Line] = []
     for epoch in range(draw(st.integers(1, 3))):
         for _ in range(draw(st.integers(0, 4))):
             count = draw(st.integers(1, 3))

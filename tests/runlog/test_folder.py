@@ -25,8 +25,8 @@ from loadeval.runlog.folder import (
 )
 from loadeval.runlog.model import Readings
 from loadeval.runlog.processes import LoaderRecord, ProcessRecord
-from loadeval.runlog.reader import read_run
-from loadeval.runlog.remote import url_of
+from loadeval.runlog.reader import Follower, read_run
+from loadeval.runlog.remote import text_of, url_of
 from loadeval.runlog.writer import RunLog
 from tests.synchronous import MS, runs_of, train
 
@@ -227,6 +227,30 @@ def test_fsspec_reads_this_machine_too(job: Path) -> None:
     assert len(read_ranks(logs_in(url))) == 12
 
 
+def test_a_log_behind_a_url_is_followed(bucket: Path) -> None:
+    """What is appended, and when; a longer log there is the same one."""
+    path, url = bucket / "rank1.jsonl", "memory://bucket/job/rank1.jsonl"
+    whole = fsspec.filesystem("memory").cat(url)
+    at = whole.index(b"\n", whole.index(b"\n") + 1) + 1
+    fsspec.filesystem("memory").pipe(url, whole[:at])
+    follower = Follower(path)
+    first = follower.read()
+    fsspec.filesystem("memory").pipe(url, whole)
+    second = follower.read()
+    assert first is not None
+    assert second is not None
+    assert (first.anew, second.anew) == (True, False)
+    assert len(first.lines) + len(second.lines) == whole.count(b"\n")
+    assert second.written_s >= first.written_s > 0
+
+
+def test_a_url_is_told_as_it_was_given(bucket: Path) -> None:
+    """Though a Path has one slash of two."""
+    with pytest.raises(RunLogError, match=r"memory://bucket/job/rank77\.jsonl"):
+        read_run(bucket / "rank77.jsonl")
+    assert text_of(Path("/runs/job")) == "/runs/job"
+
+
 def test_what_is_not_there_is_an_error_as_here(bucket: Path) -> None:
     with pytest.raises(RunLogError, match="cannot read"):
         read_run(bucket / "rank77.jsonl")
@@ -241,6 +265,13 @@ def test_without_fsspec_the_error_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(RunLogError, match=r"pip install 'loadeval\[cluster\]'"):
         read_run(Path("memory://bucket/job/rank0.jsonl"))
+
+
+def test_a_url_needs_the_package_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which fsspec does not bring."""
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(RunLogError, match=r"cannot read gs://bucket/job: .*gcsfs for gs://"):
+        is_folder(Path("gs://bucket/job"))
 
 
 @pytest.mark.parametrize(
