@@ -24,6 +24,7 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.summary import LEAST_WAIT_SHARE, steady
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import SECOND_NS, Run
+from loadeval.runlog.remote import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -192,7 +193,7 @@ def _by_rank(result: RankResult) -> int:
 def _result_of(run: Run) -> RankResult:
     """A rank without figures."""
     host = run.header.environment.get("host")
-    path = None if run.path is None else str(run.path)
+    path = None if run.path is None else text_of(run.path)
     return RankResult(
         rank_of(run), run.header.name, path, None if host is None else str(host), run.batches
     )

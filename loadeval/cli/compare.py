@@ -32,6 +32,7 @@ from loadeval.report.json import report_as_dict
 from loadeval.report.screen import screen
 from loadeval.report.text import backends_text, full_report
 from loadeval.report.wording.verdict import gate_sentence
+from loadeval.runlog.remote import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -122,7 +123,7 @@ def _drawn(report: Report) -> Figure:
 
 def more_of(runs: Sequence[Path], report: Report) -> Rows:
     """The commands that say more about `runs`."""
-    paths = shlex.join(map(str, runs))
+    paths = shlex.join(map(text_of, runs))
     return [
         *straggler(report),
         ("everything", f"loadeval compare {paths} --full"),

@@ -94,10 +94,10 @@ def _read(path: Path) -> list[JobReport | Run]:
     if not is_folder(path):
         return [read_run(path)]
     replayed = replayed_logs(path)
-    return [_together(logs, path) for logs in (logs_in(path), replayed) if logs]
+    return [told_together(logs, path) for logs in (logs_in(path), replayed) if logs]
 
 
-def _together(logs: Sequence[Path], folder: Path) -> JobReport | Run:
+def told_together(logs: Sequence[Path], folder: Path) -> JobReport | Run:
     """The run in the only log; or the job, of the logs of several ranks."""
     if len(logs) == 1:
         return read_run(logs[0])

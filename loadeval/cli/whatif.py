@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -16,12 +16,16 @@ from loadeval.cli.console import (
     print_lines,
     read_each_once,
     screen_width,
+    told_together,
 )
 from loadeval.report.curve_figure import plot_worker_curve
 from loadeval.report.figure import figure_path
 from loadeval.report.formatting import printable
 from loadeval.report.json import whatif_as_dict
 from loadeval.report.whatif import curve_lines, prediction_lines
+from loadeval.report.wording.ranks import PREDICTED_OF_RANK
+from loadeval.runlog.folder import is_folder, logs_in
+from loadeval.runlog.model import Run
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -29,7 +33,8 @@ if TYPE_CHECKING:
 RUNS = (
     "A run whose loader was looked into, of mode alternate, or recorded with stages=True. Or "
     "several of one loader with different num_workers, which make predictions more exact; the last "
-    "is the present one."
+    "is the present one. Of a folder with the logs of a job's ranks, the rank that the others wait "
+    "for most."
 )
 FASTER = (
     "Make a transform so many times as fast: GaussianBlur=4. Or a part of loading: fetch, collate, "
@@ -77,7 +82,7 @@ def whatif(  # noqa: PLR0913 - an option for each setting
     }
     with errors_printed():
         figure = None if output is None else figure_path(output)
-        model = LoaderModel.of(read_each_once(runs))
+        model = LoaderModel.of(read_each_once(list(map(_slowest, runs))))
         asked = any(value is not None for value in settings.values())
         found = model.predict(**settings) if asked else None
         curve = model.curve()
@@ -93,6 +98,18 @@ def whatif(  # noqa: PLR0913 - an option for each setting
         print_lines(prediction_lines(measured, model.predict(), found, screen_width()))
     if figure is not None:
         typer.echo(f"\nFigure written to {printable(figure)}")
+
+
+def _slowest(path: Path) -> Path:
+    """Of a folder the log of the rank that was last most often, which is said on stderr."""
+    if not is_folder(path):
+        return path
+    logs = logs_in(path)
+    found = told_together(logs, path)
+    if isinstance(found, Run):
+        return logs[0]
+    typer.echo(PREDICTED_OF_RANK.format(rank=found.shown), err=True)
+    return next(Path(one.path) for one in found.ranks if one.rank == found.shown and one.path)
 
 
 def _factors(given: Sequence[str]) -> dict[str, float]:

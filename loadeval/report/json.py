@@ -21,6 +21,7 @@ from loadeval.report.wording.runs import growth_advice, growth_reason
 from loadeval.report.wording.stages import stages_in_short
 from loadeval.report.wording.verdict import cautions, not_measured, reason, verdict_advice
 from loadeval.report.wording.whatif import assumption_in_words, limit_sentence
+from loadeval.runlog.remote import text_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -116,7 +117,7 @@ def run_as_dict(one: RunReport) -> dict[str, Any]:
     summaries = {side.name: asdict(side.summary) for side in one.sides}
     alternates = header.mode == "alternate"
     return {
-        "path": str(run.path),
+        "path": str(run.path) if run.path is None else text_of(run.path),
         "name": header.name,
         "mode": header.mode,
         "unit": header.unit,

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import deque
-from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -15,10 +15,10 @@ from loadeval.runlog.environment import cpus_usable
 from loadeval.runlog.model import Run, Steps
 from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import Assembly, read_run
-from loadeval.runlog.remote import file_system, names_in, url_of
+from loadeval.runlog.remote import file_system, names_in, text_of, url_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 LOG = ".jsonl"
@@ -28,10 +28,6 @@ OF_RANK = re.compile(rf"rank(\d+)(-.*)?\{LOG}")
 """How the logs of all its loaders are."""
 NOT_NEEDED = ("stages", "worker_start", "code", "operator", "readings", "gpu_idle")
 """Lines of which one rank's are enough, and which are most of a log."""
-MANY = 16
-"""Logs from which on reading them by several processes takes less time."""
-IN_ADVANCE = 4
-"""For each process: what it has read is held in memory until its turn comes."""
 
 
 def is_folder(path: Path) -> bool:
@@ -48,8 +44,8 @@ def logs_in(folder: Path) -> list[Path]:
     found = logs_so_far(folder)
     if not found:
         raise RunLogError(
-            f"there is no run log in {folder}; expected one for each rank: rank0{LOG}, rank1{LOG} "
-            "and so on"
+            f"there is no run log in {text_of(folder)}; expected one for each rank: "
+            f"rank0{LOG}, rank1{LOG} and so on"
         )
     return found
 
@@ -80,17 +76,19 @@ def _trained(folder: Path, *, replayed: bool) -> list[Path]:
     return [folder / one.log for one in trained]
 
 
-def read_ranks(paths: Sequence[Path], processes: int | None = None) -> list[Run]:
+def read_ranks(paths: Sequence[Path]) -> list[Run]:
     """What these logs say of batches, without what NOT_NEEDED names.
 
     Columns that are equal are there but once. The rank of a log that does not tell it is the one in
-    its name. By default `processes` are as many as there are CPUs, and for a few logs none but this
-    one. Raises RunLogError.
+    its name. Raises RunLogError.
     """
     found: list[Run] = []
-    for path, run in zip(paths, _read(paths, processes), strict=True):
-        placed = _placed(run, path, len(paths))
-        found.append(_sharing(placed, found[0].steps) if found else placed)
+    # Only Polars lets other threads run meanwhile.
+    threads = cpus_usable() if find_spec("polars") else 1
+    with ThreadPoolExecutor(threads) as pool:
+        for path, run in zip(paths, pool.map(read_batches, paths), strict=True):
+            placed = _placed(run, path, len(paths))
+            found.append(_sharing(placed, found[0].steps) if found else placed)
     return found
 
 
@@ -101,26 +99,9 @@ def read_whole(rank: Run) -> Run:
     return replace(read_run(rank.path), header=rank.header)
 
 
-def _read(paths: Sequence[Path], processes: int | None) -> Iterable[Run]:
-    if processes is None:
-        processes = (cpus_usable() or 1) if len(paths) >= MANY else 1
-    return map(read_batches, paths) if processes == 1 else _in_parallel(paths, processes)
-
-
-def _in_parallel(paths: Sequence[Path], processes: int) -> Iterator[Run]:
-    with ProcessPoolExecutor(processes) as pool:
-        pending: deque[Future[Run]] = deque()
-        for path in paths:
-            pending.append(pool.submit(read_batches, path))
-            if len(pending) > IN_ADVANCE * processes:
-                yield pending.popleft().result()
-        while pending:
-            yield pending.popleft().result()
-
-
 def read_batches(path: Path) -> Run:
     """The run in `path` without what NOT_NEEDED names. Raises RunLogError."""
-    return Assembly.of_file(path, without=NOT_NEEDED).run()
+    return Assembly.of_batches(path, without=NOT_NEEDED).run()
 
 
 def _placed(run: Run, path: Path, count: int) -> Run:

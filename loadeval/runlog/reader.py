@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from loadeval.errors import RunLogError
+from loadeval.runlog.block_lines import BLOCK, decoded_blocks
 from loadeval.runlog.codec import Line, RunEnd, decode
 from loadeval.runlog.dali import is_dali, run_from_dali
 from loadeval.runlog.histogram import PARTS
@@ -27,12 +27,13 @@ from loadeval.runlog.model import (
     Window,
     join_readings,
 )
-from loadeval.runlog.remote import open_binary
+from loadeval.runlog.remote import file_state, open_binary, text_of
 from loadeval.runlog.sequence import LineValidator
 from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, WorkerStart
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    import os
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 LineKind = TypeVar("LineKind")
 
@@ -90,8 +91,8 @@ def opened(path: Path) -> Iterator[BinaryIO]:
             yield file
     except OSError as error:
         raise RunLogError(
-            f"cannot read {path}: {error.strerror or error}; expected a file that log_file= or "
-            "save_metrics() wrote; give the path of one"
+            f"cannot read {text_of(path)}: {error.strerror or error}; expected a file that "
+            "log_file= or save_metrics() wrote; give the path of one"
         ) from error
 
 
@@ -109,30 +110,67 @@ class Assembly:
         self._validator = LineValidator()
 
     @classmethod
-    def of_file(
-        cls, path: Path, size_bytes: int | None = None, without: Sequence[str] = ()
-    ) -> Assembly:
+    def of_file(cls, path: Path, size_bytes: int | None = None) -> Assembly:
         """The lines of the run log at `path`, or those in its first `size_bytes`.
-
-        Lines of the types in `without` are left out, unchecked.
 
         A log whose process was killed has no end line, and may have half a last line: both
         are told in `Run.notes`. Anything else that is wrong raises RunLogError with its line
         number.
         """
         assembly = cls(path)
-        beginnings = tuple(b'{"type":"%s"' % name.encode() for name in without)
         with opened(path) as file:
             for text in file:
-                if beginnings and text.startswith(beginnings) and text.endswith(b"\n"):
-                    assembly._number += 1
-                else:
-                    assembly.add_text(text)
+                assembly.add_text(text)
                 if size_bytes is not None:
                     size_bytes -= len(text)
                     if size_bytes <= 0:
                         break
         return assembly
+
+    @classmethod
+    def of_batches(cls, path: Path, without: Sequence[str]) -> Assembly:
+        """The same of a whole log, without the lines of the types in `without`, left unchecked.
+
+        Its blocks are decoded all at once where that can be.
+        """
+        beginnings = tuple(b'{"type":"%s"' % name.encode() for name in without)
+        with opened(path) as file:
+            lines = [
+                (number, text)
+                for number, text in enumerate(file)
+                if not (text.startswith(beginnings) and text.endswith(b"\n"))
+            ]
+        blocks = decoded_blocks(
+            {
+                place: text
+                for place, (_, text) in enumerate(lines)
+                if text.startswith(BLOCK) and text.endswith(b"\n")
+            }
+        )
+        assembly = cls(path)
+        try:
+            assembly.add_lines(lines, blocks or {})
+        except RunLogError:
+            if not blocks:
+                raise
+            assembly = cls(path)  # line by line the error tells which one is wrong
+            assembly.add_lines(lines, {})
+        return assembly
+
+    def add_lines(
+        self, lines: Iterable[tuple[int, bytes]], blocks: Mapping[int, Block | None]
+    ) -> None:
+        """Take each of `lines`, which are texts with how many lines of the log come before.
+
+        Those in `blocks`, by their place in `lines`, are decoded; None is part of the one before.
+        """
+        for place, (number, text) in enumerate(lines):
+            self._number = number
+            if place not in blocks:
+                self.add_text(text)
+            elif (block := blocks[place]) is not None:
+                self._validator.check(block)
+                self.take(block)
 
     def add_text(self, text: bytes) -> None:
         """Take the next line; only a last line, without its newline, may be cut off."""
@@ -203,7 +241,8 @@ class Assembly:
     def _error(self, what: str) -> RunLogError:
         number = max(self._number, 1)
         advice = ASK_FOR_A_LOG if number == 1 else DAMAGED
-        return RunLogError(f"{self.path}, {self.unit} {number} {what}; {advice}")
+        where = None if self.path is None else text_of(self.path)
+        return RunLogError(f"{where}, {self.unit} {number} {what}; {advice}")
 
 
 def thinned_note(every: int) -> str:
@@ -255,9 +294,8 @@ class Follower:
             return None
 
     def _appended(self, file: BinaryIO) -> Appended:
-        found = os.fstat(file.fileno())
-        identity = (found.st_dev, found.st_ino)
-        same = identity == self._file and found.st_size >= self._offset
+        identity, size_bytes, written_s = file_state(self.path, file)
+        same = identity == self._file and size_bytes >= self._offset
         if not same or file.read(len(self._head)) != self._head:
             self._begin_anew()
         self._file = identity
@@ -273,7 +311,7 @@ class Follower:
                 break
         more = self._offset - start > MOST_BYTES
         lines, self._assembly.lines = self._assembly.lines, []
-        return Appended(lines, anew, more, found.st_mtime)
+        return Appended(lines, anew, more, written_s)
 
     def _begin_anew(self) -> None:
         self._assembly = Assembly(self.path)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import TYPE_CHECKING, Any, BinaryIO, cast
 
@@ -20,6 +21,11 @@ def url_of(path: Path) -> str | None:
     if found is None:
         return None
     return f"{found[1]}://{'/' if found[1] == 'file' else ''}{text[found.end() :]}"
+
+
+def text_of(path: Path) -> str:
+    """`path` as a user writes it: a URL with both of its slashes."""
+    return url_of(path) or str(path)
 
 
 def file_system(url: str) -> Any:
@@ -43,10 +49,25 @@ def open_binary(path: Path) -> BinaryIO:
     return cast("BinaryIO", file_system(url).open(url, "rb"))
 
 
+def file_state(path: Path, file: BinaryIO) -> tuple[tuple[int, int], int, float]:
+    """Which file `file`, at `path`, is, its bytes, and when it was last written to.
+
+    That is in seconds since the epoch. Behind a URL all are the same file.
+    """
+    url = url_of(path)
+    if url is None:
+        found = os.fstat(file.fileno())
+        return (found.st_dev, found.st_ino), found.st_size, found.st_mtime
+    system = file_system(url)
+    return (0, 0), system.size(url), system.modified(url).timestamp()
+
+
 def names_in(folder: Path) -> list[str]:
     """The names of the files in `folder`. Raises OSError, or as above."""
     url = url_of(folder)
     if url is None:
         return [path.name for path in folder.iterdir() if path.is_file()]
-    found = file_system(url).ls(url, detail=False)
+    system = file_system(url)
+    system.invalidate_cache()  # a job that goes on has more each time
+    found = system.ls(url, detail=False)
     return [str(one).rstrip("/").rsplit("/", maxsplit=1)[-1] for one in found]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,6 +18,8 @@ from tests.staged import staged, write_run
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from loadeval.runlog.model import Run
 
 run = runner("whatif")
 
@@ -79,6 +82,38 @@ def test_several_runs_are_all_measured(tmp_path: Path) -> None:
     assert [row[0] for row in rows] == ["1", "2"]
     assert "present" in rows[0]
     assert "present" not in rows[1]
+
+
+def rank_in(folder: Path, rank: int, run: Run) -> Path:
+    """The log of `run` as that of one of two ranks."""
+    header = replace(run.header, environment={"rank": rank, "world_size": 2})
+    return write_run(replace(run, header=header), folder / f"rank{rank}.jsonl")
+
+
+def test_of_a_folder_the_rank_is_predicted_that_was_last(tmp_path: Path) -> None:
+    """Which is said beside it."""
+    even = staged(workers=2)
+    late = replace(even, steps=replace(even.steps, wait_ns=even.steps.wait_ns + 1_000_000))
+    rank_in(tmp_path, 0, even)
+    log = rank_in(tmp_path, 1, late)
+    code, out, err = run(tmp_path)
+    assert (code, out) == (0, run(log)[1])
+    assert err == (
+        "Predicted for rank 1, which was last most often. Throughput is that of this rank alone.\n"
+    )
+
+
+def test_of_a_folder_with_one_rank_that_is_predicted(tmp_path: Path) -> None:
+    log = rank_in(tmp_path, 0, staged(workers=2))
+    assert run(tmp_path) == run(log)
+
+
+def test_a_folder_of_other_runs_is_not_predicted(tmp_path: Path) -> None:
+    for name in ("one", "other"):
+        write_run(staged(name=name, workers=2), tmp_path / f"{name}.jsonl")
+    code, _, err = run(tmp_path)
+    assert code == 1
+    assert "not of the ranks of one job" in err
 
 
 def test_the_curve_is_drawn_too(tmp_path: Path) -> None:

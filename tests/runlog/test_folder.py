@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
+from loadeval.runlog import folder
 from loadeval.runlog.codec import encode, to_text
 from loadeval.runlog.folder import (
-    MANY,
     is_folder,
     logs_in,
     read_batches,
@@ -25,8 +25,8 @@ from loadeval.runlog.folder import (
 )
 from loadeval.runlog.model import Readings
 from loadeval.runlog.processes import LoaderRecord, ProcessRecord
-from loadeval.runlog.reader import read_run
-from loadeval.runlog.remote import url_of
+from loadeval.runlog.reader import Follower, read_run
+from loadeval.runlog.remote import text_of, url_of
 from loadeval.runlog.writer import RunLog
 from tests.synchronous import MS, runs_of, train
 
@@ -52,7 +52,8 @@ def write(path: Path, run: Run) -> Path:
 
 @pytest.fixture(name="job")
 def _job(tmp_path: Path) -> Path:
-    for rank, run in enumerate(runs_of(train(np.full((12, 10), MS)))):
+    waits_ns = np.arange(1, 13)[:, None] * np.full(10, MS)
+    for rank, run in enumerate(runs_of(train(waits_ns))):
         write(tmp_path / f"rank{rank}.jsonl", run)
     return tmp_path
 
@@ -91,20 +92,19 @@ def test_a_run_that_was_in_no_file_is_whole() -> None:
 def test_equal_columns_are_held_once(job: Path) -> None:
     one, other = read_ranks(logs_in(job))[:2]
     assert one.steps.samples is other.steps.samples
+    assert one.steps.wait_ns is not other.steps.wait_ns
 
 
-@pytest.mark.parametrize("processes", [1, 2])
-def test_ranks_are_read_in_order_by_any_number_of_processes(job: Path, processes: int) -> None:
-    runs = read_ranks(logs_in(job), processes)
+@pytest.mark.parametrize("has_polars", [True, False])
+def test_ranks_are_read_in_order_with_polars_and_without(
+    job: Path, monkeypatch: pytest.MonkeyPatch, has_polars: bool
+) -> None:
+    if not has_polars:
+        monkeypatch.setattr(folder, "find_spec", lambda _: None)
+        monkeypatch.setitem(sys.modules, "polars", None)
+    runs = read_ranks(logs_in(job))
     assert [run.header.environment["rank"] for run in runs] == list(range(12))
     assert all(len(run.steps) == 10 for run in runs)
-
-
-def test_many_logs_are_read_in_parallel(tmp_path: Path) -> None:
-    count = MANY + 1
-    for rank, run in enumerate(runs_of(train(np.full((count, 3), MS)))):
-        write(tmp_path / f"rank{rank}.jsonl", run)
-    assert len(read_ranks(logs_in(tmp_path))) == count
 
 
 def test_a_log_that_is_damaged_is_told_with_its_line(job: Path) -> None:
@@ -116,7 +116,7 @@ def test_a_log_that_is_damaged_is_told_with_its_line(job: Path) -> None:
         with pytest.raises(RunLogError, match=r"rank3.jsonl, line 4 is no line of a run log"):
             read(path)
     with pytest.raises(RunLogError, match="line 4"):
-        read_ranks(logs_in(job), 2)
+        read_ranks(logs_in(job))
 
 
 def test_a_line_that_is_cut_off_is_noted_though_it_is_not_needed(job: Path) -> None:
@@ -185,6 +185,13 @@ def test_the_rank_of_any_of_its_loaders_is_in_the_name(tmp_path: Path) -> None:
     assert [one.header.environment["rank"] for one in read_ranks(paths)] == [0, 1]
 
 
+@pytest.mark.parametrize("text", ["", "[]", '{"name": "rank1"}', '{"loaders": [1]}'])
+def test_what_is_no_record_of_a_process_is_passed_over(job: Path, text: str) -> None:
+    """It may be claimed a moment ago, or another program's."""
+    (job / "rank1.json").write_text(text, encoding="utf-8")
+    assert len(logs_in(job)) == 12
+
+
 # Behind a URL
 
 
@@ -201,7 +208,7 @@ def test_a_folder_behind_a_url_is_read_as_one_here(job: Path, bucket: Path) -> N
     assert is_folder(bucket)
     logs = logs_in(bucket)
     assert [path.name for path in logs] == [path.name for path in logs_in(job)]
-    for here, there in zip(read_ranks(logs_in(job)), read_ranks(logs, 1), strict=True):
+    for here, there in zip(read_ranks(logs_in(job)), read_ranks(logs), strict=True):
         assert there.steps.wait_ns.tolist() == here.steps.wait_ns.tolist()
     assert not is_folder(logs[0])
 
@@ -217,7 +224,31 @@ def test_a_single_log_behind_a_url(bucket: Path) -> None:
 
 def test_fsspec_reads_this_machine_too(job: Path) -> None:
     url = Path(f"file://{job}")
-    assert len(read_ranks(logs_in(url), 1)) == 12
+    assert len(read_ranks(logs_in(url))) == 12
+
+
+def test_a_log_behind_a_url_is_followed(bucket: Path) -> None:
+    """What is appended, and when; a longer log there is the same one."""
+    path, url = bucket / "rank1.jsonl", "memory://bucket/job/rank1.jsonl"
+    whole = fsspec.filesystem("memory").cat(url)
+    at = whole.index(b"\n", whole.index(b"\n") + 1) + 1
+    fsspec.filesystem("memory").pipe(url, whole[:at])
+    follower = Follower(path)
+    first = follower.read()
+    fsspec.filesystem("memory").pipe(url, whole)
+    second = follower.read()
+    assert first is not None
+    assert second is not None
+    assert (first.anew, second.anew) == (True, False)
+    assert len(first.lines) + len(second.lines) == whole.count(b"\n")
+    assert second.written_s >= first.written_s > 0
+
+
+def test_a_url_is_told_as_it_was_given(bucket: Path) -> None:
+    """Though a Path has one slash of two."""
+    with pytest.raises(RunLogError, match=r"memory://bucket/job/rank77\.jsonl"):
+        read_run(bucket / "rank77.jsonl")
+    assert text_of(Path("/runs/job")) == "/runs/job"
 
 
 def test_what_is_not_there_is_an_error_as_here(bucket: Path) -> None:
@@ -234,6 +265,13 @@ def test_without_fsspec_the_error_says_what_to_install(monkeypatch: pytest.Monke
     monkeypatch.setitem(sys.modules, "fsspec", None)
     with pytest.raises(RunLogError, match=r"pip install 'loadeval\[cluster\]'"):
         read_run(Path("memory://bucket/job/rank0.jsonl"))
+
+
+def test_a_url_needs_the_package_of_its_kind(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Which fsspec does not bring."""
+    monkeypatch.setitem(sys.modules, "gcsfs", None)
+    with pytest.raises(RunLogError, match=r"cannot read gs://bucket/job: .*gcsfs for gs://"):
+        is_folder(Path("gs://bucket/job"))
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,7 @@ from loadeval.report.html.text import backends, reproduce, settings, top
 from loadeval.report.html.whatif import whatif
 from loadeval.report.palette import THEMES, css_classes, css_variables
 from loadeval.report.wording.runs import report_headline
+from loadeval.runlog.remote import url_of
 
 if TYPE_CHECKING:
     import os
@@ -129,7 +130,12 @@ def page_path(output: str | os.PathLike[str]) -> Path:
 
 
 def default_path(run: Path) -> Path:
-    """Where the page of `run` goes by default: beside it, or in it if it is a folder."""
+    """Where the page of `run` goes by default: beside it, or in it if it is a folder.
+
+    That of a URL goes to the working directory.
+    """
+    if url_of(run) is not None:
+        return Path(f"{run.stem}{EXTENSION}")
     if run.is_dir():
         return run / f"report{EXTENSION}"
     return run.with_name(f"{run.stem}{EXTENSION}")

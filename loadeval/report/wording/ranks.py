@@ -51,6 +51,9 @@ OWN_WAITS = "Mean wait of each rank for its batches"
 OF_ONE_RANK = (
     "Findings, and what is inside the loader, are those of rank {rank}, which was last most often."
 )
+PREDICTED_OF_RANK = (
+    "Predicted for rank {rank}, which was last most often. Throughput is that of this rank alone."
+)
 
 
 def job_headline(report: Report, job: JobReport) -> str:
