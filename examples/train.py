@@ -38,6 +38,7 @@ class Photographs(Dataset[tuple[torch.Tensor, int]]):
         return pixels, int(self.paths[index].stem) % CLASSES
 
     def augment(self, image: Image.Image) -> Image.Image:
+        """A part of it, of SIDE pixels, and every second one mirrored."""
         left, top = torch.randint(0, image.width // 3, (2,)).tolist()
         box = (left, top, left + image.width // 2, top + image.height // 2)
         image = image.resize((SIDE, SIDE), Image.Resampling.LANCZOS, box)
@@ -56,6 +57,7 @@ def write_photographs(folder: Path) -> None:
 
 
 def train(folder: Path, epochs: int) -> None:
+    """Train a small network, and print the loss of each epoch."""
     model = nn.Sequential(
         nn.Conv2d(3, 16, 5, stride=2),
         nn.ReLU(),
@@ -72,13 +74,14 @@ def train(folder: Path, epochs: int) -> None:
         for images, labels in loader:
             optimizer.zero_grad()
             loss = nn.functional.cross_entropy(model(images.to(DEVICE)), labels.to(DEVICE))
-            loss.backward()
+            loss.backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             losses.append(loss.item())
         print(f"epoch {epoch}: loss {sum(losses) / len(losses):.3f}")
 
 
 def main() -> None:
+    """Train on the JPEGs in a folder."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", nargs="?", type=Path, help="where the JPEGs are")
     parser.add_argument("--epochs", type=int, default=4)

@@ -56,7 +56,7 @@ def report_of_training(ranks: Sequence[Path], replayed: Sequence[Path], folder: 
 
     Raises UsageError where they are not of one job.
     """
-    return _report([_together(logs, folder) for logs in (ranks, replayed) if logs])
+    return _report([told_together(logs, folder) for logs in (ranks, replayed) if logs])
 
 
 def _report(found: Sequence[JobReport | Run], *, compared: bool = False) -> Report:
