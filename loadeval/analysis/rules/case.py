@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 MOST_PLACES = 20
 Answer: TypeAlias = "Finding | Remark | None"
 """A finding, why the rule could not tell, or None where nothing is wrong."""
+FEWEST_THREADS = 2
+"""From which on threads of a step may wait for each other."""
+SPINS = 2.0
+"""Times the CPU time of a step with ideal loading: work that is the same takes about as much."""
 
 
 @dataclass(frozen=True)
@@ -160,8 +164,27 @@ class Case:
 
     @cached_property
     def model(self) -> LoaderModel | None:
-        """The same, for predictions of other settings."""
-        return None if self.recorded is None else LoaderModel([self.recorded])
+        """The same, for predictions of other settings; None where what spins makes them wrong."""
+        if self.recorded is None or self.spinning is not None:
+            return None
+        return LoaderModel([self.recorded])
+
+    @cached_property
+    def spinning(self) -> Spinning | None:
+        """The step's threads that spin, for there are fewer CPUs than they and workers; or None."""
+        use, found, inside = self.cpu_use.process, self.headroom, self.inside
+        if use is None or use.real is None or use.ideal is None or found is None or inside is None:
+            return None
+        threads, workers = round(use.ideal.mean), inside.setting.workers
+        if self.cpus is None or threads < FEWEST_THREADS or threads + workers <= self.cpus:
+            return None
+        costs = inside.costs
+        handed_ns = float((costs.receive_ns + costs.pin_ns + costs.index_ns).mean())
+        real_ns = use.real.mean * (found.real_ns or 0.0) - handed_ns
+        ideal_ns = use.ideal.mean * (found.ideal_ns or 0.0)
+        if not workers or real_ns < SPINS * ideal_ns or self.contention_share < MODERATE_SHARE:
+            return None
+        return Spinning(threads, workers, self.cpus, real_ns, ideal_ns)
 
     @property
     def waiting_share(self) -> float:
@@ -241,6 +264,20 @@ class Case:
             end_ns=start_ns + wait_ns + step_ns if known else None,
             wait_ns=wait_ns,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Spinning:
+    """Threads of the step that wait for each other by computing, which others need the CPUs for.
+
+    `real_ns` and `ideal_ns` are CPU times of a step, with real and with ideal loading.
+    """
+
+    threads: int
+    workers: int
+    cpus: int
+    real_ns: float
+    ideal_ns: float
 
 
 def severity_of(cost_share: float | None) -> Severity:

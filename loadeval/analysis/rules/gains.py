@@ -83,6 +83,8 @@ def with_gains(case: Case, finding: Finding) -> Finding:
     advised, without a figure. What brings most by a setting comes first.
     """
     model = case.model
+    if case.spinning is not None and finding.rule == Rule.OVERSUBSCRIPTION:
+        return replace(finding, changes=tuple(_of_all(finding)))
     if model is None or finding.cost_share is None:
         return finding
     gains = [(change, _gain_of(case, model, finding, change)) for change in finding.changes]
@@ -94,6 +96,12 @@ def with_gains(case: Case, finding: Finding) -> Finding:
     if all(one.code in CHANGES_NOTHING for one in told):
         told += map(_instead, useless)
     return replace(finding, changes=tuple(_workers_first(told)))
+
+
+def _of_all(finding: Finding) -> list[Remark]:
+    """Its changes, with what is gained at most: all that it costs."""
+    at_most = 1 / (1 - min(finding.cost_share or 0.0, MOST_GONE))
+    return [Remark(one.code, {**one.values, "at_most": at_most}) for one in finding.changes]
 
 
 def _workers_first(changes: list[Remark]) -> list[Remark]:

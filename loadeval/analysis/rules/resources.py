@@ -77,8 +77,8 @@ def shared_machine(case: Case) -> Answer:
 
 
 def oversubscription(case: Case) -> Answer:
-    """Workers wait for CPUs, or there are more of them than CPUs."""
-    measured = stages.oversubscription(case)
+    """Threads or workers wait for CPUs, or there are more of them than CPUs."""
+    measured = _spinning(case) or stages.oversubscription(case)
     if isinstance(measured, Finding):
         return measured
     if stages.hardly_wait_for_cpus(case):  # however many there are
@@ -104,6 +104,29 @@ def oversubscription(case: Case) -> Answer:
             ("CPUs", usable, "CPUs"),
             ("CPUs in use", case.cpu_use.busy, "CPUs"),
         ),
+    )
+
+
+def _spinning(case: Case) -> Answer:
+    found = case.spinning
+    if found is None:
+        return None
+    fewer = {"threads": max(found.cpus - found.workers, 1), "present": found.threads}
+    share = case.contention_share
+    return Finding(
+        Rule.OVERSUBSCRIPTION,
+        severity_of(share),
+        "measured",
+        Remark(
+            Problem.STEP_SPINS,
+            {"threads": found.threads, "workers": found.workers, "cpus": found.cpus},
+        ),
+        (Remark(Advice.FEWER_THREADS, fewer),),
+        facts(
+            ("CPU time of a step", found.real_ns, "ns"),
+            ("with ideal loading", found.ideal_ns, "ns"),
+        ),
+        cost_share=share,
     )
 
 

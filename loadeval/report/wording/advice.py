@@ -217,6 +217,10 @@ ADVICE: dict[Enum, str] = {
         "Let each worker compute in one thread: torch.set_num_threads(1), OMP_NUM_THREADS=1, "
         "cv2.setNumThreads(0), in worker_init_fn or before it."
     ),
+    Advice.FEWER_THREADS: (
+        "Call torch.set_num_threads({threads}) in the training process, or start it with "
+        "OMP_NUM_THREADS={threads}, and measure again: what else to change shows then."
+    ),
     Advice.FREE_CPUS: (
         "Free CPUs: fewer threads in the training process (torch.set_num_threads) or in other "
         "programs. More workers will not help."
@@ -306,6 +310,7 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.MORE_REQUESTS_AT_ONCE: "more requests at once",
     Advice.ONE_THREAD_EACH: "one thread in each worker",
     Advice.FREE_CPUS: "free CPUs: fewer threads",
+    Advice.FEWER_THREADS: "torch.set_num_threads({threads})",
     Advice.BALANCE_WORKERS: "balance the workers",
     Advice.MORE_SHARDS: "at least {workers} shards",
     Advice.RAISE_CONCURRENCY: "raise {setting} of {name:name}",

@@ -197,6 +197,11 @@ PROBLEMS: dict[Enum, str] = {
         "Workers are blocked {share:share} of their time, neither on a CPU nor waiting for one, at "
         "{place:code}: storage, the network or another process is slow to answer."
     ),
+    Problem.STEP_SPINS: (
+        "The training step computes with {threads} threads beside {workers} workers, on {cpus} "
+        "CPUs. Its threads wait for each other by computing (they spin), so it takes far more CPU "
+        "time than with ideal loading."
+    ),
     Problem.WORKERS_WAIT_FOR_CPU: (
         "Workers are ready to run but wait for a CPU {share:share} of their time: more threads "
         "compute than there are CPUs."

@@ -12,11 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pytest
 
+from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.finding import Advice, Problem, Rule
 from loadeval.analysis.rules.fixes import FIXES
 from loadeval.report.wording.findings import describe
 from loadeval.runlog.columns import UNKNOWN
-from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding, numbers, outcome
+from tests.analysis.rules.conftest import (
+    MS,
+    NOTHING,
+    advised,
+    cores_read,
+    diagnosed,
+    finding,
+    numbers,
+    outcome,
+)
 from tests.analysis.rules.looked_into import COUNT, code, looked_into
 
 if TYPE_CHECKING:
@@ -161,6 +171,46 @@ def test_workers_that_wait_for_a_cpu(run: Callable[..., Run]) -> None:
         ("workers", 2),
         ("CPUs", 8),
     ]
+
+
+SPINNING = {"fetch": 20, "step": 10, "real": 30, "environment": {"cpus_usable": 4}}
+"""A step of 10 ms takes 30 beside two workers."""
+
+
+def test_a_step_whose_threads_spin(run: Callable[..., Run]) -> None:
+    """It computes 90 ms beside workers, and 38 ms without; how settings act is not predicted."""
+    given = cores_read(run(**SPINNING), process=(3.0, 3.8), workers=(0.9, 0.0))
+    case = Case.of(given)
+    assert case.model is None
+    found = finding(Rule.OVERSUBSCRIPTION, given)
+    assert found.problem.code is Problem.STEP_SPINS
+    assert found.problem.values == {"threads": 4, "workers": 2, "cpus": 4}
+    assert [round(float(one.value) / MS) for one in found.evidence] == [90, 38]
+    assert found.cost_share == pytest.approx(case.contention_share)
+    (change,) = found.changes
+    assert change.code is Advice.FEWER_THREADS
+    at_most = pytest.approx(1 / (1 - case.contention_share))
+    assert change.values == {"threads": 2, "present": 4, "at_most": at_most}
+    assert outcome(Rule.CONTENTION, given) == "found"
+    assert Rule.CONTENTION not in {one.rule for one in diagnosed(given).findings}
+
+
+@pytest.mark.parametrize(
+    ("given", "cores"),
+    [
+        ({}, {"process": (1.0, 1.4), "workers": 0.9}),  # one thread
+        ({}, {"process": (2.4, 3.8), "workers": 0.9}),  # 72 ms
+        ({"receive": 15}, {"process": (1.9, 3.8), "workers": 0.9}),  # 86 ms, 15 of them to receive
+        ({"environment": {"cpus_usable": 6}}, {"process": (3.0, 3.8), "workers": 0.9}),
+        ({"environment": {"cpus_usable": None}}, {"process": (3.0, 3.8), "workers": 0.9}),
+        ({"real": 10}, {"process": (9.0, 3.8), "workers": 0.9}),  # nothing is lost by it
+        ({}, {"workers": 0.9}),
+    ],
+)
+def test_when_threads_do_not_spin(
+    run: Callable[..., Run], given: dict[str, Any], cores: dict[str, Any]
+) -> None:
+    assert Case.of(cores_read(run(**{**SPINNING, **given}), **cores)).spinning is None
 
 
 @pytest.mark.parametrize(
