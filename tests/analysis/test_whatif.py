@@ -11,16 +11,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadeval.analysis.recorded import SCALES, Recorded
 from loadeval.analysis.whatif import (
     GROWTH,
     HAND_OVER_NS,
     MOST_GROWTH,
-    SCALES,
     Assumption,
     Limit,
     LoaderModel,
     Prediction,
-    Recorded,
     spread,
     whatif,
 )
