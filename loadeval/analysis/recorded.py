@@ -6,6 +6,7 @@ prediction starts from what is known.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,8 +16,9 @@ import numpy as np
 from loadeval.analysis.arms import run_times, throughputs
 from loadeval.analysis.cpus import CpuUse
 from loadeval.analysis.headroom import headroom
+from loadeval.analysis.memory import memory_there
 from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns, replayed
-from loadeval.analysis.stages import Blockage, StageReport, blockage_of, stages_of
+from loadeval.analysis.stages import LEAF, Blockage, StageReport, blockage_of, stages_of
 from loadeval.analysis.stats import Estimate  # noqa: TC001 - dataclass fields
 from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
@@ -37,6 +39,8 @@ MOSTLY_BLOCKED = 0.2
 """Of fetching: from here on it matters whether blocked time would grow with more workers."""
 USUAL_PREFETCH = 2
 """Batches that torch keeps ready for each worker, unless told otherwise."""
+TORCHS_OWN = ("torch/", "_utils/", "data/dataloader.py", "multiprocessing/")
+"""How places in torch's own code begin, which nobody makes faster."""
 
 
 @dataclass(frozen=True)
@@ -53,6 +57,8 @@ class Recorded:
     summary: Summary
     alternates: bool
     worker_bytes: float | None
+    machine_bytes: float | None
+    shm_free_bytes: float | None
 
     @classmethod
     def of(cls, run: Run) -> Recorded:
@@ -90,9 +96,10 @@ class Recorded:
         if use.others is not None:  # then the CPUs are shared in the replay
             costs = replace(costs, run_queue_ns=np.zeros(len(costs)))
         lines = {one.function: one.share * costs.fetch_ns for one in reversed(stages.code)}
+        called = {name: share * costs.fetch_ns for name, share in _called(run).items()}
         return cls(
             run.header.loader,
-            replace(costs, named_ns={**lines, **costs.named_ns}),
+            replace(costs, named_ns={**called, **lines, **costs.named_ns}),
             setting_of(run, costs, use),
             measured_ns,
             rate,
@@ -101,12 +108,22 @@ class Recorded:
             summary,
             found is not None,
             _worker_bytes(run),
+            memory_there(run),
+            run.header.environment.get("shm_free_bytes"),
         )
 
     @cached_property
     def batch_bytes(self) -> float | None:
         """Of a batch."""
         return self.summary.bytes_per_batch
+
+    @property
+    def nameable(self) -> list[str]:
+        """Transforms and functions, the most frequent first, that somebody could make faster."""
+        own = [one for one in self.stages.code if not one.place.startswith(TORCHS_OWN)]
+        names = (name for one in own for name in (one.function, one.leaf) if name)
+        transforms = (one.name for one in self.stages.transforms)
+        return list(dict.fromkeys((*transforms, *names)))
 
     @property
     def blocked(self) -> float:
@@ -175,15 +192,34 @@ def _step_cpus(use: CpuUse, measured_ns: float, step_ns: float, stages: StageRep
     return max(real.mean * measured_ns - own_ns, 0.0) / max(step_ns, 1.0)
 
 
+def _called(run: Run) -> dict[str, float]:
+    """Of each function that is called by what the user wrote, the share of fetching it runs for."""
+    seen: Counter[str] = Counter()
+    for one in run.code:
+        for told, count in one.running.items():
+            seen[told.partition(LEAF)[2]] += count
+    total = sum(sum((*one.running.values(), *one.blocked.values())) for one in run.code)
+    return {name: count / total for name, count in seen.items() if name}
+
+
 def _worker_bytes(run: Run) -> float | None:
-    """Memory of one worker; None where it was not read."""
+    """What one more worker takes; None where it was not read.
+
+    The PSS of a worker falls with the processes that share what it was forked from, such as
+    the workers of other loaders. So that is left out where the readings tell it: what is
+    anonymous counts what is shared in full, and PSS a part of it for each of the workers and their
+    parent. Mapped files are shared by all.
+    """
     for one in run.readings:
         alive = one.values.get("alive_workers")
         if one.subject != "workers" or alive is None:
             continue
-        for name in ("pss_bytes", "anonymous_bytes", "rss_bytes"):
-            found = one.values.get(name, np.full(len(alive), np.nan))
-            found = found[alive > 0] / alive[alive > 0]
+        unknown = np.full(len(alive), np.nan)
+        names = ("pss_bytes", "pss_file_bytes", "anonymous_bytes", "rss_bytes")
+        pss, of_files, anonymous, rss = (one.values.get(name, unknown) for name in names)
+        own = np.maximum(((alive + 1) * (pss - of_files) - anonymous) / np.maximum(alive, 1), 0.0)
+        for total in (own, pss, anonymous, rss):
+            found = total[alive > 0] / alive[alive > 0]
             if not np.isnan(found).all():
                 return float(np.nanmedian(found))
     return None

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.faster import sped_up
+from loadeval.analysis.faster import FasterError, full_name, sped_up
 from loadeval.analysis.recorded import MOSTLY_BLOCKED, NO_EFFECT, Calibrated, Recorded
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.simulation import Costs, Setting, iteration_ns, replayed
@@ -81,6 +81,13 @@ class Assumption(Enum):
     UNLIKE_REPLAY = "unlike_replay"
 
 
+class Shortage(Enum):
+    """What settings would need more of than there is."""
+
+    MEMORY = "memory"
+    SHARED_MEMORY = "shared_memory"
+
+
 OF_BLOCKED = {
     Blockage.NONE: Assumption.BLOCKED_IN_PARALLEL,
     Blockage.OTHER: Assumption.BLOCKED_IN_PARALLEL,
@@ -109,7 +116,8 @@ class Prediction:
     `throughput` is per second, in `unit`; `speedup` is that over the run as it was measured, both
     in the steady state. `limit` is what it is held up by then. `memory_bytes` is what the workers
     and the batches in the queue take, `shared_memory_bytes` what of it lies in /dev/shm; None is
-    not known. `assumptions` are those that the run could not check.
+    not known. `assumptions` are those that the run could not check, and `shortages` what they need
+    more of than the machine of the run has. `faster` has full names.
     """
 
     num_workers: int
@@ -126,6 +134,7 @@ class Prediction:
     memory_bytes: float | None
     shared_memory_bytes: float | None
     assumptions: tuple[Remark, ...]
+    shortages: tuple[Remark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +170,11 @@ class LoaderModel:
         if not given:
             raise UsageError("no run was given; expected one at least, with stages")
         return cls([Recorded.of(run) for run in given])
+
+    @property
+    def num_workers(self) -> int:
+        """The workers of the present run."""
+        return self._recorded[-1].setting.workers
 
     @cached_property
     def growth(self) -> tuple[float, float, float]:
@@ -201,14 +215,15 @@ class LoaderModel:
         batch_size: int | None = None,
         faster: Mapping[str, float] | None = None,
     ) -> Prediction:
-        """What training would do under these settings; None leaves one as it was.
-
-        `faster` maps a transform, or one of PARTS, to how many times as fast it becomes. Raises
-        UsageError for a value that no loader can have.
-        """
+        """What training would do under these settings, as `whatif`."""
         _check(num_workers, prefetch_factor, cpus, batch_size, faster)
         last = self._recorded[-1]
-        workers = last.setting.workers if num_workers is None else num_workers
+        workers = self.num_workers if num_workers is None else num_workers
+        if prefetch_factor is not None and not workers:
+            raise UsageError(
+                f"prefetch_factor is {prefetch_factor} and num_workers is 0; expected workers, for "
+                "only they prefetch: leave it out, or ask for 1 worker or more"
+            )
         at = min(
             range(len(self._recorded)),
             key=lambda at: abs(
@@ -224,7 +239,7 @@ class LoaderModel:
             cpus=last.setting.cpus if cpus is None else cpus,
             others_cpus=last.setting.others_cpus if cpus is None else 0.0,
         )
-        changed = _Changed(one, setting, batch_size, faster or {})
+        changed = _Changed(one, setting, batch_size, _in_full(one, faster or {}))
         return self._predicted(at, changed)
 
     def without(self, fix: Fix) -> Prediction:
@@ -273,8 +288,9 @@ def whatif(
 
     `runs` is one with stages (mode "alternate", or stages=True), or several of the same loader with
     different numbers of workers, which show how its CPU time grows with them. `cpus` are those that
-    training and its workers may share. `faster` maps a transform, or "fetch", "collate",
-    "indices", "hand-over", "pin" or "step", to how many times as fast it becomes.
+    training and its workers may share. `faster` maps a transform or function, or "fetch",
+    "collate", "indices", "hand-over", "pin" or "step", to how many times as fast it becomes. The
+    last part of a name, behind a dot, will do where no other ends so.
 
     Raises UsageError where a run does not tell what happens inside the loader, or for a value that
     no loader can have.
@@ -370,7 +386,9 @@ class _Changed:
         memory = None
         if one.worker_bytes is not None and queued is not None:
             memory = workers * one.worker_bytes + queued
+        memory = memory if workers else queued
         piped = (one.stages.pickled_bytes or 0.0) * 2 >= (one.batch_bytes or math.inf)
+        shared = 0.0 if piped or not workers else queued
         return Prediction(
             num_workers=workers,
             prefetch_factor=setting.prefetch_factor,
@@ -383,9 +401,17 @@ class _Changed:
             unit=one.unit,
             speedup=range_of(present_ns / usual_ns),
             limit=limit,
-            memory_bytes=memory if workers else queued,
-            shared_memory_bytes=0.0 if piped or not workers else queued,
+            memory_bytes=memory,
+            shared_memory_bytes=shared,
             assumptions=tuple(self._assumptions(calibrated, is_fitted=is_fitted)),
+            shortages=tuple(
+                Remark(code, {"needed_bytes": needed, "there_bytes": there})
+                for code, needed, there in (
+                    (Shortage.MEMORY, memory, one.machine_bytes),
+                    (Shortage.SHARED_MEMORY, shared, one.shm_free_bytes),
+                )
+                if needed and there and needed > there
+            ),
         )
 
     def _limit(self, calibrated: Calibrated) -> Limit:
@@ -395,19 +421,24 @@ class _Changed:
         if found_ns <= (1 + 3 * NO_EFFECT) * free:
             alone = max(costs.step_ns, 1.0)
             return Limit.STEP if free <= 1.1 * alone else Limit.TRAINING_PROCESS
-        if not setting.workers:
+        workers = setting.workers
+        if not workers:
             return Limit.WORKERS
 
         def helps(changed: Setting) -> bool:
             return iteration_ns(costs, changed) < (1 - 3 * NO_EFFECT) * found_ns
 
-        if helps(replace(setting, cpus=None)):
+        more_cpus, more_workers = replace(setting, cpus=None), replace(setting, workers=2 * workers)
+        shared = LIMIT_OF.get(self.recorded.blockage)
+        if helps(more_cpus) and (
+            shared or iteration_ns(costs, more_cpus) <= iteration_ns(costs, more_workers)
+        ):
             return Limit.CPUS
         if helps(replace(setting, prefetch_factor=4 * setting.prefetch_factor)):
             return Limit.PREFETCH
-        if not helps(replace(setting, workers=2 * setting.workers)):
+        if not helps(more_workers):
             return Limit.TRAINING_PROCESS
-        return LIMIT_OF.get(self.recorded.blockage, Limit.WORKERS)
+        return shared or Limit.WORKERS
 
     def _assumptions(self, calibrated: Calibrated, *, is_fitted: bool) -> list[Remark]:
         one, workers = self.recorded, self.setting.workers
@@ -441,6 +472,17 @@ def spread(first: int, last: int) -> list[int]:
     while counts[-1] < last:
         counts.append(min(counts[-1] + max(counts[-1] // 5, 1), last))
     return counts
+
+
+def _in_full(one: Recorded, faster: Mapping[str, float]) -> dict[str, float]:
+    """`faster` with full names. Raises FasterError where two of its names mean the same."""
+    found: dict[str, float] = {}
+    for given, factor in faster.items():
+        name = full_name(given, one.costs.named_ns, one.nameable)
+        if name in found:
+            raise FasterError(f"faster has {name!r} twice; expected each part once")
+        found[name] = factor
+    return found
 
 
 def _crowded(costs: Costs, setting: Setting, found_ns: float) -> float:
@@ -502,8 +544,8 @@ def _check(
     if cpus is not None and not cpus > 0:
         raise UsageError(f"cpus is {cpus!r}; expected a number above 0")
     for part, factor in (faster or {}).items():
-        if not factor > 0:
-            raise UsageError(
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not factor > 0:
+            raise FasterError(
                 f"faster has {factor!r} for {part!r}; expected how many times as fast it becomes, "
                 "above 0: 2 is twice as fast"
             )
