@@ -543,7 +543,8 @@ def _check(
             raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
     if cpus is not None and not cpus > 0:
         raise UsageError(f"cpus is {cpus!r}; expected a number above 0")
-    for part, factor in (faster or {}).items():
+    factors: Mapping[str, object] = faster or {}
+    for part, factor in factors.items():
         if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not factor > 0:
             raise FasterError(
                 f"faster has {factor!r} for {part!r}; expected how many times as fast it becomes, "

@@ -159,7 +159,8 @@ def _draw_chosen(axes: Axes, one: CurvePoint) -> None:
     look: Style = {"color": LIGHT[CHOSEN_COLOR], "linestyle": "", "marker": "D", "markersize": 9}
     axes.plot(one.workers, one.value, label=CHOSEN, **look, zorder=6)
     look |= {"linestyle": "-", "linewidth": 2, "marker": "_", "markersize": 14}
-    axes.plot([one.workers] * 2, [one.low, one.high], markeredgewidth=2, **look, zorder=5)
+    ends = np.array([one.low, one.high], dtype=np.float64)
+    axes.plot([one.workers] * 2, ends, markeredgewidth=2, **look, zorder=5)
 
 
 def _mark_cpus(axes: Axes, chart: CurveChart, cpus: float) -> None:
