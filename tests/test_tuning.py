@@ -45,7 +45,7 @@ class Model:
         costs = costs_of(run, step_ns)
         if costs is None:
             raise UsageError("no stages")
-        self._costs, self._workers = costs, run.header.loader.workers or 0
+        self._costs, self.num_workers = costs, run.header.loader.workers or 0
         self._size = 1.0 if compared is None else compared.samples_per_batch or 1.0
 
     @classmethod
@@ -53,7 +53,7 @@ class Model:
         return cls(runs[0])
 
     def predict(self, num_workers: int | None = None, **_: object) -> Prediction:
-        workers = self._workers if num_workers is None else num_workers
+        workers = self.num_workers if num_workers is None else num_workers
         return predicted(iteration_ns(self._costs, Setting(workers)), workers, self._size)
 
     def curve(self) -> WorkerCurve:
@@ -678,6 +678,8 @@ def test_a_throughput_without_an_interval_has_none_over_an_epoch() -> None:
 @pytest.mark.usefixtures("scripted")
 def test_runs_that_tell_nothing_leave_predictions_as_they_are() -> None:
     class Flat:
+        num_workers = 1
+
         def predict(self, num_workers: int = 0, **_: object) -> Prediction:
             return predicted(10 * MS, num_workers, size=1.0)
 
@@ -687,10 +689,38 @@ def test_runs_that_tell_nothing_leave_predictions_as_they_are() -> None:
     assert forecaster({"num_workers": 2}).throughput.value == 100
 
 
+@pytest.mark.parametrize(
+    ("point", "expected"),
+    [
+        ({"prefetch_factor": 4}, {}),
+        ({"num_workers": 0, "prefetch_factor": 4}, {"num_workers": 0}),
+        *[({"num_workers": 2, "prefetch_factor": 4},) * 2],
+    ],
+)
+def test_without_workers_nothing_is_prefetched(
+    point: dict[str, int], expected: dict[str, int]
+) -> None:
+    """Nor predicted of it: those of the loader count where none are chosen."""
+    asked: list[object] = []
+
+    class Asked:
+        num_workers = 0
+
+        def predict(self, **settings: int) -> Prediction:
+            asked.append(settings)
+            return predicted(10 * MS, 1)
+
+    model: Any = Asked()
+    forecasts.Forecaster(model, Room(None, None), None)(point)
+    assert asked == [expected]
+
+
 def test_starts_of_epochs_are_predicted_as_seen() -> None:
     """With the most similar number of workers, whether they persist or not."""
 
     class Flat:
+        num_workers = 1
+
         def predict(self, num_workers: int = 0, **_: object) -> Prediction:
             return predicted(10 * MS, num_workers, size=1.0)
 

@@ -21,7 +21,7 @@ PAGE = (Path(__file__).parents[1] / "docs" / "what-if.md").read_text(encoding="u
 SHOWN = re.findall(
     r"^```console\n\$ (.*?)\n```\n\n```text\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL
 )
-WHAT_IF, TUNE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+WHAT_IF, CURVE, TUNE = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
@@ -46,6 +46,12 @@ def test_the_options_that_it_names_exist() -> None:
 def test_python_predicts(capsys: pytest.CaptureFixture[str]) -> None:
     exec(WHAT_IF, {})  # noqa: S102 - the page's own code
     assert re.fullmatch(r"1\.\d\d to [12]\.\d\d, then \w[\w ]+\n", capsys.readouterr().out)
+
+
+def test_python_draws_the_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    exec(CURVE, {})  # noqa: S102 - as above
+    assert re.match(r"1 3\d\d workers\n2 727 workers\n", capsys.readouterr().out)
+    assert (tmp_path / "whatif.png").exists()
 
 
 class Waiting(Dataset[torch.Tensor]):

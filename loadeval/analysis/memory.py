@@ -90,7 +90,7 @@ class Growth:
 def growth_of(run: Run, subject: str) -> Growth:
     """What `run` tells of the memory of `subject`."""
     readings = _readings(run, subject)
-    limit_bytes = _limit_bytes(run)
+    limit_bytes = memory_there(run)
     if readings is None:
         return _not_measured(subject, _why_no_readings(run, subject))
     if limit_bytes is None:
@@ -140,7 +140,8 @@ def _why_no_readings(run: Run, subject: str) -> Remark:
     return Remark(GrowthReason.NO_READINGS, {"subject": subject})
 
 
-def _limit_bytes(run: Run) -> int | None:
+def memory_there(run: Run) -> int | None:
+    """What training may use: of the machine, or of its control group; None is not known."""
     machine = _readings(run, "machine")
     told = np.empty(0) if machine is None else machine.values.get("memory_limit_bytes", np.empty(0))
     known = told[np.isfinite(told)]

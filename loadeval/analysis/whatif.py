@@ -1,8 +1,7 @@
 """What if: throughput under other settings, predicted from a recorded run, never measured.
 
 The batches of the run are replayed by the rules of torch's DataLoader (see `simulation`), under
-the new settings and under those that it had. What fetching takes is scaled until the latter takes
-as long as was measured, so that the prediction starts from what is known.
+the new settings and under those that it had (see `recorded`).
 
 The CPU time of a batch grows with the CPUs in use, for they share caches and memory. By how much
 is fitted where runs with different numbers of workers are given, and else taken from GROWTH.
@@ -19,14 +18,12 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from loadeval.analysis.arms import run_times, throughputs
-from loadeval.analysis.cpus import CpuUse
-from loadeval.analysis.headroom import headroom
+from loadeval.analysis.faster import FasterError, full_name, sped_up
+from loadeval.analysis.recorded import MOSTLY_BLOCKED, NO_EFFECT, Calibrated, Recorded
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns, replayed
-from loadeval.analysis.stages import Blockage, StageReport, blockage_of, stages_of
+from loadeval.analysis.simulation import Costs, Setting, iteration_ns, replayed
+from loadeval.analysis.stages import Blockage
 from loadeval.analysis.stats import Estimate  # noqa: TC001 - as above
-from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import Run
@@ -35,20 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from typing import TypeAlias
 
-    from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.stats import Series
-    from loadeval.analysis.summary import Summary
-    from loadeval.runlog.model import LoaderInfo
 
     Fix: TypeAlias = Callable[[Costs, Setting], tuple[Costs, Setting]]
 
 GROWTH = (0.0, 0.04, 0.12)
 """By how much the CPU time of a batch grows for each further CPU in use: least, usual, most."""
 MOST_GROWTH = 0.5
-SCALES = (0.6, 1.6)
-"""Of what fetching takes, that a calibration may find."""
-NO_EFFECT = 0.01
-"""Of the iteration: what changes it by less has no effect on it."""
 USUAL_ERROR = 0.03
 """Of any prediction; see the table in docs/how-it-measures.md."""
 ERROR_OF_CHANGE = 0.1
@@ -63,11 +53,6 @@ HAND_OVER_NS = 200_000
 """To pickle a batch, and to receive it, where the run had no workers to show it."""
 SHARED_NS_PER_BYTE = 0.7
 """To collate into shared memory rather than into a process's own."""
-MOSTLY_BLOCKED = 0.2
-"""Of fetching: from here on it matters whether blocked time would grow with more workers."""
-USUAL_PREFETCH = 2
-"""Batches that torch keeps ready for each worker, unless told otherwise."""
-PARTS = ("fetch", "collate", "indices", "hand-over", "pin", "step")
 
 
 class Limit(Enum):
@@ -94,6 +79,13 @@ class Assumption(Enum):
     HAND_OVER_USUAL = "hand_over_usual"
     STEP_IN_LOG = "step_in_log"
     UNLIKE_REPLAY = "unlike_replay"
+
+
+class Shortage(Enum):
+    """What settings would need more of than there is."""
+
+    MEMORY = "memory"
+    SHARED_MEMORY = "shared_memory"
 
 
 OF_BLOCKED = {
@@ -124,7 +116,8 @@ class Prediction:
     `throughput` is per second, in `unit`; `speedup` is that over the run as it was measured, both
     in the steady state. `limit` is what it is held up by then. `memory_bytes` is what the workers
     and the batches in the queue take, `shared_memory_bytes` what of it lies in /dev/shm; None is
-    not known. `assumptions` are those that the run could not check.
+    not known. `assumptions` are those that the run could not check, and `shortages` what they need
+    more of than the machine of the run has. `faster` has full names.
     """
 
     num_workers: int
@@ -141,6 +134,7 @@ class Prediction:
     memory_bytes: float | None
     shared_memory_bytes: float | None
     assumptions: tuple[Remark, ...]
+    shortages: tuple[Remark, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,121 +151,6 @@ class WorkerCurve:
     unit: str
     cpus: float | None
     others_cpus: float
-
-
-@dataclass(frozen=True)
-class Recorded:
-    """One run, as predictions take it: `measured_ns` is its iteration in the steady state."""
-
-    loader: LoaderInfo
-    costs: Costs
-    setting: Setting
-    measured_ns: float
-    rate: Estimate
-    unit: str
-    stages: StageReport
-    summary: Summary
-    alternates: bool
-    worker_bytes: float | None
-
-    @classmethod
-    def of(cls, run: Run) -> Recorded:
-        """Raises UsageError where it does not tell what happens inside the loader."""
-        times, stages = run_times(run), stages_of(run)
-        found = headroom(run, times) if run.header.mode == "alternate" else None
-        if stages is None:
-            raise UsageError(
-                f"{_name(run)} does not tell what happens inside the loader, so nothing can be "
-                "predicted from it; expected a run with mode='alternate', or with stages=True, of "
-                "a loader that loadeval looks into, such as PyTorch's DataLoader"
-            )
-        recorded = cls.of_parts(times.counted, stages, found)
-        if recorded is None:
-            raise UsageError(
-                f"{_name(run)} has too few batches to predict from: its iteration, its training "
-                "step or the loading of its batches was not measured; let it run for more batches"
-            )
-        return recorded
-
-    @classmethod
-    def of_parts(cls, run: Run, stages: StageReport, found: Headroom | None) -> Recorded | None:
-        """Of a run whose batches that count are known; None where it has too few."""
-        summary = summarise(run, "real")
-        step_ns = summary.step_ns if found is None else found.ideal_ns
-        measured_ns = summary.iteration_ns if found is None else found.real_ns
-        by_sample = summary.samples_per_s is not None
-        rate, *_ = throughputs(run, run_times(run), by_sample)
-        use = CpuUse.of(run)
-        if step_ns is None or measured_ns is None or rate is None:
-            return None
-        costs = costs_of(run, step_ns, _step_cpus(use, measured_ns, step_ns, stages))
-        if costs is None:
-            return None
-        if use.others is not None:  # then the CPUs are shared in the replay
-            costs = replace(costs, run_queue_ns=np.zeros(len(costs)))
-        lines = {one.function: one.share * costs.fetch_ns for one in reversed(stages.code)}
-        return cls(
-            run.header.loader,
-            replace(costs, named_ns={**lines, **costs.named_ns}),
-            setting_of(run, costs, use),
-            measured_ns,
-            rate,
-            run.header.unit if by_sample else "batches",
-            stages,
-            summary,
-            found is not None,
-            _worker_bytes(run),
-        )
-
-    @cached_property
-    def batch_bytes(self) -> float | None:
-        """Of a batch."""
-        return self.summary.bytes_per_batch
-
-    @property
-    def blocked(self) -> float:
-        """The share of fetching in which workers are blocked."""
-        whole_ns = float(self.costs.fetch_ns.sum())
-        return float(self.costs.blocked_ns.sum()) / whole_ns if whole_ns else 0.0
-
-    @property
-    def blockage(self) -> Blockage:
-        """What workers are blocked by, where they are for long."""
-        if self.blocked < MOSTLY_BLOCKED or not self.setting.workers:
-            return Blockage.NONE
-        return blockage_of(self.stages, self.setting.workers, self.blocked)
-
-    def calibrated(self, growth: float) -> Calibrated:
-        """Its costs with one CPU in use, scaled until replaying it takes what was measured."""
-        setting = replace(self.setting, growth=growth)
-        costs = self.costs
-        costs = replace(costs, cpu_ns=costs.cpu_ns / replayed(costs, setting).grown)
-        scale, found_ns = 1.0, iteration_ns(costs, setting)
-        for _ in range(CALIBRATIONS):
-            if abs(found_ns / self.measured_ns - 1) < NO_EFFECT:
-                break
-            tried = scale * 1.1
-            steeper_ns = iteration_ns(costs.fetched_in(tried), setting)
-            slope = (steeper_ns - found_ns) / (tried - scale)
-            if slope * 0.1 * scale < NO_EFFECT * found_ns:  # something else limits it
-                break
-            scale += (self.measured_ns - found_ns) / slope
-            scale = min(max(scale, SCALES[0]), SCALES[1])
-            found_ns = iteration_ns(costs.fetched_in(scale), setting)
-        return Calibrated(costs.fetched_in(scale), growth, found_ns)
-
-
-CALIBRATIONS = 3
-"""Steps of Newton's method."""
-
-
-@dataclass(frozen=True)
-class Calibrated:
-    """Costs that give `base_ns` under the settings of the run, with this growth of CPU time."""
-
-    costs: Costs
-    growth: float
-    base_ns: float
 
 
 class LoaderModel:
@@ -291,6 +170,11 @@ class LoaderModel:
         if not given:
             raise UsageError("no run was given; expected one at least, with stages")
         return cls([Recorded.of(run) for run in given])
+
+    @property
+    def num_workers(self) -> int:
+        """The workers of the present run."""
+        return self._recorded[-1].setting.workers
 
     @cached_property
     def growth(self) -> tuple[float, float, float]:
@@ -331,14 +215,15 @@ class LoaderModel:
         batch_size: int | None = None,
         faster: Mapping[str, float] | None = None,
     ) -> Prediction:
-        """What training would do under these settings; None leaves one as it was.
-
-        `faster` maps a transform, or one of PARTS, to how many times as fast it becomes. Raises
-        UsageError for a value that no loader can have.
-        """
+        """What training would do under these settings, as `whatif`."""
         _check(num_workers, prefetch_factor, cpus, batch_size, faster)
         last = self._recorded[-1]
-        workers = last.setting.workers if num_workers is None else num_workers
+        workers = self.num_workers if num_workers is None else num_workers
+        if prefetch_factor is not None and not workers:
+            raise UsageError(
+                f"prefetch_factor is {prefetch_factor} and num_workers is 0; expected workers, for "
+                "only they prefetch: leave it out, or ask for 1 worker or more"
+            )
         at = min(
             range(len(self._recorded)),
             key=lambda at: abs(
@@ -354,7 +239,7 @@ class LoaderModel:
             cpus=last.setting.cpus if cpus is None else cpus,
             others_cpus=last.setting.others_cpus if cpus is None else 0.0,
         )
-        changed = _Changed(one, setting, batch_size, faster or {})
+        changed = _Changed(one, setting, batch_size, _in_full(one, faster or {}))
         return self._predicted(at, changed)
 
     def without(self, fix: Fix) -> Prediction:
@@ -403,8 +288,9 @@ def whatif(
 
     `runs` is one with stages (mode "alternate", or stages=True), or several of the same loader with
     different numbers of workers, which show how its CPU time grows with them. `cpus` are those that
-    training and its workers may share. `faster` maps a transform, or "fetch", "collate",
-    "indices", "hand-over", "pin" or "step", to how many times as fast it becomes.
+    training and its workers may share. `faster` maps a transform or function, or "fetch",
+    "collate", "indices", "hand-over", "pin" or "step", to how many times as fast it becomes. The
+    last part of a name, behind a dot, will do where no other ends so.
 
     Raises UsageError where a run does not tell what happens inside the loader, or for a value that
     no loader can have.
@@ -443,7 +329,7 @@ class _Changed:
         """What each batch takes then, and the setting."""
         costs = calibrated.costs
         for name, factor in self.faster.items():
-            costs = _sped_up(costs, name, factor)
+            costs = sped_up(costs, name, factor)
         if not self.recorded.setting.workers and self.setting.workers:
             hand_over = np.full(len(costs), float(HAND_OVER_NS))
             shared_ns = SHARED_NS_PER_BYTE * (self.recorded.batch_bytes or 0.0)
@@ -500,7 +386,9 @@ class _Changed:
         memory = None
         if one.worker_bytes is not None and queued is not None:
             memory = workers * one.worker_bytes + queued
+        memory = memory if workers else queued
         piped = (one.stages.pickled_bytes or 0.0) * 2 >= (one.batch_bytes or math.inf)
+        shared = 0.0 if piped or not workers else queued
         return Prediction(
             num_workers=workers,
             prefetch_factor=setting.prefetch_factor,
@@ -513,9 +401,17 @@ class _Changed:
             unit=one.unit,
             speedup=range_of(present_ns / usual_ns),
             limit=limit,
-            memory_bytes=memory if workers else queued,
-            shared_memory_bytes=0.0 if piped or not workers else queued,
+            memory_bytes=memory,
+            shared_memory_bytes=shared,
             assumptions=tuple(self._assumptions(calibrated, is_fitted=is_fitted)),
+            shortages=tuple(
+                Remark(code, {"needed_bytes": needed, "there_bytes": there})
+                for code, needed, there in (
+                    (Shortage.MEMORY, memory, one.machine_bytes),
+                    (Shortage.SHARED_MEMORY, shared, one.shm_free_bytes),
+                )
+                if needed and there and needed > there
+            ),
         )
 
     def _limit(self, calibrated: Calibrated) -> Limit:
@@ -525,19 +421,24 @@ class _Changed:
         if found_ns <= (1 + 3 * NO_EFFECT) * free:
             alone = max(costs.step_ns, 1.0)
             return Limit.STEP if free <= 1.1 * alone else Limit.TRAINING_PROCESS
-        if not setting.workers:
+        workers = setting.workers
+        if not workers:
             return Limit.WORKERS
 
         def helps(changed: Setting) -> bool:
             return iteration_ns(costs, changed) < (1 - 3 * NO_EFFECT) * found_ns
 
-        if helps(replace(setting, cpus=None)):
+        more_cpus, more_workers = replace(setting, cpus=None), replace(setting, workers=2 * workers)
+        shared = LIMIT_OF.get(self.recorded.blockage)
+        if helps(more_cpus) and (
+            shared or iteration_ns(costs, more_cpus) <= iteration_ns(costs, more_workers)
+        ):
             return Limit.CPUS
         if helps(replace(setting, prefetch_factor=4 * setting.prefetch_factor)):
             return Limit.PREFETCH
-        if not helps(replace(setting, workers=2 * setting.workers)):
+        if not helps(more_workers):
             return Limit.TRAINING_PROCESS
-        return LIMIT_OF.get(self.recorded.blockage, Limit.WORKERS)
+        return shared or Limit.WORKERS
 
     def _assumptions(self, calibrated: Calibrated, *, is_fitted: bool) -> list[Remark]:
         one, workers = self.recorded, self.setting.workers
@@ -573,44 +474,15 @@ def spread(first: int, last: int) -> list[int]:
     return counts
 
 
-def setting_of(run: Run, costs: Costs, use: CpuUse) -> Setting:
-    """The setting of a run's loader, with the workers that have something to do."""
-    workers, depth = run.header.loader.workers or 0, run.header.loader.prefetch_depth or 0
-    busy = {number for one in run.stages for number in one.worker[one.samples > 0].tolist()}
-    return Setting(
-        workers=min(len(busy - {UNKNOWN}) or workers, workers),
-        prefetch_factor=max(depth // workers, 1) if workers else USUAL_PREFETCH,
-        in_order=run.header.loader.in_order is not False,
-        cpus=None if use.usable is None else float(use.usable),
-        others_cpus=use.competing,
-        pins=bool(costs.pin_ns.any()),
-    )
-
-
-def _sped_up(costs: Costs, name: str, factor: float) -> Costs:
-    """`costs`, of which one part takes a `factor`-th."""
-    if name == "step":
-        return replace(costs, step_ns=costs.step_ns / factor)
-    if name == "indices":
-        return replace(costs, index_ns=costs.index_ns / factor)
-    if name == "pin":
-        return replace(costs, pin_ns=costs.pin_ns / factor)
-    if name == "hand-over":
-        return replace(
-            costs, pickle_ns=costs.pickle_ns / factor, receive_ns=costs.receive_ns / factor
-        )
-    if name == "fetch":
-        part_ns = costs.fetch_ns - costs.named_ns["collate"]
-    elif name in costs.named_ns:
-        part_ns = costs.named_ns[name]
-    else:
-        known = ", ".join(repr(one) for one in (*costs.named_ns, *PARTS) if one != "collate")
-        raise UsageError(
-            f"the run knows nothing of {name!r}, which faster= is to make faster; expected one of "
-            f"{known}, 'collate'"
-        )
-    share = np.minimum(part_ns / np.maximum(costs.fetch_ns, 1.0), 1.0)
-    return costs.fetched_in(1 - share * (1 - 1 / factor))
+def _in_full(one: Recorded, faster: Mapping[str, float]) -> dict[str, float]:
+    """`faster` with full names. Raises FasterError where two of its names mean the same."""
+    found: dict[str, float] = {}
+    for given, factor in faster.items():
+        name = full_name(given, one.costs.named_ns, one.nameable)
+        if name in found:
+            raise FasterError(f"faster has {name!r} twice; expected each part once")
+        found[name] = factor
+    return found
 
 
 def _crowded(costs: Costs, setting: Setting, found_ns: float) -> float:
@@ -649,39 +521,10 @@ def _resized(costs: Costs, batches: float) -> Costs:
     )
 
 
-def _step_cpus(use: CpuUse, measured_ns: float, step_ns: float, stages: StageReport) -> float:
-    """CPUs that the training step uses; 1 where that was not read."""
-    ideal, real = (None, None) if use.process is None else (use.process.ideal, use.process.real)
-    if ideal is not None:
-        return ideal.mean
-    if real is None:
-        return 1.0
-    own_ns = sum(one.work_ns for one in stages.stages if one.stage.value in ("indices", "receive"))
-    return max(real.mean * measured_ns - own_ns, 0.0) / max(step_ns, 1.0)
-
-
-def _worker_bytes(run: Run) -> float | None:
-    """Memory of one worker; None where it was not read."""
-    for one in run.readings:
-        alive = one.values.get("alive_workers")
-        if one.subject != "workers" or alive is None:
-            continue
-        for name in ("pss_bytes", "anonymous_bytes", "rss_bytes"):
-            found = one.values.get(name, np.full(len(alive), np.nan))
-            found = found[alive > 0] / alive[alive > 0]
-            if not np.isnan(found).all():
-                return float(np.nanmedian(found))
-    return None
-
-
 def _noise_of(column: Series) -> float:
     """The relative standard error of a mean."""
     mean = float(column.mean())
     return float(column.std()) / math.sqrt(len(column)) / mean if mean else 0.0
-
-
-def _name(run: Run) -> str:
-    return str(run.path or run.header.name)
 
 
 def _check(
@@ -700,9 +543,10 @@ def _check(
             raise UsageError(f"{name} is {value!r}; expected a whole number, {least} or more")
     if cpus is not None and not cpus > 0:
         raise UsageError(f"cpus is {cpus!r}; expected a number above 0")
-    for part, factor in (faster or {}).items():
-        if not factor > 0:
-            raise UsageError(
+    factors: Mapping[str, object] = faster or {}
+    for part, factor in factors.items():
+        if isinstance(factor, bool) or not isinstance(factor, (int, float)) or not factor > 0:
+            raise FasterError(
                 f"faster has {factor!r} for {part!r}; expected how many times as fast it becomes, "
                 "above 0: 2 is twice as fast"
             )

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from loadeval.analysis.faster import FasterError
 from loadeval.analysis.whatif import LoaderModel
 from loadeval.cli.console import (
     AsJson,
@@ -18,6 +19,7 @@ from loadeval.cli.console import (
     screen_width,
     told_together,
 )
+from loadeval.errors import UsageError
 from loadeval.report.curve_figure import plot_worker_curve
 from loadeval.report.figure import figure_path
 from loadeval.report.formatting import printable
@@ -37,12 +39,13 @@ RUNS = (
     "for most."
 )
 FASTER = (
-    "Make a transform so many times as fast: GaussianBlur=4. Or a part of loading: fetch, collate, "
-    "indices, hand-over, pin; or the training step. May be given several times."
+    "Make a transform or function so many times as fast: GaussianBlur=4. Or a part of loading: "
+    "fetch, collate, indices, hand-over, pin; or the training step. May be given several times."
 )
 CPUS = "CPUs that training and its workers share, without other programs."
 OUTPUT = (
-    "Draw throughput against num_workers too, as PNG, SVG or PDF by the extension: whatif.png, say."
+    "Draw throughput against num_workers too, and the settings that are given as a point: as PNG, "
+    "SVG or PDF by the extension, such as whatif.png."
 )
 
 
@@ -84,10 +87,13 @@ def whatif(  # noqa: PLR0913 - an option for each setting
         figure = None if output is None else figure_path(output)
         model = LoaderModel.of(read_each_once(list(map(_slowest, runs))))
         asked = any(value is not None for value in settings.values())
-        found = model.predict(**settings) if asked else None
+        try:
+            found = model.predict(**settings) if asked else None
+        except FasterError as error:
+            raise UsageError(f"--{error}") from None
         curve = model.curve()
         if figure is not None:
-            plot_worker_curve(curve, figure)
+            plot_worker_curve(curve, figure, found)
     if as_json:
         print_json(whatif_as_dict(curve, found))
         return

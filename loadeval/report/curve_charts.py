@@ -27,7 +27,7 @@ FEW_WORKERS = 12
 """So many each have a label."""
 MARGIN, MARGIN_SHARE = 0.4, 0.03
 """Workers, and part of the axis, between its ends and the first and last point, at least."""
-MEASURED_COLOR, PREDICTED_COLOR = "real", "series1"
+MEASURED_COLOR, PREDICTED_COLOR, CHOSEN_COLOR = "real", "series1", "series3"
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +45,7 @@ class CurvePoint:
 class CurveChart:
     """Measured points, a predicted line with its range, and a mark where the CPUs end.
 
+    `chosen` is predicted too, under settings that may differ in more than their workers.
     `cpus` is None where that is not known, or is beyond all points.
     """
 
@@ -54,6 +55,7 @@ class CurveChart:
     measured: tuple[CurvePoint, ...]
     predicted: tuple[CurvePoint, ...]
     cpus: float | None
+    chosen: CurvePoint | None = None
 
     @property
     def mark(self) -> str:
@@ -67,8 +69,8 @@ class CurveChart:
         return self.cpus is not None and self.cpus > (low + 3 * high) / 4
 
 
-def worker_curve_chart(curve: WorkerCurve) -> CurveChart:
-    """What is measured and predicted, each in the order of its workers."""
+def worker_curve_chart(curve: WorkerCurve, chosen: Prediction | None = None) -> CurveChart:
+    """What is measured and predicted, each in the order of its workers; and `chosen`."""
     unit = short_name(curve.unit)
     measured = tuple(
         CurvePoint(
@@ -81,7 +83,8 @@ def worker_curve_chart(curve: WorkerCurve) -> CurveChart:
         for workers, rate in sorted(curve.measured, key=lambda one: one[0])
     )
     predicted = tuple(map(_predicted, curve.predicted))
-    points = (*measured, *predicted)
+    point = None if chosen is None else _predicted(chosen)
+    points = (*measured, *predicted, *filter(None, [point]))
     first = min((one.workers for one in points), default=0)
     last = max((one.workers for one in points), default=1)
     highest = max((one.high or one.value for one in points), default=0.0)
@@ -94,6 +97,7 @@ def worker_curve_chart(curve: WorkerCurve) -> CurveChart:
         measured,
         predicted,
         cpus,
+        point,
     )
 
 

@@ -6,7 +6,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.report.curve_charts import MEASURED_COLOR, PREDICTED_COLOR, worker_curve_chart
+from loadeval.report.curve_charts import (
+    CHOSEN_COLOR,
+    MEASURED_COLOR,
+    PREDICTED_COLOR,
+    worker_curve_chart,
+)
 from loadeval.report.drawing import (
     FAINT,
     INK,
@@ -27,14 +32,17 @@ from loadeval.report.palette import LIGHT
 from loadeval.report.wording.whatif import (
     ASSUMED,
     BAND,
+    CHOSEN,
     CURVE_HEADLINE,
     MEASURED,
     ONLY_MEASURED,
     PREDICTED,
     RANGE,
+    TITLE,
     WHISKERS,
     assumptions_in_words,
     cpus_in_words,
+    settings_in_words,
 )
 
 if TYPE_CHECKING:
@@ -45,8 +53,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from loadeval.analysis.whatif import WorkerCurve
-    from loadeval.report.curve_charts import CurveChart
+    from loadeval.analysis.whatif import Prediction, WorkerCurve
+    from loadeval.report.curve_charts import CurveChart, CurvePoint
 
     Style = dict[str, Any]
 
@@ -61,29 +69,42 @@ OPACITY = 0.18
 """Opacity of a predicted range."""
 
 
-def plot_worker_curve(curve: WorkerCurve, output: str | os.PathLike[str] = "whatif.png") -> Path:
+def plot_worker_curve(
+    curve: WorkerCurve,
+    output: str | os.PathLike[str] = "whatif.png",
+    chosen: Prediction | None = None,
+) -> Path:
     """Draw throughput against the number of workers; returns the path of the figure written.
 
     Args:
         curve: what was measured and what is predicted, as `LoaderModel.curve()` returns it.
         output: where the figure goes, replacing what is there: a PNG, an SVG or a PDF by its
             extension.
+        chosen: a prediction under some settings, which is marked, as `LoaderModel.predict()`
+            returns it.
 
     Raises:
         UsageError: `output` has another extension or cannot be written.
     """
     path = figure_path(output)
-    save_figure(worker_curve_figure(curve), path)
+    save_figure(worker_curve_figure(curve, chosen=chosen), path)
     return path
 
 
-def worker_curve_figure(curve: WorkerCurve, title: str = "", details: Sequence[str] = ()) -> Figure:
+def worker_curve_figure(
+    curve: WorkerCurve,
+    title: str = "",
+    details: Sequence[str] = (),
+    chosen: Prediction | None = None,
+) -> Figure:
     """Measured points with CIs, the predicted line with its range, and where the CPUs end.
 
-    `title` replaces its own, and `details` stand below it.
+    `title` replaces its own, and `details` stand below it. `chosen` is marked.
     """
-    chart = worker_curve_chart(curve)
-    assumed = assumptions_in_words(curve.predicted)
+    chart = worker_curve_chart(curve, chosen)
+    marked = [] if chosen is None else [chosen]
+    details = [*details, *(f"{TITLE}: {settings_in_words(one)}" for one in marked)]
+    assumed = assumptions_in_words((*curve.predicted, *marked))
     footer = [
         f"{WHISKERS} {BAND}" if chart.predicted else WHISKERS,
         *([" ".join([ASSUMED, *assumed])] if assumed else []),
@@ -119,6 +140,8 @@ def draw_worker_curve(axes: Axes, chart: CurveChart) -> None:
         x, y = [one.workers for one in chart.measured], [one.value for one in chart.measured]
         look = {"color": LIGHT[MEASURED_COLOR], "linestyle": "", "marker": "o", "markersize": 8}
         axes.plot(x, y, label=MEASURED, **look, zorder=4)
+    if chart.chosen is not None:
+        _draw_chosen(axes, chart.chosen)
     legend(axes)
 
 
@@ -130,6 +153,14 @@ def _draw_predicted(axes: Axes, chart: CurveChart) -> None:
     axes.fill_between(x, low, high, color=color, alpha=OPACITY, linewidth=0, label=RANGE)
     look: Style = {"color": color, "linestyle": (0, (5, 2)), "linewidth": 2.5, "marker": "o"}
     axes.plot(x, y, label=PREDICTED, markersize=7, markerfacecolor=PAPER, **look)
+
+
+def _draw_chosen(axes: Axes, one: CurvePoint) -> None:
+    look: Style = {"color": LIGHT[CHOSEN_COLOR], "linestyle": "", "marker": "D", "markersize": 9}
+    axes.plot(one.workers, one.value, label=CHOSEN, **look, zorder=6)
+    look |= {"linestyle": "-", "linewidth": 2, "marker": "_", "markersize": 14}
+    ends = np.array([one.low, one.high], dtype=np.float64)
+    axes.plot([one.workers] * 2, ends, markeredgewidth=2, **look, zorder=5)
 
 
 def _mark_cpus(axes: Axes, chart: CurveChart, cpus: float) -> None:

@@ -20,7 +20,7 @@ from loadeval.report.wording.ranks import job_cautions, stragglers_in_words
 from loadeval.report.wording.runs import growth_advice, growth_reason
 from loadeval.report.wording.stages import stages_in_short
 from loadeval.report.wording.verdict import cautions, not_measured, reason, verdict_advice
-from loadeval.report.wording.whatif import assumption_in_words, limit_sentence
+from loadeval.report.wording.whatif import assumption_in_words, limit_sentence, shortage_in_words
 from loadeval.runlog.remote import text_of
 
 if TYPE_CHECKING:
@@ -239,6 +239,9 @@ def prediction_as_dict(found: Prediction) -> dict[str, Any]:
         "limit_words": limit_sentence(found),
         "assumptions": [
             {**_remark_as_dict(one), "words": assumption_in_words(one)} for one in found.assumptions
+        ],
+        "shortages": [
+            {**_remark_as_dict(one), "words": shortage_in_words(one)} for one in found.shortages
         ],
     }
 

@@ -31,6 +31,8 @@ from loadeval.report.wording.whatif import (
     limit_sentence,
     ranged,
     settings_of,
+    shortage_in_words,
+    shortages_in_words,
 )
 
 if TYPE_CHECKING:
@@ -79,7 +81,8 @@ def prediction_lines(
     ]
     lines = wrapped(f"{TITLE}: {changed_in_words(found, present)}", width)
     lines += ["", *table_lines(rows, width)]
-    told = " ".join((limit_sentence(found), RANGES, ALWAYS_PREDICTED))
+    short = map(shortage_in_words, found.shortages)
+    told = " ".join((limit_sentence(found), *short, RANGES, ALWAYS_PREDICTED))
     return [*lines, "", *wrapped(told, width), *_assumed([found], width)]
 
 
@@ -116,7 +119,7 @@ def curve_notes(curve: WorkerCurve) -> list[str]:
         notes.append(WHAT_MEMORY_IS)
     if any(one.shared_memory_bytes for one in curve.predicted):
         notes.append(WHAT_SHARED_MEMORY_IS)
-    return list(filter(None, notes))
+    return [*filter(None, notes), *shortages_in_words(curve.predicted)]
 
 
 def _predicted_cells(one: Prediction | None) -> Row:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import platform
+import shutil
 import sys
 from importlib import metadata
 from typing import Any
 
+SHM = "/dev/shm"  # noqa: S108 - where loaders share batches, not a file of ours
 MODULES = {
     "loadeval": "loadeval",
     "numpy": "numpy",
@@ -34,6 +36,7 @@ def describe_environment() -> dict[str, Any]:
         "cpus": os.cpu_count(),
         "cpus_usable": cpus_usable(),
         "memory_bytes": int(psutil.virtual_memory().total),
+        "shm_free_bytes": shutil.disk_usage(SHM).free if os.path.isdir(SHM) else None,  # noqa: PTH112
         "packages": {
             package: version
             for package, module in MODULES.items()

@@ -78,6 +78,8 @@ class Forecaster:
     def __call__(self, point: Point) -> Forecast:
         """What is predicted of `point`, and whether there is room for it."""
         known = {name: point[name] for name in PREDICTED if name in point}
+        if not point.get(WORKERS, self._model.num_workers):  # then nothing is prefetched
+            known.pop("prefetch_factor", None)
         found = self._model.predict(**known)
         share = 1.0
         if self._epoch_batches is not None:

@@ -11,16 +11,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from loadeval.analysis.faster import FasterError
+from loadeval.analysis.recorded import SCALES, Recorded
 from loadeval.analysis.whatif import (
     GROWTH,
     HAND_OVER_NS,
     MOST_GROWTH,
-    SCALES,
     Assumption,
     Limit,
     LoaderModel,
     Prediction,
-    Recorded,
+    Shortage,
     spread,
     whatif,
 )
@@ -193,6 +194,15 @@ def test_what_a_loader_is_held_up_by(run: Run, changed: dict[str, Any], limit: L
     assert whatif(run, **changed).limit is limit
 
 
+def test_cpus_are_the_limit_only_where_more_of_them_help_most() -> None:
+    """Other programs use them too: more workers take a larger part, which helps less."""
+    model = LoaderModel.of(with_other_programs(4.0))
+    found = model.predict(num_workers=4)
+    assert found.limit is Limit.CPUS
+    more = model.predict(num_workers=8).throughput.value
+    assert found.throughput.value < more < model.predict(num_workers=4, cpus=64).throughput.value
+
+
 def test_a_transform_twice_as_fast() -> None:
     """That is four fifths of 200 ms: 120 of them are left."""
     run = logged(fetch=200, transforms={"blur": 0.8})
@@ -215,6 +225,64 @@ def test_a_function_of_the_dataset() -> None:
     assert speedup(run, faster={"decode": 2.0}) == pytest.approx(1 / 0.625, rel=0.05)
 
 
+NAMED = logged(
+    fetch=200,
+    seen=code(
+        {
+            "data.py:1 Jpegs.augment > Image.resize": 40,
+            "data.py:2 Jpegs.augment > Image.crop": 20,
+            "data.py:9 Masks.crop": 20,
+            "torch/storage.py:414 _StorageBase._new_shared": 15,
+            "_utils/collate.py:275 collate_tensor_fn": 5,
+        }
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("given", "full", "left"),
+    [
+        ("Jpegs.augment", "Jpegs.augment", 0.7),
+        ("augment", "Jpegs.augment", 0.7),
+        ("Image.resize", "Image.resize", 0.8),
+        ("resize", "Image.resize", 0.8),
+        ("_new_shared", "_StorageBase._new_shared", 0.925),
+    ],
+)
+def test_the_end_of_a_name_will_do(given: str, full: str, left: float) -> None:
+    """Of what the user wrote, and of what that calls; the prediction has the whole name."""
+    found = whatif(NAMED, faster={given: 2.0})
+    assert found.faster == {full: 2.0}
+    assert found.speedup.value == pytest.approx(1 / left, rel=0.03)
+
+
+def test_an_end_of_several_names() -> None:
+    """All of them are told."""
+    with pytest.raises(FasterError) as caught:
+        whatif(NAMED, faster={"crop": 2.0})
+    assert str(caught.value) == (
+        "faster has 'crop', which may be 'Image.crop' or 'Masks.crop'; name one of them in full"
+    )
+
+
+@pytest.mark.parametrize("name", ["rop", "AUGMENT", ""])
+def test_names_that_nobody_could_make_faster_are_not_offered(name: str) -> None:
+    """What torch does by itself; part of a word is no name."""
+    with pytest.raises(FasterError) as caught:
+        whatif(NAMED, faster={name: 2.0})
+    expected = "'Jpegs.augment', 'Image.resize', 'Masks.crop', 'fetch', 'collate', 'indices', "
+    assert str(caught.value) == (
+        f"faster has {name!r}, of which the run knows nothing; expected one of {expected}"
+        "'hand-over', 'pin', 'step'"
+    )
+
+
+def test_a_part_that_is_named_twice() -> None:
+    """Once in full."""
+    with pytest.raises(FasterError, match=r"'Jpegs.augment' twice; expected each part once"):
+        whatif(NAMED, faster={"augment": 2.0, "Jpegs.augment": 3.0})
+
+
 @pytest.mark.parametrize(
     ("part", "given", "expected_ms"),
     [
@@ -231,7 +299,7 @@ def test_a_part_twice_as_fast(part: str, given: dict[str, Any], expected_ms: flo
 
 def test_a_name_that_the_run_does_not_know() -> None:
     """The error tells the names that it knows, each once."""
-    with pytest.raises(UsageError, match="knows nothing of 'flip'") as caught:
+    with pytest.raises(UsageError, match="of which the run knows nothing") as caught:
         whatif(STAGED, faster={"flip": 2.0})
     for name in ("GaussianBlur", "__getitem__", "collate", "hand-over", "step"):
         assert str(caught.value).count(f"'{name}'") == 1
@@ -355,6 +423,43 @@ def test_shared_memory(pickled: int, shared: float) -> None:
     """What goes through the pipe lies in none of it."""
     stages = tuple(replace(one, pickled_bytes=np.full(len(one), pickled)) for one in STAGED.stages)
     assert whatif(replace(STAGED, stages=stages)).shared_memory_bytes == shared
+
+
+@pytest.mark.parametrize("workers", [1, 2, 8])
+def test_memory_does_not_depend_on_who_else_shares_it(workers: int) -> None:
+    """Each has 5 MB of its own, and 30 MB of its parent's, which all divide among them."""
+    pss = workers * (5e6 + 30e6 / (workers + 1) + 2e6)
+    read = {"alive_workers": float(workers), "pss_bytes": pss, "pss_file_bytes": workers * 2e6}
+    run = with_memory(STAGED, **read, anonymous_bytes=workers * 35e6)
+    found = whatif(run, num_workers=3)
+    assert found.memory_bytes == pytest.approx(3 * 5e6 + (3 * PREFETCH + 1) * BATCH_BYTES)
+
+
+@pytest.mark.parametrize(
+    ("environment", "expected"),
+    [
+        ({}, []),
+        ({"memory_bytes": 400e6, "shm_free_bytes": 400e6}, [Shortage.MEMORY]),
+        ({"memory_bytes": 600e6, "shm_free_bytes": 1e5}, [Shortage.SHARED_MEMORY]),
+        ({"memory_bytes": None, "shm_free_bytes": None}, []),
+    ],
+)
+def test_what_a_machine_has_too_little_of(
+    environment: dict[str, Any], expected: list[Shortage]
+) -> None:
+    """With 400 workers; where it is not known, nothing is said."""
+    run = with_memory(STAGED, pss_bytes=2e6, alive_workers=2.0)
+    run = replace(run, header=replace(run.header, environment=environment))
+    found = whatif(run, num_workers=400)
+    assert found.memory_bytes is not None
+    assert [one.code for one in found.shortages] == expected
+    assert whatif(run).shortages == ()
+    for one in found.shortages:
+        needed = {
+            Shortage.MEMORY: found.memory_bytes,
+            Shortage.SHARED_MEMORY: found.shared_memory_bytes,
+        }[Shortage(one.code)]
+        assert one.values["needed_bytes"] == needed
 
 
 def grown(workers: int, growth: float) -> Run:
@@ -526,8 +631,12 @@ def test_fetching_is_scaled_until_the_replay_takes_what_was_measured() -> None:
         ({"num_workers": True}, "num_workers is True; expected a whole number"),
         ({"prefetch_factor": 0}, "prefetch_factor is 0; expected a whole number, 1 or more"),
         ({"batch_size": 0}, "batch_size is 0; expected a whole number, 1 or more"),
+        ({"num_workers": 0, "prefetch_factor": 4}, "prefetch_factor is 4 and num_workers is 0"),
         ({"cpus": 0}, "cpus is 0; expected a number above 0"),
         ({"cpus": math.nan}, "cpus is nan; expected a number above 0"),
+        ({"faster": {"step": "4"}}, "faster has '4' for 'step'; expected how many times"),
+        ({"faster": {"step": True}}, "faster has True for 'step'"),
+        ({"faster": {"step": math.nan}}, "faster has nan for 'step'"),
         ({"faster": {"step": 0}}, "faster has 0 for 'step'; expected how many times as fast"),
     ],
 )
@@ -588,7 +697,10 @@ def test_no_training_is_faster_than_its_steps(
     """Whatever the loader does."""
     recorded = {"computing": COMPUTING, "blocked": BLOCKED, "staged": STAGED}[name]
     found = MODELS[name].predict(
-        num_workers=workers, prefetch_factor=prefetch_factor, cpus=cpus, in_order=in_order
+        num_workers=workers,
+        prefetch_factor=prefetch_factor if workers else None,
+        cpus=cpus,
+        in_order=in_order,
     )
     assert found.iteration_ns.value >= 0.97 * Recorded.of(recorded).costs.step_ns
 

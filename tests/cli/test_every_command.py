@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from importlib import metadata
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,6 +17,16 @@ if TYPE_CHECKING:
 READING = ["show", "compare", "report", "whatif", "export", "watch"]
 FRAMEWORKS = {"torch", "nvidia", "tensorboard", "pyarrow", "pandas"}
 DRAWING = {"matplotlib", "plotly", "jinja2"}
+
+
+def test_the_package_is_the_command() -> None:
+    """`python -m loadeval` is `loadeval`."""
+    command = [sys.executable, "-m", "loadeval"]
+    done = subprocess.run([*command, "--version"], check=True, capture_output=True, text=True)
+    assert done.stdout == f"loadeval {metadata.version('loadeval')}\n"
+    done = subprocess.run([*command, "whatif"], check=False, capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "Usage: loadeval whatif" in done.stderr
 
 
 @pytest.mark.parametrize("command", READING)

@@ -125,10 +125,34 @@ def test_the_curve_is_drawn_too(tmp_path: Path) -> None:
     json.loads(run(DEMO, "--json", "-o", path)[1])
 
 
+def test_the_settings_that_were_given_are_drawn(
+    model: LoaderModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a point; none without any."""
+    drawn = []
+    name = "loadeval.cli.whatif.plot_worker_curve"
+    monkeypatch.setattr(name, lambda _curve, _path, chosen: drawn.append(chosen))
+    run(DEMO, "--faster", "shrink=4", "-o", "a.png")
+    run(DEMO, "-o", "a.png")
+    assert drawn == [model.predict(faster={"shrink": 4.0}), None]
+
+
+def test_a_function_that_the_screen_shows() -> None:
+    """By the last part of its name; its whole name is told."""
+    _, whole, _ = run(DEMO, "--faster", "Image.resize=4")
+    _, short, _ = run(DEMO, "--faster", "resize=4")
+    assert whole == short
+    assert "Image.resize 4x" in short
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--faster", "Nope=2"], "the run knows nothing of 'Nope'"),
+        (
+            ["--faster", "Nope=2"],
+            "--faster has 'Nope', of which the run knows nothing; expected one of 'shrink'",
+        ),
+        (["--num-workers", "0", "--prefetch-factor", "4"], "only they prefetch: leave it out"),
         (["--output", "a.txt"], "cannot write a figure as 'a.txt'"),
     ],
 )
@@ -163,6 +187,7 @@ def test_the_same_file_twice() -> None:
         ["--faster", "decode=fast"],
         ["--faster", "decode=0"],
         ["--faster", "decode=inf"],
+        ["--faster", "decode=nan"],
         ["--cpus", "0"],
         ["--cpus", "inf"],
         ["--num-workers", "-1"],

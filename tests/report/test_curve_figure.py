@@ -12,7 +12,7 @@ from loadeval.errors import UsageError
 from loadeval.report.curve_charts import worker_curve_chart
 from loadeval.report.curve_figure import plot_worker_curve, worker_curve_figure
 from loadeval.report.palette import LIGHT
-from tests.report.predictions import PRESENT_RATE, prediction, worker_curve
+from tests.report.predictions import GROWS, PRESENT_RATE, prediction, worker_curve
 from tests.report.test_figure import check_readable, legend, words
 
 if TYPE_CHECKING:
@@ -106,6 +106,30 @@ def test_without_measurements_there_are_no_dots() -> None:
 def test_everything_can_be_read(curve: WorkerCurve) -> None:
     """No text lies over another, or outside."""
     check_readable(worker_curve_figure(curve))
+
+
+def test_chosen_settings_are_a_point() -> None:
+    """Beside the curve, with its range, and what it is of; beyond its ends too."""
+    chosen = prediction(12, 2000.0, faster={"Blur": 4.0})
+    figure = worker_curve_figure(worker_curve(), chosen=chosen)
+    (axes,) = figure.axes
+    assert legend(axes) == ["expected range", "predicted", "measured", "what if"]
+    (point,) = (line for line in axes.lines if line.get_label() == "what if")
+    assert (point.get_xdata(), point.get_ydata()) == ([12], [2000.0])
+    (_, whisker) = (line for line in axes.lines if line.get_marker() == "_")
+    assert np.asarray(whisker.get_ydata()).tolist() == [1800.0, 2200.0]
+    assert axes.get_xlim()[1] > 12
+    assert axes.get_ylim()[1] > 2200
+    assert "What if: num_workers=12, prefetch_factor=2" in words(figure)
+    assert "faster=Blur 4x" in words(figure)
+    check_readable(figure)
+
+
+def test_what_is_assumed_of_chosen_settings_is_told() -> None:
+    """Though nothing is of the curve."""
+    chosen = prediction(assumptions=(GROWS,))
+    found = worker_curve_figure(worker_curve(predicted=()), chosen=chosen)
+    assert "Assumed: For each further CPU" in words(found)
 
 
 def test_the_figure_is_written(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ import pytest
 
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.stats import Estimate
-from loadeval.analysis.whatif import Assumption, Limit
+from loadeval.analysis.whatif import Assumption, Limit, Shortage
 from loadeval.report.whatif import curve_lines, curve_notes, curve_rows, prediction_lines
 from loadeval.report.wording.findings import describe
 from loadeval.report.wording.whatif import (
@@ -18,11 +18,15 @@ from loadeval.report.wording.whatif import (
     LIMIT_SENTENCES,
     LIMITS,
     NO_WORKERS_SENTENCE,
+    SHORTAGES,
+    SHORTAGES_FROM,
     assumption_in_words,
     cpu_count,
     cpus_in_words,
     limit_in_short,
     limit_sentence,
+    settings_of,
+    shortage_in_words,
 )
 from tests.report.predictions import GROWS, PRESENT_RATE, prediction, worker_curve
 
@@ -142,7 +146,7 @@ def test_the_settings_that_change_are_told() -> None:
     lines = prediction_lines(PRESENT_RATE, prediction(), found, 200)
     assert lines[0] == (
         "What if: prefetch_factor=8, in_order=False, batch_size=64, CPUs=2.5, "
-        "faster=Blur 4.00x, step 2.00x"
+        "faster=Blur 4x, step 2x"
     )
     assert lines[3:9] == [
         "num_workers      4                  4",
@@ -150,7 +154,7 @@ def test_the_settings_that_change_are_told() -> None:
         "in_order         True               False",
         "batch_size       32                 64",
         "CPUs             4                  2.5",
-        "faster                              Blur 4.00x, step 2.00x",
+        "faster                              Blur 4x, step 2x",
     ]
 
 
@@ -193,10 +197,45 @@ def test_a_prediction_is_described() -> None:
     found = describe(prediction(faster={"Blur": 2.0}, assumptions=(GROWS,)))
     assert found.startswith(
         "Predicted with num_workers=4, prefetch_factor=2, in_order=True, batch_size=32, CPUs=4, "
-        "faster=Blur 2.00x: 1,000 [900, 1,100] images/s, 2.00x [1.80x, 2.20x] what was measured. "
+        "faster=Blur 2x: 1,000 [900, 1,100] images/s, 2.00x [1.80x, 2.20x] what was measured. "
     )
     assert found.endswith(f"{limit_sentence(prediction())} Assumed: {assumption_in_words(GROWS)}")
     assert describe(prediction()).endswith(limit_sentence(prediction()))
+
+
+@pytest.mark.parametrize(
+    ("factor", "told"), [(4.0, "4x"), (0.5, "0.5x"), (1000.0, "1000x"), (1e9, "removed")]
+)
+def test_a_factor_is_told_plainly(factor: float, told: str) -> None:
+    """What becomes a thousand times as fast is as good as gone."""
+    assert settings_of(prediction(faster={"fetch": factor}))["faster"] == f"fetch {told}"
+
+
+def short_of(code: Shortage) -> Remark:
+    """60 GB are needed where there are 16."""
+    return Remark(code, {"needed_bytes": 60e9, "there_bytes": 16e9})
+
+
+@pytest.mark.parametrize("code", Shortage)
+def test_what_there_is_too_little_of_is_said_beside_the_prediction(code: Shortage) -> None:
+    """What is needed, and what the machine has."""
+    found = prediction(400, shortages=(short_of(code),))
+    told = shortage_in_words(short_of(code))
+    assert "60.0 GB" in told
+    assert "16.0 GB" in told
+    text = " ".join(" ".join(prediction_lines(PRESENT_RATE, prediction(), found, 80)).split())
+    assert told in text
+    assert told in describe(found)
+    assert set(SHORTAGES) == set(SHORTAGES_FROM) == set(Shortage)
+
+
+def test_a_curve_tells_from_where_on_there_is_too_little() -> None:
+    """The fewest workers; nothing where there is enough."""
+    short = [prediction(count, shortages=(short_of(Shortage.MEMORY),)) for count in (80, 70)]
+    notes = curve_notes(worker_curve(predicted=(prediction(1), *short)))
+    (told,) = (note for note in notes if "or more" in note)
+    assert told == "With 70 workers or more, memory exceeds the 16.0 GB of the run's machine."
+    assert not any("exceed" in note for note in curve_notes(worker_curve()))
 
 
 def test_cpus_in_words() -> None:

@@ -33,6 +33,15 @@ def test_facts_are_of_this_process() -> None:
     assert facts["memory_bytes"] > 0
 
 
+@pytest.mark.parametrize(("folder", "is_there"), [("/", True), ("/no/such/folder", False)])
+def test_free_shared_memory(
+    monkeypatch: pytest.MonkeyPatch, folder: str, *, is_there: bool
+) -> None:
+    """Unknown where the system has none."""
+    monkeypatch.setattr(environment, "SHM", folder)
+    assert (describe_environment()["shm_free_bytes"] is not None) == is_there
+
+
 def test_packages_lists_only_what_was_imported() -> None:
     assert set(described_elsewhere("numpy")["packages"]) == {"loadeval", "numpy"}
 

@@ -12,13 +12,14 @@ from loadeval.analysis.arms import loads_on_request, lost_share, run_times
 from loadeval.analysis.cpus import CpuUse
 from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.metrics import THREADS, Quantity, quantities
+from loadeval.analysis.recorded import Recorded
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
 from loadeval.analysis.rules.inside import Inside
 from loadeval.analysis.stages import stages_of
 from loadeval.analysis.summary import Summary, epochs_of, iterations_of, steady, summarise
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
-from loadeval.analysis.whatif import LoaderModel, Recorded
+from loadeval.analysis.whatif import LoaderModel
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:

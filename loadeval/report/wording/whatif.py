@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from loadeval.analysis.whatif import Assumption, Limit
+from loadeval.analysis.whatif import Assumption, Limit, Shortage
 from loadeval.report.formatting import filled, number, short_name, speedup
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ NO_WORKERS = "no workers"
 LIMIT_SENTENCES = {
     Limit.STEP: "The training step is the limit: the loader keeps up with it.",
     Limit.WORKERS: "The workers are the limit: more of them, or cheaper samples, would help.",
-    Limit.CPUS: "The CPUs are the limit: only more of them, or cheaper samples, would help.",
+    Limit.CPUS: "The CPUs are the limit: more of them, or cheaper samples, would help most.",
     Limit.TRAINING_PROCESS: (
         "The training process is the limit: besides its step it hands out indices and receives "
         "batches, which more workers do not change."
@@ -87,12 +87,36 @@ ASSUMPTIONS: dict[Enum, str] = {
     ),
 }
 
+SHORTAGES: dict[Enum, str] = {
+    Shortage.MEMORY: (
+        "That takes {needed_bytes:size} of memory, and the machine of the run has "
+        "{there_bytes:size}."
+    ),
+    Shortage.SHARED_MEMORY: (
+        "That takes {needed_bytes:size} of /dev/shm, and {there_bytes:size} of it were free when "
+        "the run began."
+    ),
+}
+SHORTAGES_FROM: dict[Enum, str] = {
+    Shortage.MEMORY: (
+        "With {workers} workers or more, memory exceeds the {there_bytes:size} of the run's "
+        "machine."
+    ),
+    Shortage.SHARED_MEMORY: (
+        "With {workers} workers or more, batches exceed the {there_bytes:size} of /dev/shm that "
+        "were free when the run began."
+    ),
+}
+REMOVED = 1000.0
+"""Times as fast: what becomes faster than that is as good as removed."""
+
 RANGES = "Brackets: 95% CI of what is measured, expected range of what is predicted."
 ALWAYS_PREDICTED = "What training is held up by, and memory, are always predicted."
 WHAT_SPEEDUPS_ARE = "Speed-ups are over the present run, in the steady state."
 WHAT_MEMORY_IS = "Memory is that of the workers and prefetched batches."
 WHAT_SHARED_MEMORY_IS = f"{SHARED_MEMORY} holds the prefetched batches."
 RANGE = "expected range"
+CHOSEN = "what if"
 WHISKERS = "Whiskers are 95% CIs of what is measured."
 BAND = "The band is the expected range of what is predicted."
 CAPTION = (
@@ -132,6 +156,21 @@ def assumptions_in_words(predicted: Iterable[Prediction]) -> list[str]:
     return list(dict.fromkeys(found))
 
 
+def shortage_in_words(found: Remark) -> str:
+    """What there is too little of."""
+    return filled(SHORTAGES[found.code], found.values)
+
+
+def shortages_in_words(predicted: Iterable[Prediction]) -> list[str]:
+    """From how many workers on there is too little of something, each once."""
+    least: dict[Enum, str] = {}
+    for one in sorted(predicted, key=lambda one: one.num_workers):
+        for remark in one.shortages:
+            values = {**remark.values, "workers": one.num_workers}
+            least.setdefault(remark.code, filled(SHORTAGES_FROM[remark.code], values))
+    return list(least.values())
+
+
 def settings_of(one: Prediction) -> dict[str, str]:
     """The settings of a prediction that are known, by the names that a DataLoader gives them."""
     found = {
@@ -141,10 +180,20 @@ def settings_of(one: Prediction) -> dict[str, str]:
         "batch_size": "" if one.batch_size is None else f"{one.batch_size}",
         "CPUs": "" if one.cpus is None else f"{one.cpus:g}",
         "faster": ", ".join(
-            f"{short_name(name)} {speedup(factor)}" for name, factor in one.faster.items()
+            f"{short_name(name)} {times_in_words(factor)}" for name, factor in one.faster.items()
         ),
     }
     return {name: value for name, value in found.items() if value}
+
+
+def times_in_words(factor: float) -> str:
+    """How many times as fast something becomes: 4x, 2.5x, removed."""
+    return "removed" if factor > REMOVED else f"{factor:g}x"
+
+
+def settings_in_words(one: Prediction) -> str:
+    """All settings of a prediction that are known."""
+    return ", ".join(f"{name}={value}" for name, value in settings_of(one).items())
 
 
 def changed_in_words(one: Prediction, present: Prediction) -> str:
@@ -158,14 +207,14 @@ def changed_in_words(one: Prediction, present: Prediction) -> str:
 
 def prediction_in_words(one: Prediction) -> str:
     """A prediction in sentences: throughput and speed-up, what limits it, what is assumed."""
-    settings = ", ".join(f"{name}={value}" for name, value in settings_of(one).items())
     assumed = assumptions_in_words([one])
     return " ".join(
         [
-            f"Predicted with {settings}:",
+            f"Predicted with {settings_in_words(one)}:",
             f"{ranged(one.throughput, number)} {short_name(one.unit)}/s,",
             f"{ranged(one.speedup, speedup)} what was measured.",
             limit_sentence(one),
+            *map(shortage_in_words, one.shortages),
             *([ASSUMED, *assumed] if assumed else []),
         ]
     )
