@@ -440,7 +440,7 @@ def test_memory_does_not_depend_on_who_else_shares_it(workers: int) -> None:
     [
         ({}, []),
         ({"memory_bytes": 400e6, "shm_free_bytes": 400e6}, [Shortage.MEMORY]),
-        ({"memory_bytes": 600e6, "shm_free_bytes": 1e3}, [Shortage.SHARED_MEMORY]),
+        ({"memory_bytes": 600e6, "shm_free_bytes": 1e4}, [Shortage.SHARED_MEMORY]),
         ({"memory_bytes": None, "shm_free_bytes": None}, []),
     ],
 )
