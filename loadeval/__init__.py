@@ -20,6 +20,7 @@ if TYPE_CHECKING:
         LoaderModel,
         Prediction,
         Range,
+        Shortage,
         WorkerCurve,
         whatif,
     )
@@ -76,6 +77,7 @@ __all__ = [
     "Rule",
     "Run",
     "RunLogError",
+    "Shortage",
     "StageNote",
     "StageReport",
     "StageTimes",
@@ -117,7 +119,8 @@ _MODULES = {
         "backends": ("compare_backends",),
         "analysis.verdict": ("Verdict",),
         "analysis.whatif": (
-            *("Assumption", "Limit", "LoaderModel", "Prediction", "Range", "WorkerCurve"),
+            *("Assumption", "Limit", "LoaderModel", "Prediction", "Range", "Shortage"),
+            "WorkerCurve",
             "whatif",
         ),
         "errors": ("CacheError", "LoadevalError", "LoadevalWarning", "RunLogError", "UsageError"),

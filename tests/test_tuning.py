@@ -103,6 +103,8 @@ class Scripted:
         scripted = self
 
         class Exact:
+            num_workers = 1
+
             @classmethod
             def of(cls, _runs: object) -> Exact:
                 return cls()
