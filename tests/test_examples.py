@@ -30,8 +30,8 @@ WRITES = {
 """The files that each example leaves behind; on a GPU there may be more."""
 BY_CHANCE = {"backends.py", "tune.py"}
 """Of the first, cautions and differences that are shown; of the second, what is best."""
-IN_FRAMEWORKS = {"lightning_fit.py", "trainer.py"}
-"""Run by tests/frameworks/test_examples.py."""
+ELSEWHERE = {"lightning_fit.py", "train.py", "trainer.py"}
+"""Run by tests/frameworks/test_examples.py, and by tests/launch/test_run_doc.py."""
 NEEDS = {
     "backends.py": ["nvidia.dali", "spdl.pipeline"],
     "migrate_from_dali.py": ["nvidia.dali"],
@@ -95,7 +95,7 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Outcome]:
 
 def test_all_examples_are_run() -> None:
     """There is no example that the tests leave out."""
-    assert {path.name for path in EXAMPLES.glob("*.py")} == set(WRITES) | IN_FRAMEWORKS
+    assert {path.name for path in EXAMPLES.glob("*.py")} == set(WRITES) | ELSEWHERE
 
 
 @pytest.mark.parametrize("name", [*map(together, WRITES)])
@@ -228,7 +228,7 @@ def test_the_lines_that_are_kept_work_with_dalis_class(tmp_path: Path) -> None:
     assert {"real.json", "ideal.json"} <= {path.name for path in tmp_path.iterdir()}
 
 
-@pytest.mark.parametrize("name", sorted({*WRITES} | IN_FRAMEWORKS))
+@pytest.mark.parametrize("name", sorted({*WRITES} | ELSEWHERE))
 def test_an_example_is_told_of(name: str) -> None:
     """Its section in docs/examples.md has the command, and the example says how it is run."""
     document = DOCUMENT.read_text(encoding="utf-8")

@@ -1,0 +1,57 @@
+"""What docs/run.md says is so."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from typer.testing import CliRunner
+
+from loadeval.cli.main import app
+from tests.launch.conftest import LOADEVAL, ROOT, environment
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+PAGE = (ROOT / "docs" / "run.md").read_text(encoding="utf-8")
+(FIRST, *_) = re.findall(r"^\$ (.*)$", PAGE, re.MULTILINE)
+(IN_A_NOTEBOOK,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+TRAIN = """from torch.utils.data import DataLoader
+for _ in DataLoader(list(range(8))):
+    pass
+"""
+
+
+def test_the_options_that_it_names_exist() -> None:
+    shown = CliRunner().invoke(app, ["run", "--help"], env={"COLUMNS": "200"}).stdout
+    for option in set(re.findall(r"`(--[a-z-]+)", PAGE)):
+        assert option in shown
+
+
+@pytest.mark.slow
+def test_the_first_command_measures_the_example(tmp_path: Path) -> None:
+    """Which is as it was."""
+    shutil.copytree(ROOT / "examples", tmp_path / "examples")
+    command = [sys.executable, *LOADEVAL, *FIRST.split()[1:], "--epochs", "1"]
+    done = subprocess.run(
+        command,
+        cwd=tmp_path,
+        env=environment(),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("epoch 0: loss ")
+    assert "optimizer steps" in done.stderr
+    assert list(tmp_path.glob("loadeval-runs/train-*/rank0.jsonl"))
+
+
+def test_a_notebook_is_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    exec(IN_A_NOTEBOOK.replace("...  # train\n", TRAIN), {})  # noqa: S102 - the page's own code
+    assert list(tmp_path.glob("loadeval-runs/*/*.jsonl"))
