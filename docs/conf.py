@@ -30,7 +30,7 @@ nitpicky = True
 nitpick_ignore_regex = [
     # Types of other projects: an index of their names would have to be fetched from the network.
     ("py:class", r"numpy\..*"),
-    ("py:class", r"(os\.PathLike|Path|enum\.Enum|collections\.abc\.Mapping.*)"),
+    ("py:class", r"(os\.PathLike|(pathlib\.)?Path|enum\.Enum|collections\.abc\.Mapping.*)"),
     # What a result keeps for reports.
     ("py:class", "Metrics"),
 ]

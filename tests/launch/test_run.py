@@ -109,7 +109,7 @@ def test_one_training_is_reported_by_its_folder(told: Callable[..., Result]) -> 
     found = text(told(one_training))
     assert "Training 1 of" not in found
     assert (
-        "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps, 4.00 samples per step"
+        "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps of 4 samples"
         in found
     )
     assert found.endswith(

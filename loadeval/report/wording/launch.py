@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.launch.folder import NothingMeasured
-from loadeval.report.formatting import counted, number, printable
+from loadeval.report.formatting import counted, printable
 
 if TYPE_CHECKING:
     from loadeval.runlog.processes import LoaderRecord
@@ -55,9 +55,9 @@ def loader_facts(one: LoaderRecord, batches: int, samples: int | None) -> str:
         counted(one.epochs, "epoch", "epochs"),
     ]
     if one.optimizer_steps:
-        facts.append(counted(one.optimizer_steps, "optimizer step", "optimizer steps"))
-        if samples:
-            facts.append(f"{number(samples / one.optimizer_steps)} samples per step")
+        steps = counted(one.optimizer_steps, "optimizer step", "optimizer steps")
+        each = f" of {samples / one.optimizer_steps:.4g} samples" if samples else ""
+        facts.append(steps + each)
     elif one.role == "training":
         facts.append(UNCONFIRMED)
     return ", ".join(facts)
