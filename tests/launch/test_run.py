@@ -108,10 +108,7 @@ def test_all_that_is_said_is_on_stderr(told: Callable[..., Result]) -> None:
 def test_one_training_is_reported_by_its_folder(told: Callable[..., Result]) -> None:
     found = text(told(one_training))
     assert "Training 1 of" not in found
-    assert (
-        "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps of 4 samples"
-        in found
-    )
+    assert "rank0.jsonl (training): 60 batches, 1 epoch, 60 optimizer steps of 4 samples" in found
     assert found.endswith(
         "logs logs everything loadeval show logs --full page loadeval report logs"
     )
