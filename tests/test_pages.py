@@ -34,7 +34,7 @@ PAGES = [
 ]
 RUN_ELSEWHERE = {
     *("adapters", "examples", "export", "frameworks", "how-it-measures", "inside-the-loader"),
-    *("run-log", "what-if"),
+    *("run", "run-log", "what-if"),
 }
 """Pages whose code has tests of its own."""
 WITHOUT_CODE = {"commands", "contributing", "index", "reference"}

@@ -154,10 +154,15 @@ def _more(folder: Path, reports: Sequence[tuple[Training, Report]], first_log: s
         place = shlex.quote(short) if len(reports) == 1 else shlex.join(logs)
         more += [
             *straggler(report),
-            ("everything", f"loadeval show {place} --full"),
+            ("everything", f"loadeval {_telling(report)} {place} --full"),
             ("page", f"loadeval report {place}"),
         ]
     return more
+
+
+def _telling(report: Report) -> str:
+    """The command that says all of it: the verdict is of `compare`."""
+    return "show" if report.comparison is None else "compare"
 
 
 def _loaders(folder: Path) -> list[tuple[LoaderRecord, Run]]:

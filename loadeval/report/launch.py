@@ -60,13 +60,14 @@ def launch_screen(
 
 def _training_lines(report: Report, width: int) -> list[str]:
     """The verdict or, of a run that logged alone, what was waited, and the findings."""
-    if report.comparison is not None:
+    job, found = report.job, report.comparison
+    if found is not None and job is None:
         return screen(report, [], width)
-    job = report.job
     lines = wrapped(report_headline(report), width) if job is None else screen(report, [], width)
-    for one in report.runs:
-        if one.diagnosis is not None and one.diagnosis.findings:
-            rows = [SHORT_HEADING, *findings_in_short(one.diagnosis, width)]
+    of_runs = [one.diagnosis for one in report.runs] if found is None else [found.diagnosis]
+    for diagnosis in of_runs:
+        if diagnosis is not None and diagnosis.findings:
+            rows = [SHORT_HEADING, *findings_in_short(diagnosis, width)]
             of_rank = [] if job is None else wrapped(OF_ONE_RANK.format(rank=job.shown), width)
             lines += ["", *of_rank, *table_lines(rows, width)]
     return lines

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.backends import ranked
+from loadeval.analysis.stages import Basis
 from loadeval.report.findings import SHORT_HEADING, findings_in_short
 from loadeval.report.formatting import (
     counted,
@@ -40,7 +41,7 @@ from loadeval.report.wording.ranks import (
     stragglers_in_words,
     worst_first,
 )
-from loadeval.report.wording.stages import IN_SHORT, stages_in_short
+from loadeval.report.wording.stages import IN_SHORT, OF_WAITS, stages_in_short
 from loadeval.report.wording.verdict import (
     STEADY,
     cautions,
@@ -62,6 +63,8 @@ if TYPE_CHECKING:
     from loadeval.report.tables import Rows
 
 MOST_LINES = 25
+FIRST_FINDING = 3
+"""Lines: a heading, the finding that costs most, and how many more there are."""
 NARROWEST = 80
 """Columns of a line of ranks: a table of many does not fold."""
 LONGEST_IN_TABLE = 16
@@ -91,7 +94,10 @@ def comparison_screen(found: Comparison, more: Rows, width: int) -> list[str]:
     if gain.lost_ns is not None:
         parts.append(table_lines(_lost(gain), width))
     parts[-1] += _inside(found, width)
-    ends = [*filter(None, [_to_mind(gain, width)]), _more(more)]
+    rest = [*parts, [], _more(more)]
+    to_mind = _to_mind(gain, width)
+    to_mind = to_mind[: max(MOST_LINES - FIRST_FINDING - _height([*rest, []]), 1)]
+    ends = [*filter(None, [to_mind]), _more(more)]
     room = MOST_LINES - _height([*parts, [], *ends])
     return _joined([*parts, _findings(found, width, room), *ends])
 
@@ -176,11 +182,13 @@ def _lost(gain: Headroom) -> list[list[str]]:
 def _inside(found: Comparison, width: int) -> Part:
     """Where the loader's time goes, in one line; nothing where that is not known."""
     told: list[str] = []
+    label = IN_SHORT
     if found.stages is not None:
+        label = OF_WAITS if found.stages.basis is Basis.WAITS else IN_SHORT
         told = [stages_in_short(found.stages, transform=whole) for whole in (True, False)]
     elif found.operators is not None:
         told = [operators_in_short(found.operators, most) for most in range(MOST_IN_SHORT, 0, -1)]
-    lines = [f"{IN_SHORT}  {one}" for one in told if one]
+    lines = [f"{label}  {one}" for one in told if one]
     fitting = [line for line in lines if len(line) <= width] or lines[-1:]
     return wrapped(fitting[0], width, 1) if fitting else []
 
@@ -202,7 +210,8 @@ def _findings(found: Comparison, width: int, room: int) -> Part:
         asked = counted(len(diagnosis.checks) - unknown, "check", "checks")
         return [f"Findings: none in {asked}; {unknown} not measured"]
     rows = [SHORT_HEADING, *findings_in_short(diagnosis, width)]
-    return _fitting([[line] for line in table_lines(rows, width)], room)
+    heading, first, *others = table_lines(rows, width)
+    return _fitting([[heading, first], *([line] for line in others)], room)
 
 
 def _backends(found: BackendReport) -> list[list[str]]:

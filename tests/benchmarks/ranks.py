@@ -3,8 +3,9 @@
     python tests/benchmarks/ranks.py [--ranks N] [--batches N] [--folder FOLDER]
 
 Writes the logs of a simulated training, whose slowest rank and its cost are known, as the recorder
-would: a line each half second. With --folder they stay there, and are used again. Prints what each
-command took, on all CPUs too, its peak memory with that of its processes, and the size of the page.
+would: a line each half second. With --folder and --ranks they stay there, to be used again. Prints
+what each command took, the most CPU time and memory that one took with its processes, and the size
+of the page.
 """
 
 from __future__ import annotations
@@ -34,6 +35,12 @@ EPOCHS = 4
 ON_NODE = 8
 STRAGGLER_NS = 20 * MS
 READ_S = 0.02
+SIZES = ((8, 1_000), (64, 10_000), (1_024, 1_000), (1_024, 10_000))
+"""Ranks and batches of each; the last one may take 60 s and 2 GiB, and its page 8 MB."""
+HEADS = (
+    *("ranks", "batches each", "logs", "show", "compare", "report", "CPU time at most"),
+    *("memory at most", "page"),
+)
 
 
 def waits_of(rank: int, ranks: int, batches: int) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
@@ -102,32 +109,48 @@ def measure(*command: str) -> tuple[float, float, float]:
     return time.perf_counter() - began, cpu_s() - before_s, most[0] / 2**30
 
 
+def write_all(folder: Path, ranks: int, batches: int) -> None:
+    """The logs of a job, unless the folder has some."""
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.glob("*.jsonl")):
+        return
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        for job in [pool.submit(write, folder, rank, ranks, batches) for rank in range(ranks)]:
+            job.result()
+
+
+def row(folder: Path, ranks: int, batches: int) -> list[str]:
+    """The sizes of a job, its logs and its page; what each command took; the most memory."""
+    write_all(folder, ranks, batches)
+    nbytes = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
+    page = folder / "page.html"
+    commands = (("show",), ("compare", "--json"), ("report", "-o", str(page)))
+    found = [measure(name, str(folder), *more) for name, *more in commands]
+    return [
+        f"{ranks:,}",
+        f"{batches:,}",
+        f"{nbytes / 1e6:,.0f} MB",
+        *(f"{took_s:.1f} s" for took_s, _, _ in found),
+        f"{max(used_s for _, used_s, _ in found):.1f} s",
+        f"{max(peak for *_, peak in found):.2f} GiB",
+        f"{page.stat().st_size / 1e6:.1f} MB",
+    ]
+
+
 def main() -> None:
-    """Write the logs, and print a table."""
+    """Print a table, with a row for each job."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--ranks", type=int, default=1024)
+    parser.add_argument("--ranks", type=int)
     parser.add_argument("--batches", type=int, default=10_000)
     parser.add_argument("--folder", type=Path)
     options = parser.parse_args()
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = options.folder or Path(temporary)
-        folder.mkdir(parents=True, exist_ok=True)
-        if not any(folder.glob("*.jsonl")):
-            with ProcessPoolExecutor(os.cpu_count()) as pool:
-                jobs = [
-                    pool.submit(write, folder, rank, options.ranks, options.batches)
-                    for rank in range(options.ranks)
-                ]
-                for job in jobs:
-                    job.result()
-        size = sum(path.stat().st_size for path in folder.glob("*.jsonl"))
-        print(f"{options.ranks:,} ranks x {options.batches:,} batches, {size / 1e6:,.0f} MB")
-        print("command    seconds  CPU seconds  peak GiB  output MB")
-        page = folder / "page.html"
-        for name, more in (("show", ()), ("compare", ("--json",)), ("report", ("-o", str(page)))):
-            took_s, used_s, peak = measure(name, str(folder), *more)
-            made = f"{page.stat().st_size / 1e6:9.2f}" if name == "report" else ""
-            print(f"{name:<9} {took_s:8.1f} {used_s:12.1f} {peak:9.2f}  {made}")
+    sizes = SIZES if options.ranks is None else ((options.ranks, options.batches),)
+    for cells in (HEADS, ["---"] * len(HEADS)):
+        print(f"| {' | '.join(cells)} |")
+    for ranks, batches in sizes:
+        with tempfile.TemporaryDirectory() as temporary:
+            cells = row(options.folder or Path(temporary), ranks, batches)
+        print(f"| {' | '.join(cells)} |", flush=True)
 
 
 if __name__ == "__main__":

@@ -317,3 +317,13 @@ def test_it_begins_where_python_imports_it(monkeypatch: pytest.MonkeyPatch) -> N
     scope = {"__name__": "sitecustomize", "__file__": str(path)}
     exec(compile(path.read_text(), str(path), "exec"), scope)  # noqa: S102 - as Python does
     assert str(path.parent) not in sys.path
+
+
+def test_other_modules_are_found_by_others(package: str) -> None:
+    assert Finder([package], print).find_spec("ours_nowhere") is None
+
+
+def test_what_was_not_imported_is_patched_later(package: str) -> None:
+    """Nothing is imported for it."""
+    hook.patch_imported([package])
+    assert package not in sys.modules

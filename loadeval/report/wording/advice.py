@@ -331,9 +331,10 @@ SHORT_IF_TWICE: dict[Enum, str] = {
     Advice.CHEAPER_COLLATE: "make collate_fn twice as fast",
     Advice.CHEAPER_SAMPLER: "make the sampler twice as fast",
     Advice.SEND_FEWER: "fewer and larger tensors, in half the time",
-    Advice.SEND_LESS_OFTEN: "larger batches, in half the time",
+    Advice.SEND_LESS_OFTEN: "share by file_system, in half the time",
 }
 """The same where half the time is what was predicted."""
+FREE_CPUS_OF_OTHERS = "free CPUs that other programs use"
 RANGE = "{speedup:speedup} [{low:.2f}, {high:.2f}]"
 
 
@@ -350,6 +351,8 @@ def change_in_short(finding: Finding) -> str:
     if code is Advice.CHEAPER_OR_CPUS and "required" not in values:
         code = Advice.CHEAPER_LOADING  # how much faster is known only of a loader timed alone
     text = filled(short[code], values)
+    if code is Advice.FREE_CPUS and "others_cpus" in values:
+        text = FREE_CPUS_OF_OTHERS
     return f"perhaps {text}" if finding.confidence == "possible" else text
 
 

@@ -37,6 +37,8 @@ LOG_MODE_SAYS = (
     "Mode log tells what was waited, not what training would gain: loading also slows the steps "
     "beside it. For the gain: loadeval run --mode alternate -- COMMAND"
 )
+NEARLY_WHOLE = 0.02
+"""Batches to a step: where they are no whole number, the program or its last epoch was cut off."""
 NOT_ALTERNATED = (
     "Logged, not alternated: this loader's state_dict would run ahead of the training, or another "
     "loader alternated at the same time. For the gain: loadeval run --replay -- COMMAND"
@@ -56,8 +58,10 @@ def loader_facts(one: LoaderRecord, batches: int, samples: int | None) -> str:
     ]
     if one.optimizer_steps:
         steps = counted(one.optimizer_steps, "optimizer step", "optimizer steps")
-        each = f" of {samples / one.optimizer_steps:.4g} samples" if samples else ""
-        facts.append(steps + each)
+        each = batches / one.optimizer_steps
+        is_told = samples and round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
+        size = f" of {samples / one.optimizer_steps:.4g} samples" if samples and is_told else ""
+        facts.append(steps + size)
     elif one.role == "training":
         facts.append(UNCONFIRMED)
     return ", ".join(facts)

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 TITLE = "Inside the loader"
 IN_SHORT = "inside the loader"
+OF_WAITS = "inside the waits"
 NOT_ATTRIBUTED = "not attributed"
 ON_CPU, WAITING_FOR_CPU, BLOCKED = "on CPU", "waiting for CPU", "blocked"
 STAGES = {

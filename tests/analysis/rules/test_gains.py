@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -118,6 +119,23 @@ def test_out_of_order(run: Callable[..., Run]) -> None:
     """What training gains that takes batches as they come."""
     found = gains(finding(Rule.HEAD_OF_LINE, held_back(run)))[Advice.OUT_OF_ORDER]
     assert float(str(found["speedup"])) > 1.1
+
+
+def test_tensors_that_nobody_waits_for(run: Callable[..., Run]) -> None:
+    """Of workers that keep Python's lock, in a loader that serves batches as they come."""
+    case = Case.of(run(fetch=12, receive=0.5, step=3, real=6, workers=3))
+    recorded = case.recorded
+    assert recorded is not None
+    vars(case)["recorded"] = replace(
+        recorded,
+        costs=replace(recorded.costs, lock_ns=math.inf),
+        setting=replace(recorded.setting, in_order=False),
+    )
+    transfer = replace(finding(Rule.TRANSFER, run(fetch=55, pickle=5)), cost_share=0.5)
+    share = Remark(Advice.SHARE_BY_FILE)
+    found = gains(with_gains(case, replace(transfer, changes=(share,))))[Advice.SHARE_BY_FILE]
+    assert float(str(found["speedup"])) > 1.2
+    assert float(str(found["low"])) < float(str(found["speedup"])) < float(str(found["high"]))
 
 
 def test_an_order_that_brings_nothing(run: Callable[..., Run]) -> None:

@@ -6,6 +6,7 @@ otherwise; so 40 ms to fetch a batch is just fast enough.
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -15,7 +16,7 @@ import pytest
 
 from loadeval.analysis.rules.case import Case
 from loadeval.analysis.rules.diagnosis import RULES
-from loadeval.analysis.rules.finding import Advice, Problem, Rule, Unknown
+from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unknown
 from loadeval.analysis.rules.fixes import FIXES, gain_of
 from loadeval.analysis.rules.stages import NOT_LOOKED_INTO, largest_parts
 from loadeval.report.wording.findings import describe
@@ -268,6 +269,20 @@ def test_passing_batches_on(
         ("pickled", nbytes),
     ]
     assert found.cost_share == pytest.approx(0.5, abs=0.02)
+
+
+def test_receiving_that_waits_for_pythons_lock(run: Callable[..., Run]) -> None:
+    """It would take 1 ms by itself."""
+    case = Case.of(run(fetch=10, pickle=2, receive=30, pickled_bytes=900))
+    inside = case.inside
+    assert inside is not None
+    own_ns = np.full(len(inside.costs), 1e6)
+    waiting = replace(inside.costs, receive_ns=own_ns, lock_ns=math.inf)
+    vars(case)["inside"] = replace(inside, costs=waiting)
+    found = RULES[Rule.TRANSFER](case)
+    assert isinstance(found, Finding)
+    assert found.problem.code is Problem.TRANSFER_WAITS_FOR_LOCK
+    assert advised(found) == [Advice.SHARE_BY_FILE]
 
 
 @pytest.mark.parametrize(
