@@ -131,7 +131,7 @@ def test_tensors_that_nobody_waits_for(run: Callable[..., Run]) -> None:
         costs=replace(recorded.costs, lock_ns=math.inf),
         setting=replace(recorded.setting, in_order=False),
     )
-    transfer = replace(finding(Rule.TRANSFER, run(fetch=55, pickle=5)), cost_share=0.5)
+    transfer = replace(finding(Rule.TRANSFER, run(fetch=10, receive=30)), cost_share=0.5)
     share = Remark(Advice.SHARE_BY_FILE)
     found = gains(with_gains(case, replace(transfer, changes=(share,))))[Advice.SHARE_BY_FILE]
     assert float(str(found["speedup"])) > 1.2
