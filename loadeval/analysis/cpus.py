@@ -6,8 +6,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.metrics import THREADS, quantities
+from loadeval.analysis.verdict import MODERATE_SHARE
 
 if TYPE_CHECKING:
+    from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.metrics import Level, Quantity
     from loadeval.runlog.model import Arm, Run
 
@@ -85,6 +87,44 @@ class CpuUse:
         if self.usable is None or level is None or self.others is None:
             return None
         return max(self.usable - level.mean - self.competing, 0.0)
+
+
+FEWEST_THREADS = 2
+"""From which on threads of a step may wait for each other."""
+SPINS = 2.0
+"""Times the CPU time of a step with ideal loading: work that is the same takes about as much."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spinning:
+    """Threads of the step that wait for each other by computing, which others need the CPUs for.
+
+    `real_ns` and `ideal_ns` are CPU times of a step, with real and with ideal loading.
+    """
+
+    threads: int
+    workers: int
+    cpus: int
+    real_ns: float
+    ideal_ns: float
+
+    @classmethod
+    def of(cls, use: CpuUse, found: Headroom, workers: int, handed_ns: float) -> Spinning | None:
+        """None where none spin, or where that was not read.
+
+        Beside its step the training process computes for `handed_ns` in a batch.
+        """
+        real, ideal = _level(use.process, "real"), _level(use.process, "ideal")
+        if real is None or ideal is None or use.usable is None or not workers:
+            return None
+        threads, slower = round(ideal.mean), found.contention_ns
+        if threads < FEWEST_THREADS or threads + workers <= use.usable or slower is None:
+            return None
+        step_ns, ideal_ns = found.real_ns or 0.0, ideal.mean * (found.ideal_ns or 0.0)
+        real_ns = real.mean * step_ns - handed_ns
+        if real_ns < SPINS * ideal_ns or slower.value < MODERATE_SHARE * step_ns:
+            return None
+        return cls(threads, workers, use.usable, real_ns, ideal_ns)
 
 
 def _computing(run: Run, workers: Quantity | None) -> float | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from loadeval.analysis.arms import run_times, throughputs
-from loadeval.analysis.cpus import CpuUse
+from loadeval.analysis.cpus import CpuUse, Spinning
 from loadeval.analysis.headroom import headroom
 from loadeval.analysis.memory import memory_there
 from loadeval.analysis.simulation import Costs, Setting, costs_of, iteration_ns, replayed
@@ -56,6 +56,7 @@ class Recorded:
     stages: StageReport
     summary: Summary
     alternates: bool
+    step_spins: bool
     worker_bytes: float | None
     machine_bytes: float | None
     shm_free_bytes: float | None
@@ -107,6 +108,7 @@ class Recorded:
             stages,
             summary,
             found is not None,
+            found is not None and _spins(setting_of(run, costs, use), use, found, costs),
             _worker_bytes(run),
             memory_there(run),
             run.header.environment.get("shm_free_bytes"),
@@ -165,6 +167,10 @@ class Calibrated:
     costs: Costs
     growth: float
     base_ns: float
+
+
+def _spins(setting: Setting, use: CpuUse, found: Headroom, costs: Costs) -> bool:
+    return Spinning.of(use, found, setting.workers, costs.handed_ns) is not None
 
 
 def setting_of(run: Run, costs: Costs, use: CpuUse) -> Setting:

@@ -73,6 +73,11 @@ class Costs:
         found: Series = self.cpu_ns + self.run_queue_ns + self.blocked_ns
         return found
 
+    @property
+    def handed_ns(self) -> float:
+        """What the training process does for a batch beside its step, on average."""
+        return float((self.receive_ns + self.pin_ns + self.index_ns).mean())
+
     def fetched_in(self, share: float | Series) -> Costs:
         """The same, fetched and collated in that share of the time."""
         return replace(

@@ -78,6 +78,7 @@ class Assumption(Enum):
     STEP_PER_SAMPLE = "step_per_sample"
     HAND_OVER_USUAL = "hand_over_usual"
     STEP_IN_LOG = "step_in_log"
+    STEP_SPINS = "step_spins"
     UNLIKE_REPLAY = "unlike_replay"
 
 
@@ -457,6 +458,8 @@ class _Changed:
             found.append(Remark(Assumption.STEP_PER_SAMPLE))
         if not one.alternates:
             found.append(Remark(Assumption.STEP_IN_LOG))
+        if one.step_spins:
+            found.append(Remark(Assumption.STEP_SPINS))
         ratio = calibrated.base_ns / one.measured_ns
         if abs(math.log(ratio)) > UNLIKE:
             found.append(Remark(Assumption.UNLIKE_REPLAY, {"ratio": ratio}))

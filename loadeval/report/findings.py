@@ -12,10 +12,10 @@ from loadeval.report.formatting import printable, share, short_name
 from loadeval.report.tables import GAP, NO_LIMIT, Paragraph
 from loadeval.report.wording.advice import change_in_short, finding_advice, predicted_in_short
 from loadeval.report.wording.findings import (
-    SOURCES,
     checked_in_words,
     finding_sentence,
     places_in_words,
+    source_in_words,
     value_in_words,
 )
 
@@ -73,7 +73,7 @@ def _lines(finding: Finding) -> list[str]:
         lines.append(f"Evidence: {'; '.join(facts)}.")
     if finding.places:
         lines.append(f"Where: {'; '.join(places_in_words(finding.places))}.")
-    return [*lines, f"Source: {SOURCES[finding.rule]}."]
+    return [*lines, f"Source: {source_in_words(finding)}."]
 
 
 def _indented(line: str) -> RenderableType:

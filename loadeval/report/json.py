@@ -14,7 +14,12 @@ from loadeval.report.wording.backends import (
     difference_sentence,
     missing_of,
 )
-from loadeval.report.wording.findings import QUESTIONS, SOURCES, finding_sentence, why_not_checked
+from loadeval.report.wording.findings import (
+    QUESTIONS,
+    finding_sentence,
+    source_in_words,
+    why_not_checked,
+)
 from loadeval.report.wording.operators import operators_in_short
 from loadeval.report.wording.ranks import job_cautions, stragglers_in_words
 from loadeval.report.wording.runs import growth_advice, growth_reason
@@ -277,7 +282,7 @@ def finding_as_dict(finding: Finding) -> dict[str, Any]:
         "evidence": [asdict(fact) for fact in finding.evidence],
         "changes": [_remark_as_dict(change) for change in finding.changes],
         "advice": finding_advice(finding),
-        "source": SOURCES[finding.rule],
+        "source": source_in_words(finding),
         "cost_share": finding.cost_share,
         "places": [asdict(place) for place in finding.places],
     }

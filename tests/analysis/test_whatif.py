@@ -723,3 +723,12 @@ def test_a_range_contains_its_value(name: str, workers: int, cpus: int) -> None:
     found = MODELS[name].predict(num_workers=workers, cpus=cpus)
     for one in (found.iteration_ns, found.throughput, found.speedup):
         assert 0 < one.low <= one.value <= one.high
+
+
+def test_a_step_that_spins_is_told() -> None:
+    """It would not take as long with another number of workers."""
+    recorded = Recorded.of(STAGED)
+    model = LoaderModel([replace(recorded, step_spins=True)])
+    codes = {one.code for one in model.predict(num_workers=3).assumptions}
+    assert Assumption.STEP_SPINS in codes
+    assert not recorded.step_spins

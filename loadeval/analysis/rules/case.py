@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from loadeval.analysis.arms import loads_on_request, lost_share, run_times
-from loadeval.analysis.cpus import CpuUse
+from loadeval.analysis.cpus import CpuUse, Spinning
 from loadeval.analysis.headroom import Headroom, headroom, headroom_of_two
 from loadeval.analysis.metrics import THREADS, Quantity, quantities
 from loadeval.analysis.recorded import Recorded
@@ -35,10 +35,6 @@ if TYPE_CHECKING:
 MOST_PLACES = 20
 Answer: TypeAlias = "Finding | Remark | None"
 """A finding, why the rule could not tell, or None where nothing is wrong."""
-FEWEST_THREADS = 2
-"""From which on threads of a step may wait for each other."""
-SPINS = 2.0
-"""Times the CPU time of a step with ideal loading: work that is the same takes about as much."""
 
 
 @dataclass(frozen=True)
@@ -173,19 +169,10 @@ class Case:
     @cached_property
     def spinning(self) -> Spinning | None:
         """The step's threads that spin, for there are fewer CPUs than they and workers; or None."""
-        use, found, inside = self.cpu_use.process, self.headroom, self.inside
-        if use is None or use.real is None or use.ideal is None or found is None or inside is None:
+        inside, found = self.inside, self.headroom
+        if inside is None or found is None:
             return None
-        threads, workers = round(use.ideal.mean), inside.setting.workers
-        if self.cpus is None or threads < FEWEST_THREADS or threads + workers <= self.cpus:
-            return None
-        costs = inside.costs
-        handed_ns = float((costs.receive_ns + costs.pin_ns + costs.index_ns).mean())
-        real_ns = use.real.mean * (found.real_ns or 0.0) - handed_ns
-        ideal_ns = use.ideal.mean * (found.ideal_ns or 0.0)
-        if not workers or real_ns < SPINS * ideal_ns or self.contention_share < MODERATE_SHARE:
-            return None
-        return Spinning(threads, workers, self.cpus, real_ns, ideal_ns)
+        return Spinning.of(self.cpu_use, found, inside.setting.workers, inside.costs.handed_ns)
 
     @property
     def waiting_share(self) -> float:
@@ -265,20 +252,6 @@ class Case:
             end_ns=start_ns + wait_ns + step_ns if known else None,
             wait_ns=wait_ns,
         )
-
-
-@dataclass(frozen=True, slots=True)
-class Spinning:
-    """Threads of the step that wait for each other by computing, which others need the CPUs for.
-
-    `real_ns` and `ideal_ns` are CPU times of a step, with real and with ideal loading.
-    """
-
-    threads: int
-    workers: int
-    cpus: int
-    real_ns: float
-    ideal_ns: float
 
 
 def severity_of(cost_share: float | None) -> Severity:

@@ -10,9 +10,9 @@ from loadeval.report.html.blocks import Advised, Heading, Section, Table, Text
 from loadeval.report.wording.advice import finding_advice
 from loadeval.report.wording.findings import (
     QUESTIONS,
-    SOURCES,
     finding_sentence,
     places_in_words,
+    source_in_words,
     value_in_words,
     why_not_checked,
 )
@@ -69,6 +69,6 @@ def _advised(finding: Finding, level: int) -> Advised:
         evidence=evidence,
         places=tuple(places_in_words(finding.places)),
         advice=finding_advice(finding),
-        source=SOURCES[finding.rule],
+        source=source_in_words(finding),
         level=level,
     )

@@ -355,6 +355,13 @@ def describe(finding: Finding | Check | Prediction) -> str:
     return f"{question} Not measured: {reason}." if reason else question
 
 
+def source_in_words(finding: Finding) -> str:
+    """What the finding rests on."""
+    if finding.problem.code is Problem.STEP_SPINS:
+        return "CPU times of the training process, read in both arms"
+    return SOURCES[finding.rule]
+
+
 def finding_sentence(finding: Finding) -> str:
     """What is wrong."""
     wrong = _filled(PROBLEMS, finding.problem)

@@ -77,6 +77,10 @@ ASSUMPTIONS: dict[Enum, str] = {
         "A worker hands a batch over in {hand_over_ns:duration}, and the training process receives "
         "it in as long: the run has no workers to show it."
     ),
+    Assumption.STEP_SPINS: (
+        "The threads of a training step go on as now. In this run they spin while workers need the "
+        "CPUs, so all of this may be far off: give the step fewer threads, and measure again."
+    ),
     Assumption.STEP_IN_LOG: (
         "The training step takes as long as it did while the loader worked. A run with "
         "mode='alternate' shows what it takes alone."

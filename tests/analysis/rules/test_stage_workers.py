@@ -182,6 +182,8 @@ def test_a_step_whose_threads_spin(run: Callable[..., Run]) -> None:
     given = cores_read(run(**SPINNING), process=(3.0, 3.8), workers=(0.9, 0.0))
     case = Case.of(given)
     assert case.model is None
+    assert case.recorded is not None
+    assert case.recorded.step_spins
     found = finding(Rule.OVERSUBSCRIPTION, given)
     assert found.problem.code is Problem.STEP_SPINS
     assert found.problem.values == {"threads": 4, "workers": 2, "cpus": 4}
