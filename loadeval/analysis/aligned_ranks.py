@@ -77,13 +77,9 @@ class AlignedRanks:
         """A rank with fewer than half of the usual batches ended early, and is left out."""
         every = sorted(runs, key=rank_of)
         lengths = np.array([len(run.steps) for run in every])
-        early = lengths < EARLY * np.median(lengths)
-        kept = tuple(
-            run for run, is_early in zip(every, early.tolist(), strict=True) if not is_early
-        )
-        left_out = tuple(
-            run for run, is_early in zip(every, early.tolist(), strict=True) if is_early
-        )
+        fewest = EARLY * float(np.median(lengths))
+        kept = tuple(run for run in every if len(run.steps) >= fewest)
+        left_out = tuple(run for run in every if len(run.steps) < fewest)
         rows, cautions = _common_rows(kept)
         size = int(every[0].header.environment["world_size"])
         request_ns, wait_ns, step_ns = (
@@ -91,14 +87,14 @@ class AlignedRanks:
             for name in ("request_ns", "wait_ns", "step_ns")
         )
         return cls(
-            kept,
-            left_out,
-            _together(kept, rows),
-            request_ns,
-            wait_ns,
-            step_ns,
-            size,
-            (*_missing(every, size), *_ended_early(left_out), *cautions),
+            runs=kept,
+            ended_early=left_out,
+            steps=_together(kept, rows),
+            request_ns=request_ns,
+            wait_ns=wait_ns,
+            step_ns=step_ns,
+            world_size=size,
+            cautions=(*_missing(every, size), *_ended_early(left_out), *cautions),
         )
 
     @property
@@ -202,9 +198,7 @@ def as_one_run(ranks: AlignedRanks, shown: Run, name: str | None) -> Run:
     header = replace(
         shown.header, name=name or f"{len(ranks.runs)} ranks", environment=shared, every=1
     )
-    gpu_idle_ns = np.full(len(wait_ns), UNKNOWN)
-    keys, all_keys = keys_of(ranks.steps), keys_of(shown.steps)
-    gpu_idle_ns[:] = shown.steps.gpu_idle_ns[np.searchsorted(all_keys, keys)]
+    at = np.searchsorted(keys_of(shown.steps), keys_of(ranks.steps))
     return replace(
         shown,
         header=header,
@@ -213,7 +207,7 @@ def as_one_run(ranks: AlignedRanks, shown: Run, name: str | None) -> Run:
             request_ns=ranks.request_ns[row],
             wait_ns=wait_ns,
             step_ns=np.where(known, step_ns, UNKNOWN),
-            gpu_idle_ns=gpu_idle_ns,
+            gpu_idle_ns=shown.steps.gpu_idle_ns[at],
         ),
         ends=_ends(ranks.runs, shown),
         prefetches=_prefetches(ranks.runs, shown),

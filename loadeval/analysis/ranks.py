@@ -13,17 +13,16 @@ others have: the longest wait less the longest one without them.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import datetime
 from enum import Enum
 from typing import TYPE_CHECKING, final
 
 import numpy as np
 
 from loadeval.analysis.aligned_ranks import AlignedRanks, JobCaution, as_one_run, keys_of, rank_of
+from loadeval.analysis.rank_clocks import clocks_of
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.summary import LEAST_WAIT_SHARE, steady
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import SECOND_NS, Run
 from loadeval.runlog.remote import text_of
 
 if TYPE_CHECKING:
@@ -32,6 +31,7 @@ if TYPE_CHECKING:
     import numpy.typing as npt
 
     from loadeval.runlog.columns import Column
+    from loadeval.runlog.model import Run
 
     Matrix = npt.NDArray[np.int64]
     Sums = npt.NDArray[np.float64]
@@ -48,9 +48,6 @@ NODE_ADDS = 0.1
 """By this part of what stragglers cost a node must be more than some of its ranks."""
 APART_SHARE = 0.02
 """Of their time: ranks that differ by more do not end their steps together."""
-CLOCK_SAMPLES = 1024
-"""Steps by which clocks are compared."""
-PER_MILLION = 1e6
 
 
 class Straggling(Enum):
@@ -167,27 +164,22 @@ class JobReport:
         """
         ranks = AlignedRanks.of(runs)
         waits = _Waits.of(ranks)
-        found, behind = waits.stragglers(), waits.most_behind()
+        behind = waits.most_behind()
         shown = ranks.runs[behind[0]]
-        job = as_one_run(ranks, full(shown), name)
-        found = _with_cause(found, waits, behind, full)
-        results = waits.results()
+        results = [*waits.results(), *map(_result_of, ranks.ended_early)]
+        steps = len(waits.rows)
         return cls(
-            job,
-            rank_of(shown),
-            ranks.world_size,
-            len(set(ranks.hosts)) if None not in ranks.hosts else None,
-            tuple(sorted([*results, *map(_result_of, ranks.ended_early)], key=_by_rank)),
-            len(waits.iteration_ns),
-            float(waits.iteration_ns.mean()) if len(waits.iteration_ns) else None,
-            float(waits.longest_ns.mean()) if len(waits.iteration_ns) else None,
-            found,
-            (*ranks.cautions, *waits.cautions()),
+            run=as_one_run(ranks, full(shown), name),
+            shown=rank_of(shown),
+            world_size=ranks.world_size,
+            nodes=None if None in ranks.hosts else len(set(ranks.hosts)),
+            ranks=tuple(sorted(results, key=lambda one: one.rank)),
+            steps=steps,
+            iteration_ns=float(waits.iteration_ns.mean()) if steps else None,
+            wait_ns=float(waits.longest_ns.mean()) if steps else None,
+            stragglers=_with_cause(waits.stragglers(), waits, behind, full),
+            cautions=(*ranks.cautions, *waits.cautions()),
         )
-
-
-def _by_rank(result: RankResult) -> int:
-    return result.rank
 
 
 def _result_of(run: Run) -> RankResult:
@@ -226,18 +218,17 @@ class _Waits:
         known = (ranks.step_ns != UNKNOWN).all(axis=0)
         rows = np.flatnonzero(steady(run) & known)
         wait_ns = ranks.wait_ns[:, rows]
-        iteration_ns = wait_ns.mean(axis=0) + ranks.step_ns[:, rows].mean(axis=0)
         count = len(wait_ns)
         ordered = np.partition(wait_ns, sorted({(count - 1) // 2, count - 2}), axis=0)
         return cls(
-            ranks,
-            rows,
-            wait_ns,
-            iteration_ns,
-            wait_ns.max(axis=0),
-            ordered[(count - 1) // 2],
-            ordered[count - 2],
-            wait_ns.argmax(axis=0),
+            ranks=ranks,
+            rows=rows,
+            wait_ns=wait_ns,
+            iteration_ns=wait_ns.mean(axis=0) + ranks.step_ns[:, rows].mean(axis=0),
+            longest_ns=wait_ns.max(axis=0),
+            typical_ns=ordered[(count - 1) // 2],
+            second_ns=ordered[count - 2],
+            last=wait_ns.argmax(axis=0),
         )
 
     @property
@@ -273,29 +264,29 @@ class _Waits:
     def results(self) -> list[RankResult]:
         """A result for each rank."""
         found = [_result_of(run) for run in self.ranks.runs]
-        clocks = _clocks(self.ranks) if self.together else [(None, None)] * len(found)
-        if len(self.rows):
-            count, total_ns = len(self.rows), float(self.iteration_ns.sum())
-            own_ns = self.wait_ns.sum(axis=1)
-            all_ns = int(self.longest_ns.sum())
-            lasts, waited = self.lasts(), max(int(self.waited.sum()), 1)
-            saved_ns = np.bincount(
-                self.last, self.longest_ns - self.second_ns, minlength=len(self.wait_ns)
-            )
+        if self.together:
             found = [
-                replace(
-                    one,
-                    wait_ns=float(own_ns[row]) / count,
-                    wait_share=float(own_ns[row]) / total_ns if total_ns else None,
-                    waited_for_ns=float(all_ns - own_ns[row]) / count,
-                    last_share=float(lasts[row]) / waited,
-                    cost_ns=float(saved_ns[row]) / count,
-                )
-                for row, one in enumerate(found)
+                replace(one, skew_ns=skew_ns, drift_ppm=drift_ppm)
+                for one, (skew_ns, drift_ppm) in zip(found, clocks_of(self.ranks), strict=True)
             ]
+        if not len(self.rows):
+            return found
+        count, total_ns = len(self.rows), float(self.iteration_ns.sum())
+        own_ns = self.wait_ns.sum(axis=1).tolist()
+        all_ns = int(self.longest_ns.sum())
+        lasts, waited = self.lasts().tolist(), max(int(self.waited.sum()), 1)
+        saves_ns = self.longest_ns - self.second_ns
+        saved_ns = np.bincount(self.last, saves_ns, minlength=len(found)).tolist()
         return [
-            replace(one, skew_ns=skew_ns, drift_ppm=drift_ppm)
-            for one, (skew_ns, drift_ppm) in zip(found, clocks, strict=True)
+            replace(
+                one,
+                wait_ns=own_ns[row] / count,
+                wait_share=own_ns[row] / total_ns if total_ns else None,
+                waited_for_ns=(all_ns - own_ns[row]) / count,
+                last_share=lasts[row] / waited,
+                cost_ns=saved_ns[row] / count,
+            )
+            for row, one in enumerate(found)
         ]
 
     def stragglers(self) -> Stragglers:
@@ -320,37 +311,36 @@ class _Waits:
         return Stragglers(
             kind,
             uneven_ns / count,
-            cost_ns / count,
-            cost_ns / total_ns,
-            lasts / max(int(self.waited.sum()), 1),
-            tuple(rank_of(self.ranks.runs[row]) for row in rows),
-            hosts.pop() if kind is Straggling.NODE or len(hosts) == 1 else None,
+            cost_ns=cost_ns / count,
+            cost_share=cost_ns / total_ns,
+            last_share=lasts / max(int(self.waited.sum()), 1),
+            ranks=tuple(rank_of(self.ranks.runs[row]) for row in rows),
+            host=hosts.pop() if len(hosts) == 1 else None,
         )
 
     def _behind(self, uneven_ns: float) -> tuple[Straggling, list[int]]:
         """The fewest ranks, or the node, that are behind more of it than by chance."""
-        count = len(self.wait_ns)
-        order = self.most_behind()
-        most = min(max(count // 4, 1), MOST_STRAGGLERS)
-        ranks, share = next(
-            (
-                (order[:size], share)
-                for size in range(1, most + 1)
-                if (share := self.without_ns(order[:size]) / uneven_ns) >= self._by_chance(size)
-            ),
-            ([], 0.0),
-        )
-        nodes: dict[str | None, list[int]] = {}
-        for row, host in enumerate(self.ranks.hosts):
-            nodes.setdefault(host, []).append(row)
-        for host, rows in nodes.items():
-            if host is None or not 1 < len(rows) < count:
-                continue
+        order, ranks, share = self.most_behind(), [], 0.0
+        most = min(max(len(order) // 4, 1), MOST_STRAGGLERS)
+        for size in range(1, most + 1):
+            of_ranks = self.without_ns(order[:size]) / uneven_ns
+            if of_ranks >= self._by_chance(size):
+                ranks, share = order[:size], of_ranks
+                break
+        for rows in self._nodes():
             of_node = self.without_ns(rows) / uneven_ns
-            whole = of_node >= self._by_chance(len(rows)) and set(ranks) <= set(rows)
-            if whole and of_node >= share + NODE_ADDS and self._even_within(rows):
+            enough = max(self._by_chance(len(rows)), share + NODE_ADDS)
+            if of_node >= enough and set(ranks) <= set(rows) and self._even_within(rows):
                 return Straggling.NODE, rows
         return (Straggling.RANKS if ranks else Straggling.SPREAD), sorted(ranks)
+
+    def _nodes(self) -> list[list[int]]:
+        """The rows of each node with several ranks, but not all of them."""
+        nodes: dict[str, list[int]] = {}
+        for row, host in enumerate(self.ranks.hosts):
+            if host is not None:
+                nodes.setdefault(host, []).append(row)
+        return [rows for rows in nodes.values() if 1 < len(rows) < len(self.wait_ns)]
 
     def _by_chance(self, size: int) -> float:
         """The part of what stragglers cost from which `size` ranks are said to be behind it."""
@@ -380,38 +370,6 @@ class _Waits:
         shortest_ns, longest_ns = self.spans_ns
         values = {"shortest_ns": shortest_ns, "longest_ns": longest_ns}
         return [Remark(JobCaution.NOT_TOGETHER, values)]
-
-
-def _clocks(ranks: AlignedRanks) -> list[tuple[float | None, float | None]]:
-    """How far each rank's wall clock is ahead, and by how many parts in a million it is faster.
-
-    All ranks ask for a batch at the same time, as they leave the step before it together.
-    """
-    created = [_created_ns(run) for run in ranks.runs]
-    at = np.unique(np.linspace(0, ranks.request_ns.shape[1] - 1, CLOCK_SAMPLES).astype(np.intp))
-    requests_ns = ranks.request_ns[:, at] if ranks.request_ns.shape[1] else ranks.request_ns
-    if None in created or not requests_ns.size or (requests_ns == UNKNOWN).any():
-        return [(None, None)] * len(created)
-    earliest_ns = min(ns for ns in created if ns is not None)
-    since_ns = np.array([(ns or 0) - earliest_ns for ns in created], dtype=np.int64)
-    times_ns = (requests_ns + since_ns[:, None]).astype(np.float64)
-    middle_ns = np.median(times_ns, axis=0)
-    ahead_ns = times_ns - middle_ns
-    half = len(middle_ns) // 2
-    skews_ns = np.median(ahead_ns, axis=1).tolist()
-    if not half:
-        return [(skew_ns, None) for skew_ns in skews_ns]
-    span_ns = float(np.median(middle_ns[half:]) - np.median(middle_ns[:half]))
-    drifts_ns = np.median(ahead_ns[:, half:], axis=1) - np.median(ahead_ns[:, :half], axis=1)
-    drifts = [drift / span_ns * PER_MILLION if span_ns else None for drift in drifts_ns.tolist()]
-    return list(zip(skews_ns, drifts, strict=True))
-
-
-def _created_ns(run: Run) -> int | None:
-    try:
-        return round(datetime.fromisoformat(run.header.created).timestamp() * SECOND_NS)
-    except ValueError:
-        return None
 
 
 # What is behind a straggler
@@ -470,16 +428,14 @@ def _late_batches(waits: _Waits, row: int, run: Run) -> _LateBatches | None:
     late = (waits.last == row) & (excess_ns > 0)
     wanted = keys_of(waits.ranks.steps)[waits.rows[late]]
     order = np.argsort(keys)
-    at = np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)
-    at = order[at]
+    at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
     there = keys[at] == wanted
-    workers = worker[worker != UNKNOWN]
     return _LateBatches(
-        rank_of(run),
-        excess_ns[late][there].astype(np.float64),
-        worker[at][there],
-        index[at][there],
-        workers,
+        rank=rank_of(run),
+        cost_ns=excess_ns[late][there].astype(np.float64),
+        worker=worker[at][there],
+        sample_index=index[at][there],
+        all_workers=worker[worker != UNKNOWN],
     )
 
 

@@ -63,11 +63,10 @@ from loadeval.report.wording.backends import (
 from loadeval.report.wording.metrics import gpus_in_words, gpus_of_backends
 from loadeval.report.wording.page import DOTS_AND_LINES, INTERVALS, STEADY_RATES
 from loadeval.report.wording.ranks import (
-    OWN_WAITS,
-    WHAT_RANKS_ARE,
     described_job,
     job_cautions,
     job_headline,
+    own_waits_of,
     stragglers_in_words,
 )
 from loadeval.report.wording.runs import described_loader
@@ -262,11 +261,12 @@ def _notes(runs: list[Run]) -> list[str]:
 def job_figure(report: Report, job: JobReport) -> Figure:
     """The waits of the ranks that cost a job most, and its loss as a title."""
     chart = ranks_chart(job)
-    details = [described_job(job), stragglers_in_words(job), WHAT_RANKS_ARE]
+    details = [described_job(job), stragglers_in_words(job)]
     tall = high_of(chart) + HEADING
     figure, bottom = page(job_headline(report, job), details, job_cautions(job), tall)
     box = (MARGIN, bottom + 0.15, WIDTH - 2 * MARGIN, high_of(chart))
-    draw_rows(panel(figure, box, OWN_WAITS, labels=1.5), chart)
+    title = own_waits_of(job, len(chart.rows))
+    draw_rows(panel(figure, box, title, labels=1.5), chart)
     take_text_literally(figure)
     return figure
 

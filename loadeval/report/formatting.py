@@ -111,10 +111,14 @@ def bracketed(estimate: Estimate, told: Callable[[float], str]) -> str:
 
 
 def interval(estimate: Estimate | None, text: Callable[[float], str]) -> str:
-    """From where to where the estimate may be: 2.40x to 2.51x; "" where it has no interval."""
+    """From where to where the estimate may be: 2.40x to 2.51x; "" where it has no interval.
+
+    Where both ends round to the same it is there but once.
+    """
     if estimate is None or estimate.low is None or estimate.high is None:
         return ""
-    return f"{text(estimate.low)} to {text(estimate.high)}"
+    low, high = text(estimate.low), text(estimate.high)
+    return low if low == high else f"{low} to {high}"
 
 
 def per_second(rate: float | None, unit: str) -> str:

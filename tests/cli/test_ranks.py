@@ -135,7 +135,7 @@ def test_the_page_of_many_ranks_has_a_dot_for_each(tmp_path: Path) -> None:
     many = folder_of(runs_of(train(waits(120, 40))), tmp_path / "many")
     assert runner("report")(many)[0] == 0
     page = (many / "report.html").read_text(encoding="utf-8")
-    assert "the first 100 of 120" in page
+    assert "the first 16 of 120" in page
     assert len(page) < 8e6
     out = runner("compare")(many)[1]
     assert len(out.splitlines()) <= 25

@@ -12,6 +12,7 @@ from loadeval.report.formatting import (
     counted,
     duration,
     estimated,
+    interval,
     number,
     printable,
     share,
@@ -95,6 +96,20 @@ def test_number_has_three_digits_or_is_whole(value: float, text: str) -> None:
 def test_figures_and_names_in_words(found: str, text: str) -> None:
     """None is never a number, and what a terminal would obey becomes visible."""
     assert found == text
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "text"),
+    [
+        (2.471e6, 2.479e6, "2.47 million to 2.48 million"),
+        (2.471e6, 2.473e6, "2.47 million"),
+        (None, None, ""),
+    ],
+)
+def test_an_interval_whose_ends_round_to_the_same_has_it_once(
+    low: float | None, high: float | None, text: str
+) -> None:
+    assert interval(Estimate(2.472e6, low, high), number) == text
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,16 @@ from loadeval.analysis.aligned_ranks import JobCaution
 from loadeval.analysis.ranks import JobReport, Stragglers, Straggling
 from loadeval.analysis.remark import Remark, Value
 from loadeval.analysis.report import Report
+from loadeval.report.figure import job_figure
+from loadeval.report.html import sections
+from loadeval.report.html.blocks import Figure, Table
 from loadeval.report.wording.ranks import (
+    LARGE_DOTS,
     clocks_in_words,
     described_job,
     job_cautions,
     job_headline,
+    own_waits_of,
     stragglers_in_words,
     worst_first,
 )
@@ -29,6 +34,21 @@ def _job() -> JobReport:
     wait_ns = np.zeros((4, 100), np.int64)
     wait_ns[2, ::2] = 30 * MS
     return JobReport.of(runs_of(train(wait_ns), 2))
+
+
+@pytest.fixture(name="large", scope="module")
+def _large() -> JobReport:
+    """More ranks than have a bar, of which the last one is behind."""
+    wait_ns = np.full((120, 100), MS)
+    wait_ns[119, ::2] = 30 * MS
+    return JobReport.of(runs_of(train(wait_ns), 4))
+
+
+def figure_of(job: JobReport) -> Figure:
+    """The dots or bars on the page."""
+    (section,) = sections.ranks(Report.of_job(job))
+    (found,) = (block for block in section.blocks if isinstance(block, Figure))
+    return found
 
 
 def told(job: JobReport, kind: Straggling, **more: Any) -> str:
@@ -137,3 +157,49 @@ def test_the_ranks_that_cost_most_come_first(job: JobReport) -> None:
     first, *others = job.ranks
     found = worst_first(replace(job, ranks=(replace(first, cost_ns=None, wait_ns=None), *others)))
     assert found[0].rank == 2
+
+
+def test_the_title_of_the_waits_tells_how_many_ranks_are_left_out(
+    job: JobReport, large: JobReport
+) -> None:
+    assert own_waits_of(job, 4) == "Mean wait of each rank for its batches"
+    assert own_waits_of(large, 16).endswith(": the 16 of 120 that cost the job most")
+
+
+def test_the_figure_explains_no_column_that_it_lacks(large: JobReport) -> None:
+    found = job_figure(Report.of_job(large), large)
+    words = " ".join(text.get_text() for text in found.texts)
+    words += " ".join(axes.get_title("left") for axes in found.axes)
+    assert "Own wait:" not in words
+    assert "Straggler: rank 119" in words
+
+
+def test_the_dot_of_a_straggler_is_large_and_named(large: JobReport) -> None:
+    (dots,) = figure_of(large).data
+    assert dots["marker"]["size"] == [5] * 119 + [13]
+    assert dots["text"] == [""] * 119 + ["rank 119"]
+    assert dots["textposition"][-1] == "middle left"
+    assert figure_of(large).caption.endswith(LARGE_DOTS)
+
+
+def test_several_stragglers_have_no_names_that_cover_one_another(large: JobReport) -> None:
+    found = replace(large, stragglers=replace(large.stragglers, ranks=(118, 119)))
+    (dots,) = figure_of(found).data
+    assert dots["marker"]["size"][-3:] == [5, 13, 13]
+    assert not any(dots["text"])
+
+
+def test_a_caption_speaks_of_large_dots_only_where_there_are_some(
+    job: JobReport, large: JobReport
+) -> None:
+    even = replace(large, stragglers=Stragglers(Straggling.EVEN, 0.0))
+    assert LARGE_DOTS not in figure_of(even).caption
+    assert LARGE_DOTS not in figure_of(job).caption
+
+
+def test_ranks_that_cost_little_are_folded_away(large: JobReport) -> None:
+    (section,) = sections.ranks(Report.of_job(large))
+    first, more = (block for block in section.blocks if isinstance(block, Table))
+    assert first.caption.endswith(", the first 16 of 120")
+    assert first.rows[0][0] == "119"
+    assert (more.folded, more.caption, len(more.rows)) == (True, "The next 84", 84)

@@ -56,6 +56,7 @@ from loadeval.report.wording.page import (
 )
 from loadeval.report.wording.ranks import (
     HEAD,
+    LARGE_DOTS,
     OF_ONE_RANK,
     OWN_WAITS,
     WHAT_RANKS_ARE,
@@ -119,6 +120,7 @@ def iteration_time(report: Report) -> Section:
 # Ranks
 
 RANKS_HEIGHT, MOST_RANKS = 260, 100
+SMALL_DOT, LARGE_DOT, HALF = 5, 13, 0.5
 
 
 def ranks(report: Report) -> list[Section]:
@@ -128,31 +130,48 @@ def ranks(report: Report) -> list[Section]:
         return []
     chart, order = ranks_chart(job), worst_first(job)
     drawing = plotly.bars(chart) if len(order) <= len(chart.rows) else _all_ranks(job)
-    rows = tuple(map(tuple, rank_rows(order[:MOST_RANKS], LONGEST_NAME)))
-    first = f", the first {MOST_RANKS} of {len(order):,}" if len(order) > MOST_RANKS else ""
+    large = f" {LARGE_DOTS}" if len(order) > len(chart.rows) and job.stragglers.ranks else ""
+    rows = list(map(tuple, rank_rows(order[:MOST_RANKS], LONGEST_NAME)))
+    top, more = tuple(rows[: len(chart.rows)]), tuple(rows[len(chart.rows) :])
+    first = f", the first {len(top)} of {len(order):,}" if more else ""
     clocks = clocks_in_words(job)
     explained = (WHAT_RANKS_ARE, OF_ONE_RANK.format(rank=job.shown), clocks)
-    blocks = (
-        Figure("ranks", f"{OWN_WAITS}.", *drawing),
-        Table(f"Ranks, by what they cost the job{first}", HEAD, rows, figures=True),
+    blocks: list[Block] = [
+        Figure("ranks", f"{OWN_WAITS}.{large}", *drawing),
+        Table(f"Ranks, by what they cost the job{first}", HEAD, top, figures=True),
         Text(tuple(filter(None, explained)), "small"),
-    )
-    return [Section("ranks", "Ranks", blocks)]
+    ]
+    if more:
+        blocks.insert(2, Table(f"The next {len(more)}", HEAD, more, folded=True, figures=True))
+    return [Section("ranks", "Ranks", tuple(blocks))]
 
 
 def _all_ranks(job: JobReport) -> tuple[list[Json], Json]:
-    """A dot for each rank."""
+    """A dot for each rank, a large one for a straggler; a single straggler by its name."""
     known = [(one, one.wait_ns) for one in job.ranks if one.wait_ns is not None]
     longest_ns = max((ns for _, ns in known), default=0.0)
+    large = set(job.stragglers.ranks)
+    named = large if len(large) == 1 else set()  # names of neighbours would cover one another
     form = plotly.layout(RANKS_HEIGHT)
     form["xaxis"] = plotly.axis("rank", showgrid=False, fixedrange=True)
     form["yaxis"] = plotly.value_axis(linear_axis(longest_ns, "wait"))
     dots: Json = {
         "type": "scatter",
-        "mode": "markers",
+        "mode": "markers+text",
         "name": NAMES["waiting"],
         "showlegend": False,
-        "marker": {"color": "waiting", "size": 5},
+        "marker": {
+            "color": "waiting",
+            "size": [LARGE_DOT if one.rank in large else SMALL_DOT for one, _ in known],
+            # Plotly makes dots of several sizes transparent, with an outline.
+            "opacity": 1,
+            "line": {"width": 0},
+        },
+        "text": [f"rank {one.rank}" if one.rank in named else "" for one, _ in known],
+        "textposition": [
+            "middle right" if one.rank < HALF * job.world_size else "middle left"
+            for one, _ in known
+        ],
         "x": [one.rank for one, _ in known],
         "y": [ns for _, ns in known],
         "customdata": [

@@ -48,6 +48,7 @@ WHAT_RANKS_ARE = (
 )
 SLOWEST_DECIDES = "At each step the job waits as long as the rank that waits longest."
 OWN_WAITS = "Mean wait of each rank for its batches"
+LARGE_DOTS = "Large dots are stragglers."
 OF_ONE_RANK = (
     "Findings, and what is inside the loader, are those of rank {rank}, which was last most often."
 )
@@ -138,6 +139,13 @@ def ranks_in_words(ranks: Sequence[int]) -> str:
 def job_cautions(job: JobReport) -> list[str]:
     """What makes the figures mean less than they seem to, a sentence each."""
     return remarks_in_words(CAUTIONS, job.cautions)
+
+
+def own_waits_of(job: JobReport, shown: int) -> str:
+    """The title of the waits of the first `shown` ranks by what they cost the job."""
+    if shown >= len(job.ranks):
+        return OWN_WAITS
+    return f"{OWN_WAITS}: the {shown} of {len(job.ranks):,} that cost the job most"
 
 
 def clocks_in_words(job: JobReport) -> str:

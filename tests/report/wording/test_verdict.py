@@ -72,8 +72,7 @@ def test_headline(
     """The level, the gain, and its interval; a speed-up of 1, or below, is no faster."""
     real = record(waits_ns=[wait_ns] * 30, step_ns=step_ns)
     assert headline(headroom_of_two(real, record("replay"))) == (
-        f"{verdict} input-bound: training would be {gain} if loading were free "
-        f"(95% CI {ratio} to {ratio})"
+        f"{verdict} input-bound: training would be {gain} if loading were free (95% CI {ratio})"
     )
 
 
