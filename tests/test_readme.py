@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -30,7 +31,15 @@ LOADEVAL = Path(sys.executable).with_name("loadeval")
 
 
 def run(*command: str | Path, cwd: Path, codes: tuple[int, ...] = (0,)) -> str:
-    done = subprocess.run(command, cwd=cwd, capture_output=True, text=True, check=False)
+    path = os.pathsep.join([str(LOADEVAL.parent), os.environ["PATH"]])  # as in its environment
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
     assert done.returncode in codes, done.stdout + done.stderr
     return done.stdout
 

@@ -58,10 +58,11 @@ class Launched:
 
 
 def environment() -> dict[str, str]:
-    """One in which programs find loadeval."""
+    """One in which programs find loadeval, and `python` is the one that runs the tests."""
     here = os.pathsep.join([str(ROOT), str(ROOT / "adapters")])
     own = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
-    return {**own, "PYTHONPATH": here, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    return {**own, "PATH": path, "PYTHONPATH": here, "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
 
 
 def launch_command(folder: Path, *options: str) -> list[str]:

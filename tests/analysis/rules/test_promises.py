@@ -45,7 +45,7 @@ class Blur:
 
 
 class Numbers(Dataset[list[torch.Tensor]]):
-    """Some tensors each; waits for storage and is blurred, one in `rare_every` much longer."""
+    """Some tensors each; waits for storage, for one in `rare_every` much longer, and is blurred."""
 
     def __init__(
         self, waits_ms: float, rare_ms: float, rare_every: int, blur_ms: float, tensors: int
@@ -60,7 +60,7 @@ class Numbers(Dataset[list[torch.Tensor]]):
         time.sleep(self.waits_ms * MS)
         sample = torch.tensor(index)
         if self.rare_every and index % self.rare_every == 0:
-            Blur(self.rare_ms)(sample)
+            time.sleep(self.rare_ms * MS)
         return [self.transform(sample)] * self.tensors
 
 
