@@ -145,28 +145,32 @@ class Recorded:
         setting = replace(self.setting, growth=growth)
         costs = self.costs
         costs = replace(costs, cpu_ns=costs.cpu_ns / replayed(costs, setting).grown)
-        scale, found_ns = 1.0, iteration_ns(costs, setting)
+        scale, found = 1.0, replayed(costs, setting)
         for _ in range(CALIBRATIONS):
-            if abs(found_ns / self.measured_ns - 1) < NO_EFFECT:
+            if abs(found.iteration_ns / self.measured_ns - 1) < NO_EFFECT:
                 break
             tried = scale * 1.1
             steeper_ns = iteration_ns(costs.fetched_in(tried), setting)
-            slope = (steeper_ns - found_ns) / (tried - scale)
-            if slope * 0.1 * scale < NO_EFFECT * found_ns:  # something else limits it
+            slope = (steeper_ns - found.iteration_ns) / (tried - scale)
+            if slope * 0.1 * scale < NO_EFFECT * found.iteration_ns:  # something else limits it
                 break
-            scale += (self.measured_ns - found_ns) / slope
+            scale += (self.measured_ns - found.iteration_ns) / slope
             scale = min(max(scale, SCALES[0]), SCALES[1])
-            found_ns = iteration_ns(costs.fetched_in(scale), setting)
-        return Calibrated(costs.fetched_in(scale), growth, found_ns)
+            found = replayed(costs.fetched_in(scale), setting)
+        return Calibrated(costs.fetched_in(scale), growth, found.iteration_ns, found.spread)
 
 
 @dataclass(frozen=True)
 class Calibrated:
-    """Costs that give `base_ns` under the settings of the run, with this growth of CPU time."""
+    """Costs that give `base_ns` under the settings of the run, with this growth of CPU time.
+
+    `spread` is as of Replayed.
+    """
 
     costs: Costs
     growth: float
     base_ns: float
+    spread: float
 
 
 def _spins(setting: Setting, use: CpuUse, found: Headroom, costs: Costs) -> bool:

@@ -59,45 +59,39 @@ class Cpus:
         """CPU time that `who` still needs."""
         return self._left_ns.get(who, 0.0)
 
-    def soonest(self) -> tuple[float, int]:
-        """In how many nanoseconds who is done first; never, where nobody is."""
+    def run(self, most_ns: float) -> tuple[float, int | None]:
+        """Let time pass until the first is done, or `most_ns`: how much it was, and who is done."""
         self._balance()
+        queued, places = self._queued, self._places
         wait_ns, first = math.inf, OTHERS
+        computing: list[tuple[int, float, int]] = []
         for who, left_ns in self._left_ns.items():
-            needed_ns = left_ns * self._queue_of(who)
-            if needed_ns < wait_ns:
-                wait_ns, first = needed_ns, who
-        return wait_ns / self._rate, first
-
-    def elapse(self, elapsed_ns: float) -> None:
-        """Time passes, for no longer than until the soonest is done."""
-        speed, rate, shares_ns = self._speed, self._rate, 0.0
-        for who, left_ns in self._left_ns.items():
-            share_ns = elapsed_ns / self._queue_of(who)
+            own = places[who]
+            if not queued:
+                shared_by = 1
+            elif len(own) == 1:
+                shared_by = queued[own[0]]
+            else:
+                shared_by = max([queued[place] for place in own])
+            computing.append((who, left_ns, shared_by))
+            if left_ns * shared_by < wait_ns:
+                wait_ns, first = left_ns * shared_by, who
+        # Less than 1 where a container, or other programs, leave only a part of a CPU.
+        wanted = self._busy + self._part_of_one
+        speed = min(self._count / max(wanted, 1.0), 1.0)
+        rate = speed / (1 + self._growth * max(min(wanted, self._count) - 1, 0.0))
+        wait_ns /= rate
+        passed_ns = min(wait_ns, most_ns)
+        shares_ns = 0.0
+        for who, left_ns, shared_by in computing:
+            share_ns = passed_ns / shared_by
             done_ns = share_ns * rate
             self._left_ns[who] = left_ns - done_ns if left_ns > done_ns else 0.0
             if who != OTHERS:
                 shares_ns += share_ns
         self.spent_ns += shares_ns * speed
         self.alone_ns += shares_ns * rate
-
-    @property
-    def _speed(self) -> float:
-        """Less than 1 where a container, or other programs, leave only a part of a CPU."""
-        return min(self._count / max(self._busy + self._part_of_one, 1.0), 1.0)
-
-    @property
-    def _rate(self) -> float:
-        used = min(self._busy + self._part_of_one, self._count)
-        return self._speed / (1 + self._growth * max(used - 1, 0.0))
-
-    def _queue_of(self, who: int) -> int:
-        if not self._queued:
-            return 1
-        places = self._places[who]
-        if len(places) == 1:
-            return self._queued[places[0]]
-        return max(self._queued[place] for place in places)
+        return passed_ns, None if most_ns <= wait_ns else first
 
     def _shortest(self) -> int:
         """The CPU with the shortest queue: of several each in turn."""

@@ -396,14 +396,12 @@ class _Replay:
     def _next_event(self) -> int:
         """Wait until someone has done what it does, and tell who; a worker may compute first."""
         while True:
-            wait_ns, who = self._cpus.soonest()
-            if self._elsewhere and self._elsewhere[0][0] <= self._now_ns + wait_ns:
-                until_ns, who = heappop(self._elsewhere)
-                self._cpus.elapse(until_ns - self._now_ns)
-                self._now_ns = until_ns
-                return who
-            self._cpus.elapse(wait_ns)
-            self._now_ns += wait_ns
+            until_ns = self._elsewhere[0][0] if self._elsewhere else math.inf
+            passed_ns, who = self._cpus.run(until_ns - self._now_ns)
+            if who is None:
+                self._now_ns, done = heappop(self._elsewhere)
+                return done
+            self._now_ns += passed_ns
             self._cpus.end(who)
             if who == TRAINING:
                 if not self._after_ns:

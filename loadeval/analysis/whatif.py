@@ -21,7 +21,7 @@ import numpy as np
 from loadeval.analysis.faster import FasterError, full_name, sped_up
 from loadeval.analysis.recorded import MOSTLY_BLOCKED, NO_EFFECT, Calibrated, Recorded
 from loadeval.analysis.remark import Remark
-from loadeval.analysis.simulation import Costs, Setting, iteration_ns, replayed
+from loadeval.analysis.simulation import Costs, Replayed, Setting, iteration_ns, replayed
 from loadeval.analysis.stages import Blockage
 from loadeval.analysis.stats import Estimate  # noqa: TC001 - as above
 from loadeval.errors import UsageError
@@ -225,13 +225,7 @@ class LoaderModel:
                 f"prefetch_factor is {prefetch_factor} and num_workers is 0; expected workers, for "
                 "only they prefetch: leave it out, or ask for 1 worker or more"
             )
-        at = min(
-            range(len(self._recorded)),
-            key=lambda at: abs(
-                math.log((self._recorded[at].setting.workers + 0.5) / (workers + 0.5))
-            ),
-        )
-        one = self._recorded[at]
+        at, one = self._nearest(workers)
         setting = replace(
             last.setting,
             workers=workers,
@@ -243,6 +237,20 @@ class LoaderModel:
         changed = _Changed(one, setting, batch_size, _in_full(one, faster or {}))
         return self._predicted(at, changed)
 
+    def speedup(self, num_workers: int) -> float:
+        """With so many workers, as `predict` has it: without its range much sooner."""
+        last, (at, one) = self._recorded[-1], self._nearest(num_workers)
+        changed = _Changed(one, replace(last.setting, workers=num_workers), None, {})
+        return last.measured_ns / changed.usual(self._at(at, self.growth[1])).iteration_ns
+
+    def _nearest(self, workers: int) -> tuple[int, Recorded]:
+        """The run whose number of workers is the nearest, and which it is."""
+
+        def distance(numbered: tuple[int, Recorded]) -> float:
+            return abs(math.log((numbered[1].setting.workers + 0.5) / (workers + 0.5)))
+
+        return min(enumerate(self._recorded), key=distance)
+
     def without(self, fix: Fix) -> Prediction:
         """The same as it was, but for what `fix` changes of its costs and its setting."""
         one = self._recorded[-1]
@@ -251,15 +259,16 @@ class LoaderModel:
     def _predicted(self, at: int, changed: _Changed) -> Prediction:
         last = self._recorded[-1]
         calibrated = [self._at(at, growth) for growth in self.growth]
-        usual = calibrated[1]
-        cases = [changed.iteration_ns(one) for one in calibrated]
+        usual = changed.usual(calibrated[1])
+        least, most = (changed.replayed(calibrated[end]) for end in (0, 2))
+        cases = [least.iteration_ns, usual.iteration_ns, most.iteration_ns]
         if changed.recorded.blockage == Blockage.DISK:
-            serial = [changed.iteration_ns(one, serial=True) for one in calibrated[1:]]
-            several = changed.recorded.setting.workers > 1  # then they wait for it already
-            cases[1] = serial[0] if several else math.sqrt(cases[1] * serial[0])
-            cases = [min(cases), cases[1], max(*cases, *serial)]
+            serial = [changed.replayed(one, serial=True) for one in calibrated[1:]]
+            cases = [min(cases), cases[1], max(*cases, *(one.iteration_ns for one in serial))]
         is_fitted = self.growth != GROWTH
-        return changed.prediction(cases, usual, last.measured_ns, is_fitted=is_fitted)
+        return changed.prediction(
+            cases, usual.spread, calibrated[1], last.measured_ns, is_fitted=is_fitted
+        )
 
     def curve(self) -> WorkerCurve:
         """Throughput with 1 worker and more, until twice the CPUs, or the workers there are."""
@@ -346,17 +355,29 @@ class _Changed:
         setting = replace(self.setting, growth=calibrated.growth)
         return (costs, setting) if self.fix is None else self.fix(costs, setting)
 
-    def iteration_ns(self, calibrated: Calibrated, *, serial: bool = False) -> float:
+    def usual(self, calibrated: Calibrated) -> Replayed:
+        """As `replayed`; a disk that workers wait for gives way as far as is likely."""
+        found = self.replayed(calibrated)
+        if self.recorded.blockage != Blockage.DISK:
+            return found
+        serial_ns = self.replayed(calibrated, serial=True).iteration_ns
+        several = self.recorded.setting.workers > 1  # then they wait for it already
+        usual_ns = serial_ns if several else math.sqrt(found.iteration_ns * serial_ns)
+        return replace(found, iteration_ns=usual_ns)
+
+    def replayed(self, calibrated: Calibrated, *, serial: bool = False) -> Replayed:
         """For a batch of the run; `serial` is if a disk gives all workers no more than now."""
         costs, setting = self.changed(calibrated, serial=serial)
-        found_ns = iteration_ns(costs, setting)
-        longer = _crowded(costs, setting, found_ns)
+        found = replayed(costs, setting)
+        longer = _crowded(costs, setting, found.iteration_ns)
         longer /= _crowded(calibrated.costs, self.recorded.setting, calibrated.base_ns)
-        return self.recorded.measured_ns * longer * found_ns / self.batches / calibrated.base_ns
+        share = found.iteration_ns / self.batches / calibrated.base_ns
+        return replace(found, iteration_ns=self.recorded.measured_ns * longer * share)
 
     def prediction(
         self,
         cases: Sequence[float],
+        spread: float,
         calibrated: Calibrated,
         present_ns: float,
         *,
@@ -368,8 +389,7 @@ class _Changed:
         noise = (rate.high - rate.low) / 2 / rate.value if rate.low and rate.high else 0.0
         further = ERROR_OF_CHANGE * abs(math.log(one.measured_ns / usual_ns))
         error = math.hypot(USUAL_ERROR + further, noise, _noise_of(one.costs.fetch_ns))
-        present = replayed(calibrated.costs, replace(one.setting, growth=calibrated.growth))
-        error = math.hypot(error, present.spread, replayed(*self.changed(calibrated)).spread)
+        error = math.hypot(error, calibrated.spread, spread)
         limit = self._limit(calibrated)
         crowded = _crowded(calibrated.costs, setting, usual_ns) - 1
         slower = math.hypot(most_ns / usual_ns - 1, error, crowded)

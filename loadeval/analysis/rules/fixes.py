@@ -137,10 +137,7 @@ def best_workers(case: Case, inside: Inside) -> int | None:
     if now < inside.workers or model is None:  # some have nothing to do already
         return None
     most = max(math.floor((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
-    speedups = {
-        workers: model.predict(num_workers=workers).speedup.value
-        for workers in spread(now + 1, most)
-    }
+    speedups = {workers: model.speedup(workers) for workers in spread(now + 1, most)}
     best = max(speedups.values())
     if best * (1 - LEAST_GAIN) < 1:
         return None
