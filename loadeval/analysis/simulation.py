@@ -345,7 +345,8 @@ class _Replay:
         self._after_ns = 0.0  # of what training does, once it has computed
         self._arrive_ns, self._lock_ns = costs.arrive_ns, costs.lock_ns
         self._cpus = Cpus(setting.cpus, setting.others_cpus, setting.growth)
-        rounds = 8 * setting.workers * setting.prefetch_factor
+        depth = setting.workers * setting.prefetch_factor
+        rounds = min(8 * depth, max(4 * depth, MOST_BATCHES))
         self._count = rounds if in_pairs else max(len(costs), rounds)
         self._now_ns = 0.0
         self._elsewhere: list[tuple[float, int]] = []  # until when, and who

@@ -9,10 +9,20 @@ import pytest
 from tests.images import crops
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 IMAGES = 30
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _workers_end_soon() -> Iterator[None]:
+    """Torch waits for 5 s for each worker of an iterator that the garbage collector finds."""
+    from torch.utils.data import _utils  # noqa: PLC0415 - other adapters need no torch
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(_utils, "MP_STATUS_CHECK_INTERVAL", 0.2)
+        yield
 
 
 @pytest.fixture(scope="session")

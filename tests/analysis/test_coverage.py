@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     Draw = Callable[[np.random.Generator, int, int], Times]
     Plan = Sequence[tuple[int, int]]
 
+pytestmark = pytest.mark.slow
+
 RUNS = 1000
 FEWEST, MOST = 0.92, 0.98
 """Around 95%: what is left of the error of a simulation, and of the method."""

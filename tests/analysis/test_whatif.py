@@ -439,19 +439,19 @@ def test_memory_does_not_depend_on_who_else_shares_it(workers: int) -> None:
     ("environment", "expected"),
     [
         ({}, []),
-        ({"memory_bytes": 400e6, "shm_free_bytes": 400e6}, [Shortage.MEMORY]),
-        ({"memory_bytes": 600e6, "shm_free_bytes": 1e4}, [Shortage.SHARED_MEMORY]),
+        ({"memory_bytes": 20e6, "shm_free_bytes": 20e6}, [Shortage.MEMORY]),
+        ({"memory_bytes": 30e6, "shm_free_bytes": 4e3}, [Shortage.SHARED_MEMORY]),
         ({"memory_bytes": None, "shm_free_bytes": None}, []),
     ],
 )
 def test_what_a_machine_has_too_little_of(
     environment: dict[str, Any], expected: list[Shortage]
 ) -> None:
-    """With 400 workers; where it is not known, nothing is said."""
+    """With 20 workers; where it is not known, nothing is said."""
     stages = tuple(replace(one, pickled_bytes=np.zeros(len(one), int)) for one in STAGED.stages)
     run = with_memory(replace(STAGED, stages=stages), pss_bytes=2e6, alive_workers=2.0)
     run = replace(run, header=replace(run.header, environment=environment))
-    found = whatif(run, num_workers=400)
+    found = whatif(run, num_workers=20)
     assert found.memory_bytes is not None
     assert [one.code for one in found.shortages] == expected
     assert whatif(run).shortages == ()
