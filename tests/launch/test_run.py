@@ -114,6 +114,21 @@ def test_one_training_is_reported_by_its_folder(told: Callable[..., Result]) -> 
     )
 
 
+@pytest.mark.parametrize(
+    ("steps", "size"),
+    [(59, " of 4 samples"), (61, " of 4 samples"), (30, " of 8 samples"), (40, ""), (120, "")],
+)
+def test_samples_of_an_optimizer_step(told: Callable[..., Result], steps: int, size: str) -> None:
+    """Those of the batches between two; an interrupted program may lack the last step."""
+
+    def does(folder: Path, _: Settings) -> Ended:
+        write_log(folder / "rank0.jsonl")
+        process(folder, record("rank0.jsonl", steps=steps))
+        return ENDED
+
+    assert f", {steps} optimizer steps{size} logs" in text(told(does))
+
+
 def test_a_training_that_waits_for_nothing_has_no_findings(told: Callable[..., Result]) -> None:
     def does(folder: Path, _: Settings) -> Ended:
         write_log(folder / "rank0.jsonl", wait_ns=100)

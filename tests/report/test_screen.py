@@ -151,7 +151,7 @@ def test_an_inconclusive_run_says_what_would_settle_it(alternating: Record) -> N
     """Its advice stands on the screen, for the findings are about something else."""
     lines = screen(alternating(pairs=2))
     assert lines[0].startswith("Inconclusive: ")
-    assert "Measure more: run more batches" in " ".join(lines)
+    assert "Measure more batches or epochs" in " ".join(lines)
 
 
 def test_everything_at_once_fits(alternating: Record) -> None:

@@ -60,7 +60,7 @@ def loader_facts(one: LoaderRecord, batches: int, samples: int | None) -> str:
         steps = counted(one.optimizer_steps, "optimizer step", "optimizer steps")
         each = batches / one.optimizer_steps
         is_told = samples and round(each) >= 1 and abs(each - round(each)) < NEARLY_WHOLE
-        size = f" of {samples / one.optimizer_steps:.4g} samples" if samples and is_told else ""
+        size = f" of {samples / batches * round(each):.4g} samples" if samples and is_told else ""
         facts.append(steps + size)
     elif one.role == "training":
         facts.append(UNCONFIRMED)

@@ -229,8 +229,8 @@ ADVICE: dict[Enum, str] = {
     ),
     VerdictAdvice.LOOK_AT_STEP: "Loading keeps up: look at the training step instead.",
     VerdictAdvice.MORE_PAIRS: (
-        "Measure more: run more batches or epochs, and raise pairs= or batches= if they ended the "
-        "run. Start with 250 batches."
+        "Measure more batches or epochs, 250 batches at least; raise the number of pairs or "
+        "batches if that ended the measurement."
     ),
     VerdictAdvice.MORE_BATCHES: (
         "Measure more batches in both runs, or one run with mode='alternate'."
