@@ -377,7 +377,12 @@ def few_shards(case: Case, inside: Inside) -> Answer:
 
 
 def or_workers(case: Case, inside: Inside) -> tuple[Remark, ...]:
-    """To use more workers, where that would help."""
+    """To use more workers, where that would help; the first are advised by a rule of their own."""
+    return () if case.loads_synchronously else as_many_workers(case, inside)
+
+
+def as_many_workers(case: Case, inside: Inside) -> tuple[Remark, ...]:
+    """To use as many workers as bring the most."""
     best = best_workers(case, inside)
     if best is None:
         return (Remark(Advice.NO_MORE_WORKERS),) if inside.setting.workers else ()

@@ -89,13 +89,14 @@ def zero_workers(case: Case) -> Answer:
         lost = 0.0 if case.lost is None else case.lost.value
     if not case.loads_synchronously or lost < MODERATE_SHARE:
         return None
+    changes = () if case.inside is None else stages.as_many_workers(case, case.inside)
     needed = max(math.ceil(found.wait_ns / found.step_ns), 1) if found.step_ns else 1
     return Finding(
         Rule.ZERO_WORKERS,
         severity_of(case.waiting_share),
         "likely" if case.headroom is None else "measured",
         Remark(Problem.NOTHING_LOADED_AHEAD, {"wait_share": found.wait_share}),
-        first_workers(case, needed),
+        changes or first_workers(case, needed),
         (
             Fact("wait, mean", found.wait_ns, "ns"),
             Fact("step, mean", found.step_ns, "ns"),

@@ -330,8 +330,8 @@ SHORT_IF_TWICE: dict[Enum, str] = {
     Advice.CHEAPER_NAMED: "make {name:name} twice as fast",
     Advice.CHEAPER_COLLATE: "make collate_fn twice as fast",
     Advice.CHEAPER_SAMPLER: "make the sampler twice as fast",
-    Advice.SEND_FEWER: "fewer, larger tensors (if in half the time)",
-    Advice.SEND_LESS_OFTEN: "share by file_system (if in half the time)",
+    Advice.SEND_FEWER: "fewer, larger tensors, if twice as fast",
+    Advice.SEND_LESS_OFTEN: "share by file_system, if twice as fast",
 }
 """The same where half the time is what was predicted."""
 FREE_CPUS_OF_OTHERS = "free CPUs that other programs use"
