@@ -1,0 +1,66 @@
+"""Tests of what loadeval claims on a GPU: they run where torch finds one, and note what they find."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from tests.gpu.device import missing
+from tests.gpu.results import RESULTS, Result, append, where
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.gpu.claims import Claim
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip the tests that are marked gpu where there is none; their results are printed."""
+    marked = [item for item in items if HERE in item.path.parents and item.get_closest_marker("gpu")]
+    why = missing() if marked else ""
+    for item in marked if why else []:
+        item.add_marker(pytest.mark.skip(reason=f"no GPU: {why}"))
+
+
+class Notes:
+    """Takes the measurements of one test, and fails it at its end if one did not hold."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.failed: list[str] = []
+
+    def __call__(
+        self,
+        claim: Claim,
+        case: str,
+        *,
+        expected: object,
+        measured: object,
+        held: bool | None,
+        interval: tuple[float, float] | None = None,
+    ) -> None:
+        """Note a measurement; numbers are written with three digits."""
+        result = Result(
+            claim.name, case, _text(expected), _text(measured), held, interval, **where()
+        )
+        append(self.path, result)
+        if held is False:
+            self.failed.append(f"{claim.name} ({case}): {result.measured}, not {result.expected}")
+
+
+def _text(value: object) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+@pytest.fixture
+def note(tmp_path: Path) -> Iterator[Notes]:
+    """Call it with each measurement."""
+    notes = Notes(Path(os.environ.get(RESULTS) or tmp_path / "results.jsonl"))
+    yield notes
+    if notes.failed:
+        pytest.fail("; ".join(notes.failed))

@@ -1,0 +1,62 @@
+"""docs/gpu.md: which claims held on a GPU."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from tests.gpu.claims import PARTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tests.gpu.claims import Claim
+    from tests.gpu.results import Result
+
+HEAD = """# On a GPU
+
+What loadeval claims on a GPU, and whether it held when it was last measured on one. `make gpu` measures all of it in under nine minutes where torch finds a CUDA device, and writes this page; elsewhere each test is skipped, and the page stays as it is.
+
+"""
+NEVER = "None of it was measured on a GPU so far. The tests themselves were tried with a stand-in for the device, which queues work and passes events as CUDA does; that says nothing about loadeval on a GPU.\n\n"
+NEVER_MEASURED = "never measured"
+
+
+def page(found: Sequence[Result]) -> str:
+    """The page of these results, of one run."""
+    lines = [_where(found), "| claim | tolerance | outcome |\n|---|---|---|\n"]
+    lines += [f"| {claim.text} | {claim.tolerance or '-'} | {outcome(claim, found)} |\n" for claim in _claims()]
+    for claim in _claims():
+        lines += _details(claim, [one for one in found if one.claim == claim.name])
+    return HEAD + "".join(lines)
+
+
+def outcome(claim: Claim, found: Sequence[Result]) -> str:
+    """Held, did not hold, or never measured; of how many measurements."""
+    held = [one.held for one in found if one.claim == claim.name and one.held is not None]
+    if not held:
+        return NEVER_MEASURED
+    return f"held ({len(held)})" if all(held) else f"did not hold ({held.count(False)} of {len(held)})"
+
+
+def _claims() -> list[Claim]:
+    return list(dict.fromkeys(claim for part in PARTS for claim in part.claims))
+
+
+def _where(found: Sequence[Result]) -> str:
+    if not found:
+        return NEVER
+    last = found[-1]
+    versions = ", ".join(f"{name} {version}" for name, version in last.versions.items())
+    return f"Measured on {last.date}, on one {last.device} with driver {last.driver or 'unknown'}, {versions}.\n\n"
+
+
+def _details(claim: Claim, found: Sequence[Result]) -> list[str]:
+    if not found:
+        return []
+    lines = [f"\n## {claim.name[0].upper()}{claim.name[1:]}\n\n"]
+    lines.append("| of | expected | measured | 95% CI | |\n|---|---|---|---|---|\n")
+    for one in found:
+        interval = "" if one.interval is None else "{:.3g} to {:.3g}".format(*one.interval)
+        held = {True: "held", False: "**did not hold**", None: "not measured"}[one.held]
+        lines.append(f"| {one.case} | {one.expected} | {one.measured} | {interval} | {held} |\n")
+    return lines
