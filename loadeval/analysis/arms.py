@@ -231,11 +231,18 @@ def times_of(steps: Steps, rows: Rows) -> ArmTimes:
 def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
     """The pairs of an alternating run that count, and the times of the real and the ideal arm.
 
+    Where a device's clock told them, times are those of the device: it has no work in a wait, and
+    then does what the step has queued. The host queues ahead of it, and its own times say little.
+
     A run often ends within a pair. A pair counts when each of its blocks has at least
     FEWEST_IN_BLOCK batches, or half of the median block of its arm where that is fewer.
     """
     steps = run.steps
     counted = (steps.pair != UNKNOWN) & (steps.step_ns != UNKNOWN)
+    timed_by_device = counted & (steps.gpu_step_ns != UNKNOWN)
+    if timed_by_device.any():
+        counted = timed_by_device
+        steps = replace(steps, wait_ns=steps.gpu_idle_ns, step_ns=steps.gpu_step_ns)
     numbers, index = np.unique(steps.pair[counted], return_inverse=True)
     found = np.zeros((len(ARMS), len(numbers)))
     np.add.at(found, (steps.arm[counted], index), 1.0)
@@ -248,8 +255,16 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
         for rows in (kept & (steps.arm == code) for code in range(len(ARMS)))
     )
     rows = kept & (steps.arm == ARMS.index("real"))
+    if timed_by_device.any() and not _waits_for_device(run.steps, rows):
+        return pairs.tolist(), real, ideal
     waits = all_waits_of(run, real, ideal, rows) or rare_stalls(run, real, ideal, rows)
     return pairs.tolist(), replace(real, all_waits=waits), ideal
+
+
+def _waits_for_device(steps: Steps, rows: Rows) -> bool:
+    """Whether the device is idle in each wait, for the step before has waited for it."""
+    idle_ns, wait_ns = float(steps.gpu_idle_ns[rows].sum()), float(steps.wait_ns[rows].sum())
+    return idle_ns >= (1 - EXACT_SHARE) * wait_ns
 
 
 def _in_pairs(times: ArmTimes, pair: Column, place: Column) -> ArmTimes:

@@ -145,6 +145,8 @@ def decode(content: Any) -> Line:
     found = fields_of(kind, content)
     if issubclass(kind, Block):
         _complete_columns(found, "wait_ns")
+    elif kind is GpuIdle:
+        _complete_columns(found, "gpu_idle_ns")
     elif kind is StageTimes:
         _complete_columns(found, "batch")
         _check_transforms(found)

@@ -21,12 +21,12 @@ from loadeval.runlog.stages import StageTimes
 STAGE_COLUMNS = tuple(
     one.name for one in fields(StageTimes) if one.type == "Column" and one.name != "batch"
 )
-OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes", *STAGE_COLUMNS)
+OPTIONAL_COLUMNS = ("request_ns", "step_ns", "samples", "nbytes", "gpu_step_ns", *STAGE_COLUMNS)
 """Those that may be unknown throughout, and are null then."""
-WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns", *STAGE_COLUMNS)
+WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns", "gpu_step_ns", *STAGE_COLUMNS)
 """Those that may be unknown in part."""
 MAY_BE_MISSING = (
-    *("waits_ns", "end_ns", "began_ns", "minor_faults"),
+    *("waits_ns", "end_ns", "began_ns", "minor_faults", "gpu_step_ns"),
     *("dataset", "sampler", "worker_init", "in_order"),
 )
 """Fields that older logs do not have."""

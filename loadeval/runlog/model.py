@@ -156,7 +156,9 @@ class Steps:
 
     `arm` holds indices into ARMS; `pair` is UNKNOWN for batches of no pair. The last step of an
     epoch that was broken off is UNKNOWN. `gpu_idle_ns` is how long the device had nothing to do
-    while the batch was waited for; UNKNOWN where there was no device whose clock could tell.
+    while the batch was waited for, and `gpu_step_ns` how long it took from the batch's delivery,
+    or the end of what was queued before, to the end of what the step queued; UNKNOWN where there
+    was no device whose clock could tell.
     `batch` is each one's number in its epoch, from 0: by default they follow on one another.
     """
 
@@ -170,10 +172,13 @@ class Steps:
     nbytes: Column
     gpu_idle_ns: Column
     batch: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+    gpu_step_ns: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
 
     def __post_init__(self) -> None:
         if not len(self.batch):
             object.__setattr__(self, "batch", rank_in_epoch(self.epoch))
+        if not len(self.gpu_step_ns):
+            object.__setattr__(self, "gpu_step_ns", np.full(len(self), UNKNOWN))
 
     def __len__(self) -> int:
         return len(self.request_ns)
@@ -215,9 +220,9 @@ class Steps:
     def gpu_idle(self) -> Iterator[GpuIdle]:
         """How long the device was idle in each wait, a line for each epoch."""
         for epoch in np.unique(self.epoch).tolist():
-            gpu_idle_ns = self.gpu_idle_ns[self.epoch == epoch]
-            if (gpu_idle_ns != UNKNOWN).any():
-                yield GpuIdle(epoch, 0, gpu_idle_ns)
+            rows = self.epoch == epoch
+            if (self.gpu_idle_ns[rows] != UNKNOWN).any():
+                yield GpuIdle(epoch, 0, self.gpu_idle_ns[rows], self.gpu_step_ns[rows])
 
     def _spans(self) -> list[slice]:
         differences = np.diff(self.epoch) | np.diff(self.arm) | np.diff(self.pair)
@@ -249,6 +254,7 @@ class Steps:
             (rows,) = np.nonzero((self.epoch == found.epoch) & (self.batch >= found.first))
             count = min(len(rows), len(found))  # of a killed process, batches may be missing
             self.gpu_idle_ns[rows[:count]] = found.gpu_idle_ns[:count]
+            self.gpu_step_ns[rows[:count]] = found.gpu_step_ns[:count]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -379,12 +385,18 @@ class Readings:
 class GpuIdle:
     """How long the device had nothing to do before batches of an epoch, by its own clock.
 
-    `gpu_idle_ns` has a value for each batch from number `first` of the epoch on; UNKNOWN is -1.
+    `gpu_idle_ns` has a value for each batch from number `first` of the epoch on, and `gpu_step_ns`
+    how long the device took for its step; UNKNOWN is -1.
     """
 
     epoch: int
     first: int
     gpu_idle_ns: Column
+    gpu_step_ns: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if not len(self.gpu_step_ns):
+            object.__setattr__(self, "gpu_step_ns", np.full(len(self), UNKNOWN))
 
     def __len__(self) -> int:
         return len(self.gpu_idle_ns)

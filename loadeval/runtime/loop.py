@@ -263,6 +263,7 @@ class _Serving:
                     request = clock()
                 count = self._count
                 span.asked_ns = request
+                epoch.end_step()
                 waiting = span.fell_short or not span.served  # for what this span did not have
                 self._stage = None
         except GeneratorExit:

@@ -451,8 +451,13 @@ class OpenEpoch:
         return chunk.marks, chunk.counts
 
     def watched(self, source: Iterator[Any]) -> Iterator[Any]:
-        """`source`, with the device's idle time measured where there is a device to ask."""
+        """`source`, with the device's times measured where there is a device to ask."""
         return source if self.gpu_idle is None else self.gpu_idle.watched(source)
+
+    def end_step(self) -> None:
+        """The step ends here for the device too, not with the next request."""
+        if self.gpu_idle is not None:
+            self.gpu_idle.end_step()
 
     def take(self) -> list[Block]:
         """Every row that was not taken before; forgets the chunks that are full and taken."""

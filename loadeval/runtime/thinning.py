@@ -97,7 +97,8 @@ def gpu_idle_of(found: GpuIdle, every: int) -> GpuIdle | None:
     gpu_idle_ns = found.gpu_idle_ns[skipped::every]
     if not len(gpu_idle_ns) or (gpu_idle_ns == UNKNOWN).all():
         return None
-    return GpuIdle(found.epoch, found.first + skipped, gpu_idle_ns)
+    first, gpu_step_ns = found.first + skipped, found.gpu_step_ns[skipped::every]
+    return GpuIdle(found.epoch, first, gpu_idle_ns, gpu_step_ns)
 
 
 class Totals:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,7 +21,9 @@ HERE = Path(__file__).parent
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skip the tests that are marked gpu where there is none; their results are printed."""
-    marked = [item for item in items if HERE in item.path.parents and item.get_closest_marker("gpu")]
+    marked = [
+        item for item in items if HERE in item.path.parents and item.get_closest_marker("gpu")
+    ]
     why = missing() if marked else ""
     for item in marked if why else []:
         item.add_marker(pytest.mark.skip(reason=f"no GPU: {why}"))

@@ -67,7 +67,7 @@ def product_ms(rows: int) -> float:
 
 
 def device_ms(queue: Callable[[], object]) -> float:
-    """What the device takes for what `queue` queues, by its own clock, nothing else being queued."""
+    """Milliseconds that the device takes for what `queue` queues, by its own clock."""
     torch.cuda.synchronize()
     begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
     begin.record()

@@ -12,19 +12,27 @@ if TYPE_CHECKING:
     from tests.gpu.claims import Claim
     from tests.gpu.results import Result
 
-HEAD = """# On a GPU
-
-What loadeval claims on a GPU, and whether it held when it was last measured on one. `make gpu` measures all of it in under nine minutes where torch finds a CUDA device, and writes this page; elsewhere each test is skipped, and the page stays as it is.
-
-"""
-NEVER = "None of it was measured on a GPU so far. The tests themselves were tried with a stand-in for the device, which queues work and passes events as CUDA does; that says nothing about loadeval on a GPU.\n\n"
+HEAD = (
+    "# On a GPU\n\n"
+    "What loadeval claims on a GPU, and whether it held when it was last measured on one. "
+    "`make gpu` measures all of it in under nine minutes where torch finds a CUDA device, and "
+    "writes this page; elsewhere each test is skipped, and the page stays as it is.\n\n"
+)
+NEVER = (
+    "None of it was measured on a GPU so far. The tests themselves were tried with a stand-in for "
+    "the device, which queues work and passes events as CUDA does; that says nothing about "
+    "loadeval on a GPU.\n\n"
+)
 NEVER_MEASURED = "never measured"
 
 
 def page(found: Sequence[Result]) -> str:
     """The page of these results, of one run."""
     lines = [_where(found), "| claim | tolerance | outcome |\n|---|---|---|\n"]
-    lines += [f"| {claim.text} | {claim.tolerance or '-'} | {outcome(claim, found)} |\n" for claim in _claims()]
+    lines += [
+        f"| {claim.text} | {claim.tolerance or '-'} | {outcome(claim, found)} |\n"
+        for claim in _claims()
+    ]
     for claim in _claims():
         lines += _details(claim, [one for one in found if one.claim == claim.name])
     return HEAD + "".join(lines)
@@ -35,7 +43,9 @@ def outcome(claim: Claim, found: Sequence[Result]) -> str:
     held = [one.held for one in found if one.claim == claim.name and one.held is not None]
     if not held:
         return NEVER_MEASURED
-    return f"held ({len(held)})" if all(held) else f"did not hold ({held.count(False)} of {len(held)})"
+    return (
+        f"held ({len(held)})" if all(held) else f"did not hold ({held.count(False)} of {len(held)})"
+    )
 
 
 def _claims() -> list[Claim]:
@@ -47,7 +57,8 @@ def _where(found: Sequence[Result]) -> str:
         return NEVER
     last = found[-1]
     versions = ", ".join(f"{name} {version}" for name, version in last.versions.items())
-    return f"Measured on {last.date}, on one {last.device} with driver {last.driver or 'unknown'}, {versions}.\n\n"
+    driver = f"driver {last.driver}" if last.driver else "a driver of unknown version"
+    return f"Measured on {last.date}, on one {last.device} with {driver}, {versions}.\n\n"
 
 
 def _details(claim: Claim, found: Sequence[Result]) -> list[str]:

@@ -6,6 +6,7 @@ import importlib.metadata
 import json
 import platform
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
@@ -42,7 +43,10 @@ class Result:
 
 
 def read(path: Path) -> list[Result]:
-    """The results in `path`, in order; none where there is no file. A torn last line is left out."""
+    """The results in `path`, in order; none where there is no file.
+
+    A line that a stop has cut off is left out.
+    """
     if not path.exists():
         return []
     found = []
@@ -78,10 +82,8 @@ def where() -> dict[str, Any]:
 
     versions = {"python": platform.python_version(), "torch": torch.__version__}
     for package in ("numpy", "nvidia-ml-py", "transformers", "lightning", "accelerate", "timm"):
-        try:
+        with suppress(importlib.metadata.PackageNotFoundError):
             versions[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            continue
     return {
         "device": torch.cuda.get_device_name(0) if torch.cuda.is_available() else "",
         "driver": driver().version or "",

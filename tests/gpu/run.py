@@ -36,7 +36,10 @@ NOTHING_RUN = 5
 
 def run(part: Part, limit_s: float, environment: dict[str, str]) -> str:
     """Run `part`; what went wrong with it, or nothing."""
-    tests = [str(ROOT / "tests" / "gpu" / part.file), *(["-k", part.keyword] if part.keyword else [])]
+    tests = [
+        str(ROOT / "tests" / "gpu" / part.file),
+        *(["-k", part.keyword] if part.keyword else []),
+    ]
     command = [sys.executable, "-u", "-m", "pytest", *QUIET, *tests]
     with subprocess.Popen(command, cwd=ROOT, env=environment, start_new_session=True) as child:
         try:
@@ -82,7 +85,11 @@ def main() -> int:
             left_s = options.minutes * 60 - (time.monotonic() - began_s)
             name = " ".join(filter(None, (part.file, part.keyword)))
             print(f"\n{name}: {time.monotonic() - began_s:.0f} s since the beginning", flush=True)
-            problem = "no time is left" if left_s < 1 else run(part, min(part.limit_s, left_s), environment)
+            problem = (
+                "no time is left"
+                if left_s < 1
+                else run(part, min(part.limit_s, left_s), environment)
+            )
             wrong += [f"{name}: {problem}"] if problem else []
         new = results.read(measured)
     if new and not options.stand_in:
@@ -90,10 +97,14 @@ def main() -> int:
     text = page(new if options.stand_in else results.read(results.FILE))
     if options.page is not None or not options.stand_in:
         (options.page or PAGE).write_text(text)
-    failed = [result for result in new if result.held is False]
-    print(f"\n{len(new)} measurements in {time.monotonic() - began_s:.0f} s, {len(failed)} did not hold")
-    for line in (*(f"{one.claim} ({one.case}): {one.measured}, not {one.expected}" for one in failed), *wrong):
-        print(f"  {line}")
+    failed = [
+        f"{result.claim} ({result.case}): {result.measured}, not {result.expected}"
+        for result in new
+        if result.held is False
+    ]
+    elapsed_s = time.monotonic() - began_s
+    print(f"\n{len(new)} measurements in {elapsed_s:.0f} s, {len(failed)} did not hold")
+    print("".join(f"  {line}\n" for line in [*failed, *wrong]), end="")
     return 1 if failed or wrong else 0
 
 

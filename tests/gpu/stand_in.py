@@ -361,7 +361,16 @@ class OnDevice(TorchFunctionMode):
 METADATA = {
     *("size", "dim", "numel", "stride", "nelement", "element_size", "is_contiguous", "data_ptr"),
     *("is_floating_point", "is_complex", "is_pinned", "__len__", "__repr__", "untyped_storage"),
-    *("storage_offset", "type", "get_device", "is_conj", "is_neg", "is_inference", "view", "detach"),
+    *(
+        "storage_offset",
+        "type",
+        "get_device",
+        "is_conj",
+        "is_neg",
+        "is_inference",
+        "view",
+        "detach",
+    ),
     *("__deepcopy__", "__reduce_ex__", "__hash__", "requires_grad_", "is_same_size", "as_strided"),
 }
 READS = {
@@ -508,7 +517,9 @@ def pin_memory(tensor: torch.Tensor, *_: Any) -> torch.Tensor:
     """A copy in memory that counts as pinned."""
     with torch._C.DisableTorchFunction():
         if isinstance(tensor, CudaTensor):
-            raise RuntimeError("cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned")
+            raise RuntimeError(
+                "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned"
+            )
         made = torch.empty_like(tensor).copy_(tensor)
         storage = made.untyped_storage()
         PINNED.add(storage.data_ptr())
@@ -573,6 +584,9 @@ def install() -> None:
     torch.Tensor.is_pinned = is_pinned  # type: ignore[method-assign]  # as above
     torch.compile = lambda model=None, **_: model if model is not None else (lambda one: one)  # type: ignore[assignment]  # nothing compiles for it
     sys.modules["torch.cuda"].__dict__["nvtx"] = SimpleNamespace(
-        range_start=lambda _: 0, range_end=lambda _: None, range_push=lambda _: 0, range_pop=lambda: 0
+        range_start=lambda _: 0,
+        range_end=lambda _: None,
+        range_push=lambda _: 0,
+        range_pop=lambda: 0,
     )
     OnDevice().__enter__()  # for good: a process has it or has it not

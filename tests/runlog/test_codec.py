@@ -150,9 +150,13 @@ LINES = {
     "prefetch": prefetches(),
     "stages": blocks(StageTimes),
     "readings": readings(),
-    "gpu_idle": objects(
-        GpuIdle, gpu_idle_ns=st.integers(0, 4).flatmap(lambda rows: column(rows, UNKNOWN))
-    ).filter(lambda line: not len(line) or (line.gpu_idle_ns != UNKNOWN).any()),
+    "gpu_idle": st.integers(0, 4)
+    .flatmap(
+        lambda rows: objects(
+            GpuIdle, gpu_idle_ns=column(rows, UNKNOWN), gpu_step_ns=column(rows, UNKNOWN)
+        )
+    )
+    .filter(lambda line: not len(line) or (line.gpu_idle_ns != UNKNOWN).any()),
 }
 
 
@@ -295,7 +299,12 @@ LINE: dict[str, dict[str, Any]] = {
         "init_ns": 0,
     },
     "code": {"worker": 0, "running": {"data.py:31 __getitem__": 9}, "blocked": {}},
-    "gpu_idle": {"epoch": 2, "first": 7, "gpu_idle_ns": [0, None, 3000]},
+    "gpu_idle": {
+        "epoch": 2,
+        "first": 7,
+        "gpu_idle_ns": [0, None, 3000],
+        "gpu_step_ns": [10, 20, None],
+    },
     "event": {"time_ns": 1, "message": "", "kind": "note"},
     "end": {"batches": 3},
 }

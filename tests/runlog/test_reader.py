@@ -92,6 +92,7 @@ def test_a_run_comes_back(written: Path, make_header: Callable[..., Header]) -> 
         "samples": [4, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN, UNKNOWN],
         "nbytes": [UNKNOWN] * 6,
         "gpu_idle_ns": [UNKNOWN] * 6,
+        "gpu_step_ns": [UNKNOWN] * 6,
         "batch": [0, 1, 2, 3, 0, 1],
     }
 
@@ -187,7 +188,7 @@ def test_a_log_keeps_readings_and_gpu_idle_times(
     lines: list[Line] = [
         Readings("gpu", "GPU 0", column(1), {"power_watts": np.array([10.0])}),
         block,
-        GpuIdle(0, 0, column(5)),
+        GpuIdle(0, 0, column(5), column(20)),
         EpochEnd(0, "broken off"),
         Readings("gpu", "GPU 0", column(2), {"power_watts": np.array([20.0])}),
         GpuIdle(0, 1, column(8)),
@@ -198,6 +199,7 @@ def test_a_log_keeps_readings_and_gpu_idle_times(
     write_metrics(read_run(log.path), tmp_path / "metrics.json")
     for run in (read_run(log.path), read_run(tmp_path / "metrics.json")):
         assert run.steps.gpu_idle_ns.tolist() == [5, 8]
+        assert run.steps.gpu_step_ns.tolist() == [20, UNKNOWN]
         (readings,) = run.readings
         assert (readings.probe, readings.subject, readings.missing) == ("gpu", "GPU 0", None)
         assert readings.time_ns.tolist() == [1, 2]

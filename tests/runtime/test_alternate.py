@@ -415,9 +415,11 @@ def test_workers_are_waited_for_until_they_are_idle(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(alternate, "NAP_S", 0.05)  # the system counts CPU time in steps of 0.01 s
     activity = alternate.WorkerActivity()
     with subprocess.Popen([sys.executable, "-c", "while True: pass"]) as worker:
-        assert not activity.wait_until_idle(0.2)
-        assert (activity.workers_cpu_ns() or 0) > 0
-        worker.kill()
+        try:
+            assert not activity.wait_until_idle(0.2)
+            assert (activity.workers_cpu_ns() or 0) > 0
+        finally:
+            worker.kill()
     assert activity.wait_until_idle(20)
 
 

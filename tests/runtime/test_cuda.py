@@ -21,7 +21,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from loadeval import Headroom
     from loadeval.runlog.model import GpuIdle
+
+MS = 1_000_000
 
 
 class Device:
@@ -43,6 +46,7 @@ class Device:
 
     def synchronize(self) -> None:
         self.synchronized += 1
+        self.clock.now_ns = max(self.clock.now_ns, self.free_at_ns)
 
 
 class Event:
@@ -136,6 +140,8 @@ def test_only_what_the_device_has_passed_is_read(device: Device, clock: FakeCloc
     assert timer.take() is None
     for _ in timer.watched(batches([10, 10, 10], clock)):
         device.work(100)
+    assert timer.take() is None
+    clock.advance(100)
     found = timer.take()
     assert found is not None
     assert (found.epoch, found.first, idle_ns(found)) == (3, 0, [10])
@@ -150,10 +156,10 @@ def test_events_that_were_read_are_used_again(device: Device, clock: FakeClock) 
     spare: deque[Any] = deque()
     for epoch in range(2):
         timer = GpuIdleTimer(epoch, lambda: device.event(enable_timing=True), spare)
-        for _ in timer.watched(batches([5] * 10, clock)):
-            assert idle_ns(timer.take()) == [5]
-    assert len(device.events) == 2
-    assert len(spare) == 2
+        for number, _ in enumerate(timer.watched(batches([5] * 10, clock))):
+            assert idle_ns(timer.take()) == ([5] if number else None)
+        assert idle_ns(timer.take()) == [5]
+    assert len(device.events) == len(spare) == 4
 
 
 def test_the_request_that_finds_the_end_counts_for_nothing(
@@ -173,9 +179,54 @@ def test_the_request_that_finds_the_end_counts_for_nothing(
 def test_parts_of_an_epoch_are_counted_through(device: Device, clock: FakeClock) -> None:
     """Batches from other sources, as of two arms, are batches of the same epoch."""
     timer = timer_on(device)
-    list(islice(timer.watched(batches([1] * 9, clock)), 2))
-    list(islice(timer.watched(batches([2] * 9, clock)), 1))
-    assert idle_ns(timer.take()) == [1, 1, 2]
+    for wait_ns, count in ((1, 2), (2, 1)):
+        for _ in islice(timer.watched(batches([wait_ns] * 9, clock)), count):
+            device.work(7)
+        timer.end_step()
+        clock.advance(1000)
+    found = timer.take()
+    assert found is not None
+    assert (idle_ns(found), found.gpu_step_ns.tolist()) == ([1, 0, 2], [7, 7, 7])
+
+
+def test_a_step_is_what_the_device_does_until_the_next_request(
+    device: Device, clock: FakeClock
+) -> None:
+    """Whether the host waits for it or runs ahead; of an epoch that is broken off it is unknown."""
+    timer = timer_on(device)
+    for number in timer.watched(batches([50] * 4, clock)):
+        device.work(100)
+        if number == 1:
+            clock.advance(170)
+    timer.ended = True
+    clock.advance(1000)
+    found = timer.take()
+    assert found is not None
+    assert found.gpu_idle_ns.tolist() == [50, 0, 50, 0]
+    assert found.gpu_step_ns.tolist() == [100, 120, 100, 100]
+
+
+def test_a_request_that_fails_ends_a_step(device: Device, clock: FakeClock) -> None:
+    def failing() -> Iterator[int]:
+        clock.advance(50)
+        yield 0
+        clock.advance(500)
+        raise OSError("the disk is gone")
+
+    timer = timer_on(device)
+    watched = timer.watched(failing())
+    next(watched)
+    device.work(100)
+    with pytest.raises(OSError, match="the disk is gone"):
+        next(watched)
+    for _ in timer.watched(batches([30], clock)):
+        device.work(100)
+    timer.ended = True
+    clock.advance(1000)
+    found = timer.take()
+    assert found is not None
+    assert found.gpu_idle_ns.tolist() == [50, 30]
+    assert found.gpu_step_ns.tolist() == [100, 100]
 
 
 def test_an_epoch_is_done_once_all_is_read(device: Device, clock: FakeClock) -> None:
@@ -198,7 +249,7 @@ def test_waiting_is_for_the_last_event_alone(device: Device, clock: FakeClock) -
     for _ in timer.watched(batches([10, 10, 10], clock)):
         device.work(100)
     timer.wait()
-    assert clock() == 210
+    assert clock() == 310
     assert sum(event.waited_for for event in device.events) == 1
     assert idle_ns(timer.take()) == [10, 0, 0]
 
@@ -305,3 +356,43 @@ def test_waits_that_the_device_does_not_feel_are_found(
     found = rules_found(device, clock, work_ns)
     assert ("hidden waits" in found) is hidden
     assert "unpinned memory" in found
+
+
+def speedup_of(
+    device: Device, clock: FakeClock, load_ns: int, work_ns: int, *, syncs: bool
+) -> Headroom:
+    """An alternating run of 400 batches, whose steps queue work, and wait for it if they sync."""
+    evaluator = evaluator_of([load_ns] * 400, clock, mode="alternate")
+    for _ in evaluator:
+        clock.advance(MS // 10)  # to launch it
+        device.work(work_ns)
+        if syncs:
+            device.synchronize()
+    evaluator.close()
+    return evaluator.headroom()
+
+
+@pytest.mark.parametrize(
+    ("load_ms", "work_ms", "syncs", "expected"),
+    [
+        (5, 10, False, 1.0),
+        (9.8, 10, False, 1.0),
+        (15, 10, False, 15.1 / 10),
+        (5, 10, True, 15.1 / 10.1),
+        (5, 0, False, 51.0),
+    ],
+    ids=["hidden", "just hidden", "in part", "synced", "no work"],
+)
+def test_the_speed_up_is_that_of_the_device(
+    device: Device, clock: FakeClock, load_ms: float, work_ms: float, syncs: bool, expected: float
+) -> None:
+    """What the host waits matters as far as the device does, and the interval is narrow.
+
+    The device runs behind the host, and blocks begin and end without waiting for it.
+    """
+    found = speedup_of(device, clock, round(load_ms * MS), round(work_ms * MS), syncs=syncs)
+    speedup = found.steady_speedup
+    assert speedup is not None
+    assert speedup.value == pytest.approx(expected, rel=0.01)
+    assert speedup.low == pytest.approx(expected, rel=0.02)
+    assert speedup.high == pytest.approx(expected, rel=0.02)
