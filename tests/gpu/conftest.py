@@ -1,4 +1,4 @@
-"""Tests of what loadeval claims on a GPU: they run where torch finds one, and note what they find."""
+"""Tests of what loadeval claims on a GPU: they run where torch finds one, and note results."""
 
 from __future__ import annotations
 
