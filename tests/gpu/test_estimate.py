@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.gpu
 
-BATCHES = 160
-IN_MEMORY = 80
+BATCHES = 130
+IN_MEMORY = 65
 STEP_MS = 10.0
 WITHIN = 0.05
 WORKERS = 4
@@ -55,21 +55,38 @@ class Case:
 
 # Each pair of values of any two settings stands in at least one of them.
 CASES = [
-    Case("matmul", 2, 0, pinned=True, non_blocking=True, syncs=False),
-    Case("matmul", 5, 4, pinned=False, non_blocking=False, syncs=True),
-    Case("matmul", 10, 0, pinned=False, non_blocking=True, syncs=True),
-    Case("matmul", 15, 4, pinned=True, non_blocking=False, syncs=False),
-    Case("matmul", 20, 0, pinned=True, non_blocking=False, syncs=True),
-    Case("graph", 2, 4, pinned=False, non_blocking=True, syncs=True),
-    Case("graph", 5, 0, pinned=True, non_blocking=False, syncs=False),
-    Case("graph", 15, 0, pinned=True, non_blocking=True, syncs=True),
-    Case("graph", 20, 4, pinned=True, non_blocking=True, syncs=False),
-    Case("compile", 5, 0, pinned=True, non_blocking=True, syncs=True),
-    Case("compile", 10, 4, pinned=True, non_blocking=False, syncs=False),
-    Case("compile", 20, 0, pinned=False, non_blocking=True, syncs=False),
-    Case("amp", 2, 0, pinned=False, non_blocking=False, syncs=False),
-    Case("amp", 10, 4, pinned=True, non_blocking=True, syncs=True),
-    Case("amp", 15, 0, pinned=False, non_blocking=False, syncs=False),
+    Case(work, load_ms, workers, bool(pinned), bool(non_blocking), bool(syncs))
+    for work, rows in {
+        "matmul": [
+            (2, 0, 0, 1, 0),
+            (5, 0, 1, 1, 0),
+            (10, 4, 0, 0, 0),
+            (15, 4, 1, 1, 1),
+            (20, 0, 1, 0, 0),
+        ],
+        "graph": [
+            (2, 4, 0, 1, 1),
+            (5, 0, 1, 0, 1),
+            (10, 4, 0, 1, 1),
+            (15, 0, 1, 1, 0),
+            (20, 4, 0, 1, 0),
+        ],
+        "compile": [
+            (2, 0, 1, 0, 0),
+            (5, 4, 0, 0, 1),
+            (10, 0, 1, 1, 0),
+            (15, 4, 1, 0, 0),
+            (20, 4, 0, 1, 0),
+        ],
+        "amp": [
+            (2, 4, 0, 1, 1),
+            (5, 4, 1, 0, 1),
+            (10, 4, 1, 0, 1),
+            (15, 0, 0, 0, 0),
+            (20, 4, 1, 0, 1),
+        ],
+    }.items()
+    for load_ms, workers, pinned, non_blocking, syncs in rows
 ]
 
 
