@@ -14,7 +14,7 @@ from loadeval.probes.gpu import BETWEEN_SAMPLES_NS
 if TYPE_CHECKING:
     from loadeval.probes.gpu import GPUProbe
     from loadeval.testing import FakeClock
-    from tests.probes.nvml.conftest import Driver
+    from tests.probes.nvml.stub import Driver
 
 UUIDS = ("GPU-8932f937-d72c", "GPU-8932aaaa-17b0", "GPU-c3f4be00-42a1")
 
