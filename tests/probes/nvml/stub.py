@@ -5,7 +5,10 @@ from __future__ import annotations
 import ctypes
 import subprocess
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SOURCE = Path(__file__).with_name("stub.c")
 NAME = "libnvidia-ml.so.1"
@@ -29,7 +32,9 @@ class DeviceFields(ctypes.Structure):
         *((name, ctypes.c_uint) for name in ("gpu_instance", "mig_mode", "gpm", "pid")),
         *((name, ctypes.c_uint) for name in ("kernel_busy", "power_mw", "sm_mhz", "celsius")),
         *((name, ctypes.c_uint) for name in ("receive_kb", "transmit_kb")),
-        *((name, ctypes.c_ulonglong) for name in ("memory_used", "reasons")),
+        *((name, ctypes.c_uint) for name in ("memory_mhz", "memory_bits")),
+        *((name, ctypes.c_ulonglong) for name in ("memory_used", "reasons", "energy_mj")),
+        ("seconds", ctypes.c_double),
         ("counted", ctypes.c_double * 512),
     )
 
@@ -82,6 +87,12 @@ class Driver:
     def gpus(self) -> int:
         """How many devices it has."""
         return self.get("device_count")
+
+    def before_call(self, update: Callable[[], None]) -> None:
+        """Call `update` at the beginning of each of its functions."""
+        self._update = ctypes.CFUNCTYPE(None)(update)
+        pointer = ctypes.cast(self._update, ctypes.c_void_p)
+        ctypes.c_void_p.in_dll(self.library, "before_call").value = pointer.value
 
     def heal(self) -> None:
         """Nothing fails any more."""
