@@ -418,6 +418,8 @@ def _devices_named(devices: list[Device], entry: str, visible: str) -> list[Devi
         if not by_bus and len({device.gpu.name for device in devices}) > 1:
             raise ProbeError(NUMBERED_BY_SPEED.format(visible=visible))
         return [device for device in devices if device.gpu.index == int(entry)]
+    if not entry.startswith(("GPU-", "MIG-")):
+        return []
     uuids = {uuid for device in devices for uuid in (device.uuid, device.gpu.uuid)}
     matching = [uuid for uuid in uuids if uuid.startswith(entry)]
     if len(matching) != 1:

@@ -89,6 +89,17 @@ def test_no_visible_gpu_is_said(
     assert three.get("starts") == 0
 
 
+@pytest.mark.parametrize(("visible", "told"), [("", "empty"), (" ", "' '"), ("G", "'G'")])
+def test_an_entry_that_begins_no_uuid_does_not_name_the_only_gpu(
+    driver: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, told: str
+) -> None:
+    driver.add(uuid=UUIDS[0])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(ProbeError) as caught:
+        probe.open()
+    assert str(caught.value) == f"no GPU is visible: CUDA_VISIBLE_DEVICES is {told}"
+
+
 def test_only_gpus_on_which_the_process_computes_are_read(three: Driver, probe: GPUProbe) -> None:
     three.devices[0].pid = os.getpid() + 1
     three.devices[1].pid = os.getpid()
