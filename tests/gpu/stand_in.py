@@ -639,7 +639,6 @@ def install() -> None:
     }
     for name, value in functions.items():
         setattr(torch.cuda, name, value)
-    torch._C._cuda_getDeviceCount = lambda: count
     accelerator: Any = getattr(torch, "accelerator", None)
     if accelerator is not None:
         accelerator.is_available = lambda: True

@@ -18,7 +18,7 @@ import torch
 
 from loadeval.errors import ProbeError
 from loadeval.probes.gpu import GPUProbe, _all_devices, _has_our_context, used_devices
-from tests.gpu.device import missing
+from tests.gpu.device import is_stand_in, missing
 
 
 def read() -> dict[str, Any]:
@@ -36,9 +36,9 @@ def read() -> dict[str, Any]:
 
 
 def used_by_cuda() -> list[torch.Tensor]:
-    """A tensor on each device."""
-    count = torch._C._cuda_getDeviceCount()
-    return [torch.zeros(1, device=f"cuda:{index}") for index in range(count)]
+    """A tensor on each device; torch's device_count asks NVML, and not CUDA."""
+    count = torch.cuda.device_count if is_stand_in() else torch._C._cuda_getDeviceCount
+    return [torch.zeros(1, device=f"cuda:{index}") for index in range(count())]
 
 
 def look() -> dict[str, Any]:
