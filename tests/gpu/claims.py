@@ -61,6 +61,12 @@ NVML_COST = Claim(
     "3%",
 )
 
+DEMO = Claim(
+    "demo", "`loadeval demo --device cuda` trains on the GPU, and shows what the GPU did", ""
+)
+DEMO_PAGE = Claim("page", "The page of such a run has the GPU's part", "")
+DEMO_DOCTOR = Claim("doctor", "`loadeval doctor` names the GPU and its driver", "")
+
 PARTS = (
     Part("test_idle.py", 60, (IDLE, IDLE_HIDDEN, IDLE_COST, IDLE_NO_SYNC)),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "matmul"),
@@ -81,4 +87,5 @@ PARTS = (
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "graph"),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "compile"),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "amp"),
+    Part("test_demo.py", 60, (DEMO, DEMO_PAGE, DEMO_DOCTOR)),
 )
