@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from enum import Enum
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -35,10 +37,18 @@ COLUMNS = (
 REDRAW_S = 0.2
 
 
+class Device(str, Enum):
+    """What the demo trains on."""
+
+    CPU = "cpu"
+    CUDA = "cuda"
+
+
 def demo(
     output: Annotated[
         Path, typer.Option("--output", "-o", help="The folder for images, run log and figure.")
     ] = Path("loadeval-demo"),
+    device: Annotated[Device, typer.Option(help="What to train on.")] = Device.CPU,
 ) -> None:
     """Train on JPEGs, with real and ideal loading in turn, and compare.
 
@@ -46,7 +56,7 @@ def demo(
     """
     try:
         with errors_printed():
-            run_demo = _imported()
+            run_demo = _imported(device)
             replaced = DemoFolder(output).prepare()
             if replaced:
                 names = ", ".join(path.name for path in replaced)
@@ -72,9 +82,9 @@ def show(result: DemoResult) -> None:
         typer.echo(f"\nFirst {change_in_short(first)}: predicted to make training {gain} as fast.")
 
 
-def _imported() -> Callable[[Path, Bars], DemoResult]:
+def _imported(device: Device) -> Callable[[Path, Bars], DemoResult]:
     try:
-        from loadeval.demo.run import run_demo  # noqa: PLC0415 - imports torch
+        from loadeval.demo.run import check_device, run_demo  # noqa: PLC0415 - imports torch
     except ModuleNotFoundError as error:
         if error.name not in NEEDED:
             raise
@@ -82,7 +92,8 @@ def _imported() -> Callable[[Path, Bars], DemoResult]:
             f"the demo trains on images with torch and Pillow, and {error.name} is not installed; "
             'install both with: pip install "loadeval[demo]"'
         ) from error
-    return run_demo
+    check_device(device.value)
+    return partial(run_demo, device=device.value)
 
 
 class Bars:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from importlib import metadata
 from typing import Annotated
 
 import typer
@@ -20,6 +19,7 @@ from loadeval.cli.show import show
 from loadeval.cli.tune import tune
 from loadeval.cli.watch import watch
 from loadeval.cli.whatif import whatif
+from loadeval.runlog.environment import own_version
 
 app = typer.Typer(
     epilog=EXIT_CODES,
@@ -32,7 +32,7 @@ app = typer.Typer(
 
 def _version(asked: bool) -> None:
     if asked:
-        typer.echo(f"loadeval {metadata.version('loadeval')}")
+        typer.echo(f"loadeval {own_version()}")
         raise typer.Exit
 
 

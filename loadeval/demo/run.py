@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from loadeval.demo.folder import DemoFolder
 from loadeval.demo.photographs import ROTATIONS, make_photographs
+from loadeval.errors import UsageError
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.report.figure import plot_comparison
 
@@ -52,14 +53,16 @@ def run_demo(
     output: Path,
     progress: Progress = lambda _stage, _done, _total: None,
     *,
+    device: str = "cpu",
     photographs: int = PHOTOGRAPHS,
     epochs: int = EPOCHS,
 ) -> DemoResult:
-    """Train on JPEGs in `output` in alternate mode, and plot the result.
+    """Train on JPEGs in `output` in alternate mode, on "cpu" or "cuda", and plot the result.
 
     Replaces the run log and the figure of an earlier demo. Raises UsageError if `output` cannot
-    be written.
+    be written, or torch has no such device.
     """
+    check_device(device)
     folder = DemoFolder(output)
     folder.clear()
     with folder.written():
@@ -69,13 +72,26 @@ def run_demo(
             lambda done: progress("Making photographs", done, photographs),
         )
     with one_thread(), quiet():
-        accuracy = _train(paths, folder.run_log, epochs, progress)
+        accuracy = _train(Training(paths, device), folder.run_log, epochs, progress)
     figure = plot_comparison(folder.run_log, output=folder.figure)
     return DemoResult(folder.run_log, figure, accuracy)
 
 
-def _train(paths: list[Path], log_file: Path, epochs: int, progress: Progress) -> float:
-    training = Training(paths)
+def check_device(device: str) -> None:
+    """Raises UsageError if torch has no such device."""
+    if device == "cuda" and not torch.cuda.is_available():
+        reason = (
+            "is built without CUDA: install one that is built with it"
+            if torch.version.cuda is None
+            else "finds no CUDA device: see what `loadeval doctor` says of the driver"
+        )
+        raise UsageError(
+            f"cannot train on a GPU: torch {torch.__version__} {reason}, or train on the CPU "
+            "with --device cpu"
+        )
+
+
+def _train(training: Training, log_file: Path, epochs: int, progress: Progress) -> float:
     evaluator = LoaderEvaluator(
         training.dataloader, mode="alternate", log_file=log_file, unit="images"
     )
@@ -144,31 +160,41 @@ class Photographs(Dataset["Sample"]):
 
 
 class Training:
-    """A model, its data and its optimiser, the same each time."""
+    """A model, its data and its optimiser, the same each time.
 
-    def __init__(self, paths: list[Path]) -> None:
+    On "cuda" batches come in pinned memory, and copies of them do not block.
+    """
+
+    def __init__(self, paths: list[Path], device: str = "cpu") -> None:
         keep_memory()
         torch.manual_seed(SEED)
-        self.model = small_network(len(ROTATIONS))
+        self.device = device
+        self.model = small_network(len(ROTATIONS)).to(device)
         self.criterion = nn.CrossEntropyLoss()
         self.optimiser = torch.optim.Adam(self.model.parameters(), lr=1e-3)
         self.dataloader: DataLoader[Sample] = DataLoader(
-            Photographs(paths), batch_size=BATCH_SIZE, shuffle=True, num_workers=WORKERS
+            Photographs(paths),
+            batch_size=BATCH_SIZE,
+            shuffle=True,
+            num_workers=WORKERS,
+            pin_memory=device == "cuda",
         )
 
     def train_one_epoch(self, batches: Iterable[Batch], stepped: Callable[[], object]) -> float:
         """Train on `batches`, calling `stepped` after each; returns the accuracy."""
-        right = seen = 0
-        for images, labels in batches:
+        seen = 0
+        right = torch.zeros((), dtype=torch.long, device=self.device)
+        for batch in batches:
+            images, labels = (part.to(self.device, non_blocking=True) for part in batch)
             scores = self.model(images / 255)
             loss = self.criterion(scores, labels)
             self.optimiser.zero_grad()
             loss.backward()
             self.optimiser.step()
-            right += int((scores.argmax(dim=1) == labels).sum())
+            right += (scores.argmax(dim=1) == labels).sum()
             seen += len(labels)
             stepped()
-        return right / seen
+        return int(right) / seen
 
 
 def keep_memory() -> None:

@@ -391,15 +391,21 @@ def _has_our_context(device: Device) -> bool:
 
 
 def _visible_devices(devices: list[Device], visible: str | None) -> list[Device]:
-    """Those that CUDA_VISIBLE_DEVICES names; as CUDA does, up to an entry that names none."""
+    """Those that CUDA_VISIBLE_DEVICES names, up to an entry that names none.
+
+    As in CUDA, none is visible where one is named twice.
+    """
     if visible is None:
         return devices
     found: dict[str, Device] = {}
     for entry in visible.split(","):
-        named = _devices_named(devices, entry.strip(), visible)
+        named = {device.uuid: device for device in _devices_named(devices, entry.strip(), visible)}
         if not named:
             break
-        found |= {device.uuid: device for device in named}
+        if found.keys() & named.keys():
+            found = {}
+            break
+        found |= named
     if not found:
         value = repr(visible) if visible else "empty"
         raise ProbeError(f"no GPU is visible: CUDA_VISIBLE_DEVICES is {value}")
@@ -412,6 +418,8 @@ def _devices_named(devices: list[Device], entry: str, visible: str) -> list[Devi
         if not by_bus and len({device.gpu.name for device in devices}) > 1:
             raise ProbeError(NUMBERED_BY_SPEED.format(visible=visible))
         return [device for device in devices if device.gpu.index == int(entry)]
+    if not entry.startswith(("GPU-", "MIG-")):
+        return []
     uuids = {uuid for device in devices for uuid in (device.uuid, device.gpu.uuid)}
     matching = [uuid for uuid in uuids if uuid.startswith(entry)]
     if len(matching) != 1:

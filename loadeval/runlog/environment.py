@@ -57,3 +57,8 @@ def installed_version(package: str) -> str | None:
         return metadata.version(package)
     except metadata.PackageNotFoundError:
         return None
+
+
+def own_version() -> str:
+    """The version of loadeval; "(not installed)" where Python finds its files alone."""
+    return installed_version("loadeval") or "(not installed)"

@@ -116,6 +116,32 @@ def test_not_a_folder(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
+def test_no_gpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a CUDA device it says in one line what to do, and makes nothing."""
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    result = run("--output", tmp_path / "demo", "--device", "cuda")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: cannot train on a GPU: torch ")
+    assert result.stderr.endswith("or train on the CPU with --device cpu\n")
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "demo").exists()
+
+
+def test_device_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It trains on the CPU unless told otherwise."""
+    devices: list[object] = []
+
+    def train(*_: object, device: object) -> None:
+        devices.append(device)
+        _interrupted()
+
+    monkeypatch.setattr("torch.cuda.is_available", lambda: True)
+    monkeypatch.setattr("loadeval.demo.run.run_demo", train)
+    for options in ([], ["--device", "cuda"]):
+        assert run("--output", tmp_path, *options).exit_code == 130
+    assert devices == ["cpu", "cuda"]
+
+
 @pytest.mark.parametrize("package", ["torch", "PIL"])
 def test_package_missing(package: str, tmp_path: Path) -> None:
     """Without torch or Pillow it says in one line what to install, and makes nothing."""
@@ -136,7 +162,7 @@ def test_help_without(package: str) -> None:
     assert "loadeval-demo" in result.stdout
 
 
-def _interrupted(*_: object) -> None:
+def _interrupted(*_: object, **__: object) -> None:
     signal.raise_signal(signal.SIGINT)
 
 

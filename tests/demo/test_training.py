@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from loadeval.demo.photographs import make_photographs
-from loadeval.demo.run import BATCH_SIZE, Photographs, Training, one_thread
+from loadeval.demo.run import BATCH_SIZE, Photographs, Training, one_thread, run_demo
+from loadeval.errors import UsageError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,3 +46,15 @@ def test_learns(paths: list[Path]) -> None:
         accuracy = training.train_one_epoch([batch] * 40, lambda: steps.append(None))
     assert len(steps) == 40
     assert accuracy > 0.5
+
+
+@pytest.mark.parametrize(("cuda", "reason"), [(None, "built without CUDA"), ("13.0", "finds no")])
+def test_why_there_is_no_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str | None, reason: str
+) -> None:
+    """It is said before anything is made."""
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(torch.version, "cuda", cuda)
+    with pytest.raises(UsageError, match=reason):
+        run_demo(tmp_path / "demo", device="cuda")
+    assert not (tmp_path / "demo").exists()

@@ -38,10 +38,54 @@ IDLE_HIDDEN = Claim("hidden waits", "A wait that queued work hides is called hid
 IDLE_COST = Claim("cost of events", "The events around a wait cost under 10 us a batch", "")
 IDLE_NO_SYNC = Claim("no synchronisation", "No batch of a log run waits for the device", "")
 
+NVML_DEVICE = Claim(
+    "the right GPU", "The GPU that CUDA uses is read, whatever CUDA_VISIBLE_DEVICES says", ""
+)
+NVML_MEMORY = Claim("GPU memory", "Memory used follows what is allocated and freed", "1%")
+NVML_BUSY = Claim(
+    "kernel busy", "It is 0% without work, and 100% with any kernel, however small", "3 points"
+)
+NVML_COUNTERS = Claim(
+    "SM and memory activity",
+    "They are those of kernels of known occupancy and of copies of known bandwidth",
+    "10%, or 0.3 points",
+)
+NVML_PCIE = Claim(
+    "PCIe", "Throughput is that of copies of known size, with the heads of packets", "-5% to 25%"
+)
+NVML_POWER = Claim("GPU power", "It rises with work, and is that of the energy used", "15%")
+NVML_CLOCK = Claim("SM clock", "It is that of a kernel of known cycles, and moves", "3%")
+NVML_COST = Claim(
+    "cost of reading a GPU",
+    "Readings take under 2% of a CPU, 50 ms each at most, and do not slow kernels",
+    "3%",
+)
+
+DEMO = Claim(
+    "demo", "`loadeval demo --device cuda` trains on the GPU, and shows what the GPU did", ""
+)
+DEMO_PAGE = Claim("page", "The page of such a run has the GPU's part", "")
+DEMO_DOCTOR = Claim("doctor", "`loadeval doctor` names the GPU and its driver", "")
+
 PARTS = (
     Part("test_idle.py", 60, (IDLE, IDLE_HIDDEN, IDLE_COST, IDLE_NO_SYNC)),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "matmul"),
+    Part(
+        "test_nvml.py",
+        60,
+        (
+            NVML_DEVICE,
+            NVML_MEMORY,
+            NVML_BUSY,
+            NVML_COUNTERS,
+            NVML_PCIE,
+            NVML_POWER,
+            NVML_CLOCK,
+            NVML_COST,
+        ),
+    ),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "graph"),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "compile"),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "amp"),
+    Part("test_demo.py", 60, (DEMO, DEMO_PAGE, DEMO_DOCTOR)),
 )

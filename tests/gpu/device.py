@@ -21,9 +21,10 @@ FEWEST = 6
 def missing() -> str:
     """Why there is no device to test on; empty where there is one."""
     if is_stand_in():
-        from tests.gpu import stand_in  # noqa: PLC0415 - it changes torch
+        from tests.gpu import stand_in, stand_in_nvml  # noqa: PLC0415 - they change torch
 
         stand_in.install()
+        stand_in_nvml.install()
     if torch.cuda.is_available():
         return ""
     built = "is not built for CUDA" if torch.version.cuda is None else "finds no CUDA device"

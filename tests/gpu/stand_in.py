@@ -9,11 +9,13 @@ and their own code. What it says of loadeval on a device is nothing.
 from __future__ import annotations
 
 import math
+import os
 import queue
 import sys
 import threading
 import time
 import weakref
+from collections import deque
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 NAME = "stand-in for a CUDA device"
+UUID = "GPU-5ca1ab1e-0000-4000-8000-000000000000"
 DEVICE = torch.device("cuda", 0)
 FLOPS_PER_S = 2e10
 CYCLES_PER_S = 1e9
@@ -34,6 +37,8 @@ PAGEABLE_BYTES_PER_S = 4e9
 DEVICE_BYTES_PER_S = 500e9
 LAUNCH_NS = 2_000
 TOTAL_BYTES = 80 * 2**30
+SMS, WARPS = 132, 64
+"""Multiprocessors, and the warps that one of them holds."""
 SPIN_NS = 60_000
 """The last part of a sleep, which is not slept: a thread that sleeps wakes some 60 us late."""
 
@@ -53,6 +58,21 @@ class Recording:
             time.sleep(SPIN_NS / 1e9)
 
 
+@dataclass(frozen=True)
+class Load:
+    """What a task keeps busy: shares of the SMs and of all warps, and the bytes it moves in all."""
+
+    sms: float = 0
+    warps: float = 0
+    dram_bytes: int = 0
+    received_bytes: int = 0
+    sent_bytes: int = 0
+
+
+KERNEL = Load(sms=1, warps=1)
+"""Of a kernel that says nothing else."""
+
+
 @dataclass
 class Task:
     """Work for a stream: it takes `duration_ns`, and `work` is done at its end."""
@@ -61,6 +81,7 @@ class Task:
     work: Callable[[], object] | None = None
     after: Recording | None = None
     event: Recording | None = None
+    load: Load = KERNEL
     queued_ns: int = field(default_factory=time.perf_counter_ns)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -129,6 +150,10 @@ class Stream:
         """Whether all is done."""
         return self.record_event().query()
 
+    def is_capturing(self) -> bool:
+        """Whether what is queued goes into a graph."""
+        return self.captured is not None
+
     def __enter__(self) -> Stream:
         _current().append(self)
         return self
@@ -188,6 +213,8 @@ def _do_all(stream: weakref.ref[Stream], tasks: queue.SimpleQueue[Task]) -> None
             task.after.wait()
             begin_ns = max(begin_ns, task.after.time_ns)
         end_ns = begin_ns + task.duration_ns
+        if task.duration_ns:
+            ACCOUNT.loads.append((begin_ns, end_ns, task.load))
         if task.duration_ns or task.event is not None:
             _sleep_until(end_ns)
         task.do()
@@ -271,6 +298,8 @@ class Account:
     bytes_held: int = 0
     synchronizations: int = 0
     rng: torch.Tensor | None = None
+    loads: deque[tuple[int, int, Load]] = field(default_factory=lambda: deque(maxlen=100_000))
+    """What tasks kept busy, from when to when."""
 
 
 ACCOUNT = Account()
@@ -399,9 +428,16 @@ def _product_ns(left: Any, right: Any) -> int:
 
 def _queue_copy(to: torch.Tensor, source: torch.Tensor, bytes_per_s: float) -> None:
     with torch._C.DisableTorchFunction():
+        is_sent, is_received = (not isinstance(one, CudaTensor) for one in (to, source))
         to, source = plain(to).data, plain(source).data  # a later change is not counted as one
-        ns = LAUNCH_NS + round(source.nbytes / bytes_per_s * 1e9)
-        current_stream().queue(Task(ns, lambda: to.copy_(source)))
+        size = source.nbytes
+        load = Load(
+            dram_bytes=size * (2 - is_sent - is_received),
+            received_bytes=size * is_received,
+            sent_bytes=size * is_sent,
+        )
+        ns = LAUNCH_NS + round(size / bytes_per_s * 1e9)
+        current_stream().queue(Task(ns, lambda: to.copy_(source), load=load))
 
 
 def _moved(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -443,6 +479,9 @@ def _moved(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 def _copied_in(to: torch.Tensor, source: torch.Tensor, non_blocking: bool = False) -> torch.Tensor:
     is_from_host = not isinstance(source, CudaTensor)
     if not isinstance(to, CudaTensor):
+        if non_blocking and is_pinned(to):
+            _queue_copy(to, source, PINNED_BYTES_PER_S)
+            return to
         current_stream().synchronize()
         with torch._C.DisableTorchFunction():
             return plain(to).copy_(plain(source))
@@ -495,7 +534,32 @@ def _product(left: torch.Tensor, right: torch.Tensor, *, out: Any = None) -> tor
 
 
 def _slept(cycles: int) -> None:
-    current_stream().queue(Task(round(cycles / CYCLES_PER_S * 1e9)))
+    _spin(cycles, 1, 1)
+
+
+def _spin(cycles: int, blocks: int, threads: int) -> None:
+    load = Load(min(1, blocks / SMS), min(1, blocks * math.ceil(threads / 32) / (SMS * WARPS)))
+    current_stream().queue(Task(round(cycles / CYCLES_PER_S * 1e9), load=load))
+
+
+def _compile_kernel(source: str, name: str) -> Callable[..., None]:  # noqa: ARG001 - as torch's
+    """A kernel whose one argument is the thousands of cycles that it takes."""
+
+    def launch(
+        grid: tuple[int, int, int], block: tuple[int, int, int], args: list[int], **_: Any
+    ) -> None:
+        _spin(1000 * args[0], math.prod(grid), math.prod(block))
+
+    return launch
+
+
+def is_visible(names: str | None) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES names the device, which is the only one."""
+    if names is None:
+        return True
+    first, *others = (name.strip() for name in names.split(","))
+    is_named = first == "0" or (first.startswith("GPU-") and UUID.startswith(first))
+    return is_named and first not in others[:1]
 
 
 QUEUED: dict[str, Callable[..., Any]] = {
@@ -531,8 +595,15 @@ def install() -> None:
     """Put it in place of torch.cuda, in this process and this thread."""
     if torch.cuda.Event is Event:
         return
+    count = int(is_visible(os.environ.get("CUDA_VISIBLE_DEVICES")))
     properties = SimpleNamespace(
-        name=NAME, major=9, minor=0, total_memory=TOTAL_BYTES, multi_processor_count=132
+        uuid=UUID.removeprefix("GPU-"),
+        name=NAME,
+        major=9,
+        minor=0,
+        total_memory=TOTAL_BYTES,
+        multi_processor_count=SMS,
+        max_threads_per_multi_processor=32 * WARPS,
     )
     functions: dict[str, Any] = {
         "Event": Event,
@@ -543,13 +614,14 @@ def install() -> None:
         "set_stream": lambda stream: _current().__setitem__(-1, stream),
         "current_stream": current_stream,
         "default_stream": lambda *_: DEFAULT,
+        "is_current_stream_capturing": lambda: current_stream().is_capturing(),
         "synchronize": synchronize,
-        "is_available": lambda: True,
+        "is_available": lambda: count > 0,
         "is_initialized": lambda: True,
         "is_bf16_supported": lambda *_, **__: True,
         "init": lambda: None,
         "_lazy_init": lambda: None,
-        "device_count": lambda: 1,
+        "device_count": lambda: count,
         "current_device": lambda: 0,
         "set_device": lambda _: None,
         "get_device_name": lambda *_: NAME,
@@ -568,6 +640,7 @@ def install() -> None:
         "set_rng_state": lambda *_: None,
         "set_rng_state_all": lambda *_: None,
         "_sleep": _slept,
+        "_compile_kernel": _compile_kernel,
     }
     for name, value in functions.items():
         setattr(torch.cuda, name, value)

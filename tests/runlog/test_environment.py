@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from loadeval.runlog import environment
-from loadeval.runlog.environment import describe_environment
+from loadeval.runlog.environment import describe_environment, own_version
 
 
 def described_elsewhere(*imports: str) -> Any:
@@ -69,3 +69,9 @@ def test_without_affinity_every_cpu_is_usable(monkeypatch: pytest.MonkeyPatch) -
     """Systems that cannot tie a process to CPUs let it run on all of them."""
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert describe_environment()["cpus_usable"] == os.cpu_count()
+
+
+def test_copied_files_have_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where loadeval is on PYTHONPATH and not installed, that stands for its version."""
+    monkeypatch.setattr(environment, "installed_version", lambda _: None)
+    assert own_version() == "(not installed)"

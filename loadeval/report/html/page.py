@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from importlib import metadata
 from importlib.resources import files as resources
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,6 +28,7 @@ from loadeval.report.html.text import backends, reproduce, settings, top
 from loadeval.report.html.whatif import whatif
 from loadeval.report.palette import THEMES, css_classes, css_variables
 from loadeval.report.wording.runs import report_headline
+from loadeval.runlog.environment import own_version
 from loadeval.runlog.remote import url_of
 
 if TYPE_CHECKING:
@@ -106,7 +106,7 @@ def rendered(
         .get_template("page.html.j2")
         .render(
             policy=policy([plotly.text, script]),
-            generator=f"{GENERATOR} {metadata.version('loadeval')}",
+            generator=f"{GENERATOR} {own_version()}",
             title=f"{shortened(headline, LONGEST_TITLE)} (loadeval)",
             files=", ".join(map(short_name, about)),
             headline=headline,

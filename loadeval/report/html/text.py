@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Mapping
-from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
 from loadeval.analysis.backends import ranked
@@ -51,6 +50,7 @@ from loadeval.report.wording.verdict import (
     not_measured,
     verdict_advice,
 )
+from loadeval.runlog.environment import own_version
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -136,8 +136,7 @@ def reproduce(report: Report, files: Sequence[Path], output: Path) -> Section:
         )
         for path, one in zip(paths, runs, strict=True)
     )
-    version, number = metadata.version("loadeval"), counted(len(files), "file", "files")
-    made = MADE.format(version=version, files=number)
+    made = MADE.format(version=own_version(), files=counted(len(files), "file", "files"))
     table = Table("Files", FILES_HEAD, rows)
     return Section("reproduce", "Reproduce", (Text((made,)), Code(commands), table))
 

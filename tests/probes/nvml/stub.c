@@ -8,11 +8,13 @@ typedef struct {
     int parent;                /* the GPU that this is a MIG device of; -1: it is a GPU */
     unsigned gpu_instance, mig_mode, gpm, pid;
     unsigned kernel_busy, power_mw, sm_mhz, celsius, receive_kb, transmit_kb;
-    unsigned long long memory_used, reasons;
+    unsigned memory_mhz, memory_bits;
+    unsigned long long memory_used, reasons, energy_mj;
+    double seconds;            /* the time until which it has counted; 0: counters are no rates */
     double counted[512];       /* GPM's counters, by the number of the metric */
 } device;
 
-typedef struct { device *of; double counted[512]; } sample;
+typedef struct { device *of; double seconds, counted[512]; } sample;
 typedef struct { char function[64]; int device, code; } failure;
 typedef struct { char function[64]; int device; } call;
 
@@ -20,9 +22,11 @@ device devices[16] = {{.name = "Stub", .uuid = "GPU-0", .parent = -1, .kernel_bu
 failure failures[64];
 call calls[4096];
 int device_count = 1, failure_count, call_count, starts, live_samples;
+void (*before_call)(void);     /* brings the devices up to date */
 
 /* Notes the call, and tells whether it is to fail. */
 static int entered(const char *function, int number) {
+    if (before_call) before_call();
     if (call_count < 4096) {
         strcpy(calls[call_count].function, function);
         calls[call_count++].device = number;
@@ -146,6 +150,14 @@ int nvmlDeviceGetTemperatureV(device *d, temperature *found) {
     return 0;
 }
 
+int nvmlDeviceGetMaxClockInfo(device *d, int type, unsigned *found) {
+    ENTER(OF(d));
+    *found = type == 2 ? d->memory_mhz : d->sm_mhz;
+    return 0;
+}
+
+TELLS(nvmlDeviceGetMemoryBusWidth, unsigned, d->memory_bits)
+TELLS(nvmlDeviceGetTotalEnergyConsumption, unsigned long long, d->energy_mj)
 TELLS(nvmlDeviceGetPowerUsage, unsigned, d->power_mw)
 TELLS(nvmlDeviceGetCurrentClocksEventReasons, unsigned long long, d->reasons)
 TELLS(nvmlDeviceGetCurrentClocksThrottleReasons, unsigned long long, d->reasons)
@@ -183,6 +195,7 @@ int nvmlGpmSampleFree(sample *s) {
 
 static int taken(device *d, sample *s) {
     s->of = d;
+    s->seconds = d->seconds;
     memcpy(s->counted, d->counted, sizeof s->counted);
     return 0;
 }
@@ -201,11 +214,12 @@ int nvmlGpmMigSampleGet(device *d, unsigned gpu_instance, sample *s) {
 int nvmlGpmMetricsGet(metrics *asked) {
     ENTER(OF(asked->second->of));
     if (asked->version != 1 || asked->first->of != asked->second->of) return 2;
+    double seconds = asked->second->seconds - asked->first->seconds;
     for (unsigned i = 0; i < asked->count; i++) {
         metric *m = &asked->metrics[i];
         double before = asked->first->counted[m->number], now = asked->second->counted[m->number];
         m->code = now == 0 ? 3 : 0;
-        m->value = now - before;
+        m->value = (now - before) / (seconds > 0 ? seconds : 1);
     }
     return 0;
 }

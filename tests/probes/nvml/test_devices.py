@@ -14,7 +14,7 @@ from loadeval.probes.gpu import BETWEEN_SAMPLES_NS
 if TYPE_CHECKING:
     from loadeval.probes.gpu import GPUProbe
     from loadeval.testing import FakeClock
-    from tests.probes.nvml.conftest import Driver
+    from tests.probes.nvml.stub import Driver
 
 UUIDS = ("GPU-8932f937-d72c", "GPU-8932aaaa-17b0", "GPU-c3f4be00-42a1")
 
@@ -57,7 +57,6 @@ def read_numbers(probe: GPUProbe) -> list[int]:
         (None, [0, 1, 2]),
         ("1", [1]),
         ("2, 0", [2, 0]),
-        ("1,1", [1]),
         (UUIDS[2], [2]),
         ("GPU-8932f,GPU-c", [0, 2]),
         ("1,GPU-c", [1, 2]),
@@ -77,7 +76,8 @@ def test_cuda_visible_devices_is_understood_as_cuda_does(
 
 
 @pytest.mark.parametrize(
-    ("visible", "told"), [("", "empty"), ("-1", "'-1'"), ("GPU-x,0", "'GPU-x,0'")]
+    ("visible", "told"),
+    [("", "empty"), ("-1", "'-1'"), ("GPU-x,0", "'GPU-x,0'"), ("1,1", "'1,1'")],
 )
 def test_no_visible_gpu_is_said(
     three: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, told: str
@@ -87,6 +87,17 @@ def test_no_visible_gpu_is_said(
         probe.open()
     assert str(caught.value) == f"no GPU is visible: CUDA_VISIBLE_DEVICES is {told}"
     assert three.get("starts") == 0
+
+
+@pytest.mark.parametrize(("visible", "told"), [("", "empty"), (" ", "' '"), ("G", "'G'")])
+def test_an_entry_that_begins_no_uuid_does_not_name_the_only_gpu(
+    driver: Driver, probe: GPUProbe, monkeypatch: pytest.MonkeyPatch, visible: str, told: str
+) -> None:
+    driver.add(uuid=UUIDS[0])
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    with pytest.raises(ProbeError) as caught:
+        probe.open()
+    assert str(caught.value) == f"no GPU is visible: CUDA_VISIBLE_DEVICES is {told}"
 
 
 def test_only_gpus_on_which_the_process_computes_are_read(three: Driver, probe: GPUProbe) -> None:

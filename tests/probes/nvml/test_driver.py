@@ -11,7 +11,7 @@ from loadeval.probes import gpu
 from loadeval.probes.gpu import MISMATCH, NO_DRIVER
 
 if TYPE_CHECKING:
-    from tests.probes.nvml.conftest import Driver
+    from tests.probes.nvml.stub import Driver
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from loadeval.probes.gpu import BETWEEN_SAMPLES_NS, METRICS
 if TYPE_CHECKING:
     from loadeval.probes.gpu import GPUProbe
     from loadeval.testing import FakeClock
-    from tests.probes.nvml.conftest import Driver
+    from tests.probes.nvml.stub import Driver
 
 SM, OCCUPANCY, DRAM = (
     pynvml.NVML_GPM_METRIC_SM_UTIL,

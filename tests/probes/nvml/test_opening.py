@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from loadeval.probes.gpu import GPUProbe
-    from tests.probes.nvml.conftest import Driver
+    from tests.probes.nvml.stub import Driver
 
 LOST = pynvml.NVML_ERROR_GPU_IS_LOST
 A100 = "GPU {} (NVIDIA A100-SXM4-80GB)"

@@ -13,7 +13,7 @@ from loadeval.probes.gpu import METRICS
 if TYPE_CHECKING:
     from loadeval.probes.gpu import GPUProbe
     from loadeval.testing import FakeClock
-    from tests.probes.nvml.conftest import Driver
+    from tests.probes.nvml.stub import Driver
 
 SUBJECT = "GPU 0 (NVIDIA A100-SXM4-80GB)"
 FIELDS: dict[str, Any] = {

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import json
 import re
+import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
@@ -240,3 +241,19 @@ def test_a_plotly_that_no_page_can_hold(monkeypatch: pytest.MonkeyPatch, end: st
     monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: f"window.Plotly = '{end}'")
     with pytest.raises(UsageError, match=r"another release: pip install --upgrade plotly"):
         PlotlyJs.installed()
+
+
+def test_without_plotly_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "plotly.offline", None)
+    with pytest.raises(UsageError, match="install it with: pip install plotly"):
+        PlotlyJs.installed()
+
+
+def test_a_copy_that_is_not_installed_makes_pages_too(
+    alternating: Record, write: Write, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without a version, and replaces them."""
+    monkeypatch.setattr("loadeval.runlog.environment.installed_version", lambda _: None)
+    path = write([alternating()])
+    assert "loadeval (not installed) made this page" in path.read_text()
+    check_replaceable(path)
