@@ -204,9 +204,10 @@ def _do_all(stream: weakref.ref[Stream], tasks: queue.SimpleQueue[Task]) -> None
             task.event.time_ns = end_ns
             task.event.passed = True
         alive = stream()
-        if alive is None:
+        if alive is not None:
+            alive.done += 1
+        elif tasks.empty():  # until then a stream that nobody has any more goes on
             return
-        alive.done += 1
         del alive
 
 
