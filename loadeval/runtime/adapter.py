@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from loadeval.errors import UsageError
 from loadeval.runlog.model import LoaderInfo
-from loadeval.runtime.batch import map_leaves, survey
+from loadeval.runtime.batch import leaves, map_leaves, survey
 from loadeval.runtime.copies import clone_leaf
-from loadeval.runtime.cuda import synchronize
+from loadeval.runtime.cuda import finish_copies, synchronize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -78,8 +78,10 @@ class IterableAdapter:
         return survey(batch)[1]
 
     def keep(self, batch: Any) -> Any:
-        """New containers with a clone of each leaf."""
-        return map_leaves(clone_leaf, batch)
+        """New containers with a clone of each leaf, which is there even if it is on a device."""
+        kept = map_leaves(clone_leaf, batch)
+        finish_copies(leaves(kept))
+        return kept
 
     def describe(self, loader: Any) -> LoaderInfo:
         """The loader's class, and its length if it has one."""
@@ -101,7 +103,7 @@ class IterableAdapter:
         return None
 
     def fence(self) -> None:
-        """Synchronise with the CUDA device, if torch uses one."""
+        """Synchronise with the CUDA devices that torch uses, if any."""
         synchronize()
 
     def stages(self, loader: Any) -> LoaderStages | None:  # noqa: ARG002 - adapters override it

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections import deque
 from functools import partial
@@ -10,7 +11,8 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.runlog.model import Prefetch, Window
-from loadeval.runtime.cuda import timing_events
+from loadeval.runtime.batch import leaves
+from loadeval.runtime.cuda import spare_bytes, timing_events
 from loadeval.runtime.loop import Span, restarting
 from loadeval.runtime.schedule import head_for
 
@@ -36,6 +38,7 @@ DIFFERENT_RANDOM_NUMBERS = (
     "dataset and the training step share a random generator, such as for crops and dropout, "
     "they draw different numbers than without loadeval. Use mode='log' if that matters"
 )
+NOT_COPIED = "a batch could not be copied, so that fewer are prefetched: {error}"
 LONGEST_IDLE_WAIT_S = 5.0
 """How long an ideal block waits, at most, for the loader's background work to end."""
 
@@ -59,14 +62,16 @@ class Alternation:
         self.clock = settings.clock
         self.keep = recorder.keep
         self.mark = recorder.mark
+        self._note = recorder.note
         self._origin_ns = recorder.origin_ns
         self._adapter = adapter
         self._counter = counter
         # Workers go on loading while a batch is copied; a loader without them waits.
         self._loads_meanwhile = bool(info.workers)
         self._max_bytes = settings.max_cache_bytes
+        self._spare_bytes = math.inf
         self._activity = None if info.workers == 0 else WorkerActivity()
-        self._has_told = False
+        self._has_told = self._has_failed = False
 
     def log_side_effects(self) -> None:
         """Log, once, what an alternating run changes about training with such a loader.
@@ -96,13 +101,14 @@ class Alternation:
     ) -> Prefetched:
         """Append copies of the next `wanted` batches of `source` to `held`, back to back.
 
-        Fewer if the epoch ends before, the loader raises, or memory is full. Those beyond the
-        loader's own queue are timed.
+        Fewer if the epoch ends before, the loader raises, or memory is full; a batch that cannot
+        be copied is the last, and comes itself. Those beyond the loader's own queue are timed.
         """
         raised: Exception | None = None
         waits_ns: list[int] = []
         end_ns: int | None = None
         timed = elapsed_ns = samples = total_bytes = 0
+        more = 1 + len(held)  # which take memory too
         began_ns = self.clock() - self._origin_ns
         is_over = is_full = False
         while len(waits_ns) < wanted and not is_full:
@@ -117,7 +123,15 @@ class Alternation:
                 break
             delivered = self.clock()
             waits_ns.append(delivered - asked)
-            held.append(self._adapter.keep(batch))
+            if len(waits_ns) == 1 and math.isinf(self._spare_bytes):
+                self._spare_bytes = spare_bytes(leaves(batch))
+            held.append(batch)
+            try:
+                held[-1] = self._adapter.keep(batch)
+            except Exception as error:  # noqa: BLE001 - nearly always for want of memory
+                if not self._has_failed:
+                    self._note(NOT_COPIED.format(error=error))
+                is_full = self._has_failed = True
             count, nbytes = self._counter.count(batch)
             del batch
             if len(waits_ns) > self.depth:
@@ -125,7 +139,8 @@ class Alternation:
                 elapsed_ns += (self.clock() if self._loads_meanwhile else delivered) - asked
                 samples = count + samples if min(count, samples) >= 0 else -1
             total_bytes += max(nbytes, 0)
-            is_full = total_bytes + max(nbytes, 0) > self._max_bytes
+            fits = min(self._max_bytes, self._spare_bytes)
+            is_full = is_full or total_bytes + more * max(nbytes, 0) > fits
         known = samples if timed and samples >= 0 else None
         prefetched = len(waits_ns)
         fact = Prefetch(
@@ -215,6 +230,8 @@ class AlternatingEpoch:
             self._queue_is_full = False
             self._settled = 0
             prefetched = self._prefetch(self._shared.depth, block)
+            if prefetched.is_full:  # the next batch may be written over the last of these
+                yield from self._uncounted_held()
             yield from self._ended_by(prefetched)
         if not self._over:
             warmup = self._warmup(max(block.warmup - self._settled, 0))

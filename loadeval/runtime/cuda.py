@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ctypes
+import math
 import sys
 from collections import deque
-from functools import partial
+from contextlib import contextmanager, nullcontext, suppress
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,22 +16,55 @@ from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import GpuIdle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
 MS_NS = 1_000_000
+RELAXED = 2
+"""CU_STREAM_CAPTURE_MODE_RELAXED."""
 
 
 def synchronize() -> None:
-    """Wait until the CUDA device has finished torch's work, if torch uses one."""
+    """Wait until the CUDA devices have finished torch's work, if torch uses any."""
     cuda = _cuda()
-    if cuda is not None:
-        cuda.synchronize()
+    with suppress(RuntimeError):  # CUDA has failed, which the training is to hear of its own calls
+        for device in _in_use(cuda):
+            cuda.synchronize(device)
+
+
+def finish_copies(leaves: Iterable[Any]) -> None:
+    """Wait until copies on a device are made: any stream may use them then, and their originals.
+
+    A loader may reuse its memory once the training asks for another batch, for its step is over.
+    """
+    for device in _devices_of(leaves):
+        _cuda().current_stream(device).synchronize()
+
+
+def spare_bytes(leaves: Iterable[Any]) -> float:
+    """What copies of a batch may take of its device's memory; infinite for one of the host's.
+
+    Half of what nobody has taken: what torch has taken, the training's steps may need again.
+    """
+    free = (_cuda().mem_get_info(device)[0] for device in _devices_of(leaves))
+    return min(free, default=math.inf) / 2
 
 
 def timing_events() -> Callable[[], Any] | None:
     """A function that makes a CUDA timing event; None if torch uses no device."""
     cuda = _cuda()
-    return None if cuda is None else partial(cuda.Event, enable_timing=True)
+    devices = _in_use(cuda)
+    if not devices:
+        return None
+    if cuda.current_device() in devices:
+        return partial(cuda.Event, enable_timing=True)
+
+    class OnDevice(cuda.Event):  # type: ignore[misc,name-defined]  # torch is not imported
+        """For a training on a device that is not the current one."""
+
+        def record(self) -> None:
+            super().record(cuda.current_stream(devices[0]))
+
+    return partial(OnDevice, enable_timing=True)
 
 
 class GpuIdleTimer:
@@ -50,11 +86,19 @@ class GpuIdleTimer:
         self._read = 0
 
     def watched(self, source: Iterator[Any]) -> Iterator[Any]:
-        """The batches of `source`, with an event before and after each wait."""
+        """The batches of `source`, with an event before and after each wait.
+
+        Once CUDA has failed there are no more events: the training is to hear of it by its own
+        calls, and of batches none is lost.
+        """
         spare, event, passing = self._spare, self._event, self._passing
         while True:
             asked = spare.pop() if spare else event()
-            asked.record()
+            try:
+                asked.record()
+            except RuntimeError:
+                yield from source
+                return
             try:
                 batch = next(source)
             except BaseException as error:
@@ -63,15 +107,21 @@ class GpuIdleTimer:
                     return
                 raise
             delivered = spare.pop() if spare else event()
-            delivered.record()
+            try:
+                delivered.record()
+            except RuntimeError:
+                yield batch
+                yield from source
+                return
             passing.append((asked, delivered))
             yield batch
 
     def end_step(self) -> None:
         """The step ends here: what comes next is no request for the next batch."""
         event = self._spare.pop() if self._spare else self._event()
-        event.record()
-        self._passing.append((event, None))
+        with suppress(RuntimeError):
+            event.record()
+            self._passing.append((event, None))
 
     @property
     def done(self) -> bool:
@@ -83,33 +133,44 @@ class GpuIdleTimer:
 
         The last step of an epoch that was broken off is UNKNOWN.
         """
-        idle_ns, step_ns = [], []
+        found: list[tuple[int, int]] = []
         passing = self._passing
-        while passing:
-            asked, delivered = passing[0]
-            after = passing[1][0] if len(passing) > 1 else None
-            if delivered is not None:
-                if after is None and not self.ended:
+        with self._asking():
+            while passing:
+                asked, delivered = passing[0]
+                after = passing[1][0] if len(passing) > 1 else None
+                if delivered is not None:
+                    if after is None and not self.ended:
+                        break
+                    if not (delivered if after is None else after).query():
+                        break
+                    step_ns = UNKNOWN if after is None else _elapsed_ns(delivered, after)
+                    found.append((_elapsed_ns(asked, delivered), step_ns))
+                    self._spare.append(delivered)
+                elif not asked.query():
                     break
-                if not (delivered if after is None else after).query():
-                    break
-                idle_ns.append(_elapsed_ns(asked, delivered))
-                step_ns.append(UNKNOWN if after is None else _elapsed_ns(delivered, after))
-                self._spare.append(delivered)
-            elif not asked.query():
-                break
-            passing.popleft()
-            self._spare.append(asked)
-        first, self._read = self._read, self._read + len(idle_ns)
-        if not idle_ns:
+                passing.popleft()
+                self._spare.append(asked)
+        first, self._read = self._read, self._read + len(found)
+        if not found:
             return None
-        return GpuIdle(self._epoch, first, np.array(idle_ns, np.int64), np.array(step_ns, np.int64))
+        return GpuIdle(self._epoch, first, *np.array(found, np.int64).T.copy())
 
     def wait(self) -> None:
         """Wait until the device has passed all events."""
-        if self._passing:
-            asked, delivered = self._passing[-1]
-            (asked if delivered is None else delivered).synchronize()
+        with self._asking():
+            if self._passing:
+                asked, delivered = self._passing[-1]
+                (asked if delivered is None else delivered).synchronize()
+
+    @contextmanager
+    def _asking(self) -> Iterator[None]:
+        """For questions from any thread. Once CUDA has failed, nothing is left to ask for."""
+        try:
+            with _unnoticed() if self._passing else nullcontext():
+                yield
+        except RuntimeError:
+            self._passing.clear()
 
 
 def _elapsed_ns(begin: Any, end: Any) -> int:
@@ -117,6 +178,50 @@ def _elapsed_ns(begin: Any, end: Any) -> int:
     return round(elapsed_ms * MS_NS)
 
 
+@contextmanager
+def _unnoticed() -> Iterator[None]:
+    """What this thread asks CUDA for does not disturb the training, in whatever thread that is.
+
+    A query would end the capture of a CUDA graph that has begun meanwhile; and where the training
+    uses another device than the first, it would make a context there, of some 500 MB.
+    """
+    cuda, exchange, mode = _cuda(), exchange_capture_mode(), ctypes.c_int(RELAXED)
+    exchange(ctypes.byref(mode))
+    try:
+        with nullcontext() if cuda is None else cuda.device(_in_use(cuda)[0]):
+            yield
+    finally:
+        exchange(ctypes.byref(mode))
+
+
+@cache
+def exchange_capture_mode() -> Callable[[Any], object]:
+    """The driver's function; where there is none, as on other devices than NVIDIA's, another."""
+    try:
+        driver = ctypes.CDLL("nvcuda.dll" if sys.platform == "win32" else "libcuda.so.1")
+        function: Callable[[Any], object] = driver.cuThreadExchangeStreamCaptureMode
+    except (OSError, AttributeError):
+        return id
+    return function
+
+
 def _cuda() -> Any:
     cuda = getattr(sys.modules.get("torch"), "cuda", None)
     return cuda if cuda is not None and cuda.is_initialized() else None
+
+
+def _devices_of(leaves: Iterable[Any]) -> set[Any]:
+    """The CUDA devices that hold a batch."""
+    if _cuda() is None:
+        return set()
+    tensor = sys.modules["torch"].Tensor
+    return {leaf.device for leaf in leaves if isinstance(leaf, tensor) and leaf.is_cuda}
+
+
+def _in_use(cuda: Any) -> list[int]:
+    """The devices that torch computes on, as a rule one; asking another one takes its memory."""
+    if cuda is None:
+        return []
+    torch: Any = sys.modules["torch"]
+    has_context = getattr(torch._C, "_cuda_hasPrimaryContext", cuda.current_device().__eq__)  # noqa: SLF001 - no other tells
+    return [device for device in range(cuda.device_count()) if has_context(device)]

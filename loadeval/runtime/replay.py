@@ -185,7 +185,7 @@ def fill(
 ) -> BatchCache:
     """Keep the first `batches` batches of `loader`, read no more, and stop its workers.
 
-    Raises CacheError if they take more than `max_bytes`, or if there are none.
+    Raises CacheError if they take more than `max_bytes`, cannot be copied, or if there are none.
     """
     epoch = adapter.epoch(loader)
     trees: list[Any] = []
@@ -202,7 +202,13 @@ def fill(
                     f"num_cached_batches=, or raise max_cache_bytes to some "
                     f"{total * batches // len(counts):,}"
                 )
-            trees.append(adapter.keep(batch))
+            try:
+                trees.append(adapter.keep(batch))
+            except Exception as error:
+                raise CacheError(
+                    f"batch {len(counts)} of {batches} could not be copied for replay: {error}; if "
+                    "memory is short, keep fewer with num_cached_batches="
+                ) from error
             del batch  # its memory is the loader's, which is about to be released
     finally:
         adapter.release(loader, epoch)

@@ -37,6 +37,34 @@ IDLE = Claim(
 IDLE_HIDDEN = Claim("hidden waits", "A wait that queued work hides is called hidden", "")
 IDLE_COST = Claim("cost of events", "The events around a wait cost under 10 us a batch", "")
 IDLE_NO_SYNC = Claim("no synchronisation", "No batch of a log run waits for the device", "")
+BATCHES_KEPT = Claim(
+    "batches on the device",
+    "Batches that a loader makes on the device, in memory that it reuses or on a stream of its "
+    "own, come as they were made, and so do copies of them",
+    "",
+)
+BATCHES_PINNED = Claim(
+    "pinned batches", "Batches in pinned memory stay in pinned memory, copies included", ""
+)
+COPIES_BOUNDED = Claim(
+    "memory of copies",
+    "Copies on the device take `max_cache_bytes` at most, and leave the training its memory",
+    "",
+)
+COPIES_NO_SYNC = Claim(
+    "no synchronisation of copies",
+    "No step waits for the device, whether batches come from the loader or are copies on it",
+    "",
+)
+IN_PLACE = Claim(
+    "in-place changes", "A step that changes its batch on the device is found, and harms none", ""
+)
+CUDA_FAILURE = Claim(
+    "failures of CUDA", "A program whose CUDA fails ends as without loadeval, with its log", ""
+)
+GRAPH_CAPTURE = Claim(
+    "capture of a graph", "A CUDA graph can be captured while a run is logged", ""
+)
 
 NVML_DEVICE = Claim(
     "the right GPU", "The GPU that CUDA uses is read, whatever CUDA_VISIBLE_DEVICES says", ""
@@ -88,4 +116,17 @@ PARTS = (
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "compile"),
     Part("test_estimate.py", 60, (ESTIMATE, ESTIMATE_COVERS), "amp"),
     Part("test_demo.py", 60, (DEMO, DEMO_PAGE, DEMO_DOCTOR)),
+    Part(
+        "test_batches.py",
+        60,
+        (
+            BATCHES_KEPT,
+            BATCHES_PINNED,
+            COPIES_BOUNDED,
+            COPIES_NO_SYNC,
+            IN_PLACE,
+            CUDA_FAILURE,
+            GRAPH_CAPTURE,
+        ),
+    ),
 )

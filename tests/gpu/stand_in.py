@@ -16,13 +16,15 @@ import threading
 import time
 import weakref
 from collections import deque
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.overrides import TorchFunctionMode
+
+from loadeval.runtime import cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -175,6 +177,7 @@ class Event:
 
     def record(self, stream: Stream | None = None) -> None:
         """Queue it, on the current stream."""
+        ACCOUNT.check()
         stream = stream or current_stream()
         self.is_recorded = True
         if stream.is_idle:
@@ -188,11 +191,17 @@ class Event:
         (stream or current_stream()).wait_event(self)
 
     def query(self) -> bool:
-        """Whether it has passed."""
+        """Whether it has passed. To ask while another thread captures a graph ends the capture."""
+        ACCOUNT.check()
+        capture = ACCOUNT.capture
+        if capture is not None and capture.forbids_this_thread():
+            capture.is_valid = False
+            raise RuntimeError("CUDA error: operation not permitted when stream is capturing")
         return self.recording.passed
 
     def synchronize(self) -> None:
         """Wait until it has passed."""
+        ACCOUNT.check()
         self.recording.wait()
 
     def elapsed_time(self, end: Event) -> float:
@@ -222,9 +231,10 @@ def _do_all(stream: weakref.ref[Stream], tasks: queue.SimpleQueue[Task]) -> None
             task.event.time_ns = end_ns
             task.event.passed = True
         alive = stream()
-        if alive is None:
+        if alive is not None:
+            alive.done += 1
+        elif tasks.empty():  # until then a stream that nobody has any more goes on
             return
-        alive.done += 1
         del alive
 
 
@@ -264,6 +274,7 @@ def in_stream(stream: Stream | None) -> Iterator[None]:
 
 def synchronize(device: Any = None) -> None:  # noqa: ARG001 - as torch's
     """Wait until all streams are done."""
+    ACCOUNT.check()
     ACCOUNT.synchronizations += 1
     for event in [stream.record_event() for stream in list(STREAMS)]:
         event.synchronize()
@@ -281,25 +292,78 @@ class Graph:
         current_stream().queue(Task(duration_ns, lambda: [work() for work in works]))
 
 
+@dataclass
+class Capture:
+    """A graph that is being captured; unless `mode` is "global", other threads do not matter."""
+
+    mode: str
+    thread: int = field(default_factory=threading.get_ident)
+    is_valid: bool = True
+
+    def forbids_this_thread(self) -> bool:
+        """Whether this thread may not ask about events now."""
+        is_other = threading.get_ident() != self.thread
+        relaxed = getattr(_local, "capture_mode", 0) == RELAXED
+        return is_other and self.mode == "global" and not relaxed
+
+
+RELAXED = 2
+
+
+def exchange_capture_mode(mode: Any) -> None:
+    """As the driver's cuThreadExchangeStreamCaptureMode."""
+    before = getattr(_local, "capture_mode", 0)
+    _local.capture_mode, mode._obj.value = mode._obj.value, before
+
+
 @contextmanager
-def capturing(graph: Graph, *_: Any, **__: Any) -> Iterator[None]:
+def capturing(
+    graph: Graph, *_: Any, capture_error_mode: str = "global", **__: Any
+) -> Iterator[None]:
     """As torch.cuda.graph."""
+    synchronize()
     stream = Stream()
     stream.captured = graph.tasks
+    capture = ACCOUNT.capture = Capture(capture_error_mode)
     with stream:
         yield
-    stream.captured = None
+    stream.captured = ACCOUNT.capture = None
+    if not capture.is_valid:
+        raise RuntimeError("CUDA error: operation failed due to a previous error during capture")
 
 
 @dataclass
 class Account:
-    """What the device holds, and was asked: for NVML's stand-in, and for tests."""
+    """What the device holds, and was asked: for NVML's stand-in, and for tests.
+
+    Once it has `failed`, every call fails.
+    """
 
     bytes_held: int = 0
+    most_held: int = 0
+    total_bytes: int = TOTAL_BYTES
     synchronizations: int = 0
     rng: torch.Tensor | None = None
     loads: deque[tuple[int, int, Load]] = field(default_factory=lambda: deque(maxlen=100_000))
     """What tasks kept busy, from when to when."""
+    capture: Capture | None = None
+    failed: bool = False
+
+    def check(self) -> None:
+        """Raise what CUDA raises once it has failed."""
+        if self.failed:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    def take(self, nbytes: int) -> None:
+        """Hold more memory."""
+        if self.bytes_held + nbytes > self.total_bytes:
+            raise torch.OutOfMemoryError(f"CUDA out of memory. Tried to allocate {nbytes} bytes.")
+        self.bytes_held += nbytes
+        self.most_held = max(self.most_held, self.bytes_held)
+
+    def forget_most(self) -> None:
+        """The peak is counted from now on."""
+        self.most_held = self.bytes_held
 
 
 ACCOUNT = Account()
@@ -311,6 +375,9 @@ class CudaTensor(torch.Tensor):
 
     device = property(lambda _: DEVICE)  # type: ignore[assignment]  # it is one of its class here
     is_cuda = property(lambda _: True)  # type: ignore[assignment]  # as above
+
+    def record_stream(self, stream: Any) -> None:
+        """Memory is kept here as long as queued work needs it."""
 
     def __deepcopy__(self, memo: dict[int, Any]) -> torch.Tensor:
         flush()
@@ -336,8 +403,8 @@ def on_device(tensor: torch.Tensor) -> torch.Tensor:
             return tensor
         storage = tensor.untyped_storage()
         if not getattr(storage, "is_of_device", False):
+            ACCOUNT.take(storage.nbytes())
             storage.is_of_device = True  # type: ignore[attr-defined]  # a note of ours
-            ACCOUNT.bytes_held += storage.nbytes()
             weakref.finalize(storage, _forget, storage.nbytes()).atexit = False
         return tensor.as_subclass(CudaTensor)
 
@@ -623,16 +690,20 @@ def install() -> None:
         "_lazy_init": lambda: None,
         "device_count": lambda: count,
         "current_device": lambda: 0,
+        "device": nullcontext,
         "set_device": lambda _: None,
         "get_device_name": lambda *_: NAME,
         "get_device_capability": lambda *_: (9, 0),
         "get_device_properties": lambda *_: properties,
-        "mem_get_info": lambda *_: (TOTAL_BYTES - ACCOUNT.bytes_held, TOTAL_BYTES),
+        "mem_get_info": lambda *_: (
+            ACCOUNT.total_bytes - ACCOUNT.bytes_held,
+            ACCOUNT.total_bytes,
+        ),
         "memory_allocated": lambda *_: ACCOUNT.bytes_held,
         "memory_reserved": lambda *_: ACCOUNT.bytes_held,
-        "max_memory_allocated": lambda *_: ACCOUNT.bytes_held,
+        "max_memory_allocated": lambda *_: ACCOUNT.most_held,
         "empty_cache": lambda: None,
-        "reset_peak_memory_stats": lambda *_: None,
+        "reset_peak_memory_stats": lambda *_: ACCOUNT.forget_most(),
         "manual_seed": lambda _: None,
         "manual_seed_all": lambda _: None,
         "get_rng_state": lambda *_: torch.zeros(16, dtype=torch.uint8),
@@ -653,6 +724,8 @@ def install() -> None:
         accelerator.set_device_index = lambda _: None
         accelerator.synchronize = synchronize
         accelerator.current_stream = current_stream
+    vars(torch._C)["_cuda_hasPrimaryContext"] = lambda device: device == 0
+    vars(cuda)["exchange_capture_mode"] = lambda: exchange_capture_mode
     torch.Tensor.pin_memory = pin_memory  # type: ignore[method-assign]  # the device's
     torch.Tensor.is_pinned = is_pinned  # type: ignore[method-assign]  # as above
     torch.compile = lambda model=None, **_: model if model is not None else (lambda one: one)  # type: ignore[assignment]  # nothing compiles for it

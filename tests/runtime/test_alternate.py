@@ -386,6 +386,71 @@ def test_memory_for_a_block_that_is_large_enough_is_all_it_takes() -> None:
     assert {rows(run)[window.pair, 1] for window in run.windows if window.arm == "ideal"} == {15}
 
 
+def test_what_was_taken_out_of_the_queue_counts_towards_the_bound(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Before a real block; it waits in memory for the next ideal one."""
+    copies: list[weakref.ref[Any]] = []
+
+    def keep(_: object, batch: int) -> Any:
+        copy = np.full(100, batch, np.int8)
+        copies.append(weakref.ref(copy))
+        return copy
+
+    monkeypatch.setattr(SerialAdapter, "keep", keep)
+    clock = FakeClock()
+    loader = SerialLoader([np.zeros(100, np.int8)] * 200, [LOAD_NS] * 200, clock)
+    loader.prefetched = 4
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock, max_cache_bytes=700)
+    for _ in evaluator:
+        clock.advance(STEP_NS)
+        assert sum(copy() is not None for copy in copies) <= 7
+    assert rows(evaluator.recorded())[0, 1]
+
+
+class Reusing(SerialLoader):
+    """Writes each batch over the one before."""
+
+    def __iter__(self) -> Iterator[Any]:
+        buffer = np.zeros(2)
+        for number in super().__iter__():
+            buffer[:] = number
+            yield buffer
+
+
+@pytest.mark.parametrize("prefetched", [0, 4])
+@pytest.mark.parametrize("fits", [0, 2])
+def test_a_batch_that_cannot_be_copied_is_served_itself(
+    monkeypatch: pytest.MonkeyPatch, prefetched: int, fits: int
+) -> None:
+    """Before the loader is asked for the next one, which may come in the same memory."""
+    copied = 0
+    keep = SerialAdapter.keep
+
+    def keep_some(adapter: SerialAdapter, batch: Any) -> Any:
+        nonlocal copied
+        copied += 1
+        if copied % (fits + 1) == 0:
+            raise MemoryError("out of memory")
+        return keep(adapter, batch)
+
+    monkeypatch.setattr(SerialAdapter, "keep", keep_some)
+    clock = FakeClock()
+    loader = Reusing(range(200), [LOAD_NS] * 200, clock)
+    loader.prefetched = prefetched
+    evaluator = LoaderEvaluator(loader, mode="alternate", clock=clock)
+    served = []
+    for batch in evaluator:
+        served.append(int(batch[1]))
+        clock.advance(STEP_NS)
+    assert (sorted(served) if prefetched else served) == list(range(200))
+    run = evaluator.recorded()
+    assert {prefetch.batches for prefetch in run.prefetches} <= set(range(1, fits + 2))
+    assert [event.message for event in run.events if "could not be copied" in event.message] == [
+        "a batch could not be copied, so that fewer are prefetched: out of memory"
+    ]
+
+
 def test_prefetched_batches_are_in_memory_of_their_own() -> None:
     buffer = np.zeros(2)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import ctypes
 import sys
 from collections import deque
+from contextlib import contextmanager
 from itertools import islice
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -14,7 +16,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from loadeval import LoaderEvaluator, diagnose, read_run
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runtime.cuda import GpuIdleTimer, synchronize, timing_events
+from loadeval.runtime import cuda
+from loadeval.runtime.adapter import IterableAdapter
+from loadeval.runtime.cuda import GpuIdleTimer, spare_bytes, synchronize, timing_events
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:
@@ -28,13 +32,22 @@ MS = 1_000_000
 
 
 class Device:
-    """A device with one stream: `work` is queued, and done in its order."""
+    """A device with one stream: `work` is queued, and done in its order.
+
+    `in_use` tells of each device of the machine whether torch uses it, and `asking` whether this
+    thread asks as one that does not disturb the training, with which current device.
+    """
 
     def __init__(self, clock: FakeClock) -> None:
         self.clock = clock
         self.free_at_ns = 0
         self.events: list[Event] = []
-        self.synchronized = 0
+        self.in_use = [True]
+        self.current = 0
+        self.mode = 0
+        self.failed = False
+        self.synchronized: list[int] = []
+        self.streams_waited_for: list[Any] = []
 
     def work(self, ns: int) -> None:
         self.free_at_ns = max(self.free_at_ns, self.clock()) + ns
@@ -44,27 +57,52 @@ class Device:
         self.events.append(Event(self))
         return self.events[-1]
 
-    def synchronize(self) -> None:
-        self.synchronized += 1
+    def synchronize(self, device: int) -> None:
+        self.check()
+        self.synchronized.append(device)
         self.clock.now_ns = max(self.clock.now_ns, self.free_at_ns)
+
+    def check(self) -> None:
+        if self.failed:
+            raise RuntimeError("CUDA error: device-side assert triggered")
+
+    @contextmanager
+    def made_current(self, device: int) -> Iterator[None]:
+        before, self.current = self.current, device
+        yield
+        self.current = before
+
+    def exchange_capture_mode(self, mode: Any) -> None:
+        self.mode, mode._obj.value = mode._obj.value, self.mode
+
+    def stream(self, device: torch.device) -> SimpleNamespace:
+        return SimpleNamespace(synchronize=lambda: self.streams_waited_for.append(device))
 
 
 class Event:
-    """Notes when the device passes it."""
+    """Notes when the device passes it, and with which current device and mode it was asked."""
 
     def __init__(self, device: Device) -> None:
         self.device = device
         self.time_ns: int | None = None
         self.waited_for = 0
+        self.stream: Any = None
+        self.asked: list[tuple[int, int]] = []
 
-    def record(self) -> None:
+    def record(self, stream: Any = None) -> None:
+        self.device.check()
+        self.stream = stream
         self.time_ns = max(self.device.free_at_ns, self.device.clock())
 
     def query(self) -> bool:
+        self.device.check()
+        self.asked.append((self.device.current, self.device.mode))
         return self.time_ns is not None and self.time_ns <= self.device.clock()
 
     def synchronize(self) -> None:
         assert self.time_ns is not None
+        self.device.check()
+        self.asked.append((self.device.current, self.device.mode))
         self.waited_for += 1
         self.device.clock.now_ns = max(self.device.clock.now_ns, self.time_ns)
 
@@ -90,6 +128,15 @@ def device(clock: FakeClock, monkeypatch: pytest.MonkeyPatch) -> Device:
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "Event", found.event)
     monkeypatch.setattr(torch.cuda, "synchronize", found.synchronize)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: len(found.in_use))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: found.current)
+    monkeypatch.setattr(torch.cuda, "device", found.made_current)
+    monkeypatch.setattr(torch.cuda, "current_stream", found.stream)
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _: (8000, 9000))
+    monkeypatch.setattr(cuda, "exchange_capture_mode", lambda: found.exchange_capture_mode)
+    monkeypatch.setattr(
+        torch._C, "_cuda_hasPrimaryContext", lambda number: found.in_use[number], raising=False
+    )
     return found
 
 
@@ -233,6 +280,8 @@ def test_an_epoch_is_done_once_all_is_read(device: Device, clock: FakeClock) -> 
     timer = timer_on(device)
     assert not timer.done
     device.work(100)
+    list(timer.watched(batches([], clock)))
+    assert timer.take() is None
     list(timer.watched(batches([10], clock)))
     timer.ended = True
     timer.take()
@@ -321,9 +370,147 @@ def test_without_torch_there_is_no_device(monkeypatch: pytest.MonkeyPatch) -> No
     assert timing_events() is None
 
 
-def test_a_device_in_use_is_waited_for(device: Device) -> None:
+def test_the_devices_in_use_are_waited_for(device: Device) -> None:
+    """Waiting for another one would make a context on it, which takes some 500 MB."""
+    device.in_use = [False, True, True]
     synchronize()
-    assert device.synchronized == 1
+    assert device.synchronized == [1, 2]
+
+
+def test_the_current_device_is_in_use_where_torch_does_not_tell(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delattr(torch._C, "_cuda_hasPrimaryContext")
+    device.in_use, device.current = [True, True], 1
+    synchronize()
+    assert device.synchronized == [1]
+
+
+def test_events_of_a_training_on_another_device_are_recorded_there(
+    device: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with `.to("cuda:1")` where nobody has made that the current one."""
+    streams: list[int] = []
+
+    class Recorded(Event):
+        def __init__(self, *, enable_timing: bool) -> None:
+            assert enable_timing
+            super().__init__(device)
+
+    monkeypatch.setattr(torch.cuda, "Event", Recorded)
+    monkeypatch.setattr(torch.cuda, "current_stream", streams.append)
+    device.in_use = [False, True]
+    event = timing_events()
+    assert event is not None
+    event().record()
+    assert streams == [1]
+
+
+def test_no_device_is_in_use_before_torch_computes_on_one(device: Device) -> None:
+    device.in_use = [False]
+    assert timing_events() is None
+
+
+def test_asking_disturbs_neither_a_capture_nor_another_device(
+    device: Device, clock: FakeClock
+) -> None:
+    """A query from another thread would end a capture, and make a context on device 0."""
+    device.in_use = [False, True]
+    timer = timer_on(device)
+    for _ in timer.watched(batches([10], clock)):
+        device.work(100)
+    clock.advance(100)
+    assert idle_ns(timer.take()) == [10]
+    for _ in timer.watched(batches([10], clock)):
+        device.work(100)
+    timer.wait()
+    assert idle_ns(timer.take()) == [10]
+    assert {asked for event in device.events for asked in event.asked} == {(1, cuda.RELAXED)}
+    assert (device.current, device.mode) == (0, 0)
+
+
+def test_events_can_be_read_where_torch_uses_no_device(clock: FakeClock) -> None:
+    """As in a forked child."""
+    timer = timer_on(Device(clock))
+    for _ in timer.watched(batches([10], clock)):
+        clock.advance(5)
+    assert idle_ns(timer.take()) == [10]
+
+
+@pytest.mark.parametrize("library", ["libcuda.so.1", "no such library"])
+def test_the_capture_mode_is_left_as_it_is_without_a_driver(
+    monkeypatch: pytest.MonkeyPatch, library: str
+) -> None:
+    """As on other devices than NVIDIA's; a driver may also lack the function."""
+
+    def loaded(name: str) -> SimpleNamespace:
+        if name != library:
+            raise OSError
+        return SimpleNamespace()
+
+    monkeypatch.setattr(ctypes, "CDLL", loaded)
+    assert cuda.exchange_capture_mode.__wrapped__() is id
+
+
+def test_the_capture_mode_is_the_drivers(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = SimpleNamespace(cuThreadExchangeStreamCaptureMode=print)
+    monkeypatch.setattr(ctypes, "CDLL", lambda _: driver)
+    assert cuda.exchange_capture_mode.__wrapped__() is print
+
+
+@pytest.mark.parametrize("when", ["asked", "delivered"])
+def test_batches_come_also_when_cuda_has_failed(
+    device: Device, clock: FakeClock, when: str
+) -> None:
+    """The training hears of it by its own calls; nothing is known of waits from then on."""
+
+    def failing() -> Iterator[int]:
+        yield 0
+        device.failed = when == "delivered"
+        yield from range(1, 4)
+
+    with LoaderEvaluator(failing, clock=clock, probes=()) as evaluator:
+        served = []
+        for batch in evaluator:
+            served.append(batch)
+            device.failed = device.failed or when == "asked"
+    assert served == [0, 1, 2, 3]
+    synchronize()
+    assert evaluator.recorded().closed
+    assert evaluator.recorded().steps.gpu_idle_ns.tolist()[1:] == [UNKNOWN] * 3
+
+
+class OnDevice(torch.Tensor):
+    """A tensor that says it is on a device."""
+
+    is_cuda = property(lambda _: True)
+    device = property(lambda _: torch.device("cuda", 1))
+
+
+def test_a_copy_on_a_device_is_made_when_it_is_kept(device: Device) -> None:
+    """What it is made of may be written to then, on any stream: once for each device."""
+    on_device = torch.zeros(2).as_subclass(OnDevice)
+    IterableAdapter().keep({"x": on_device, "y": [on_device, torch.zeros(2), "a label"]})
+    assert device.streams_waited_for == [torch.device("cuda", 1)]
+    IterableAdapter().keep([torch.zeros(2)])
+    assert len(device.streams_waited_for) == 1
+
+
+def test_copies_leave_half_of_a_devices_free_memory(device: Device) -> None:  # noqa: ARG001 - there is one
+    assert spare_bytes(["a label", torch.zeros(2).as_subclass(OnDevice)]) == 4000
+    assert spare_bytes([torch.zeros(2)]) == float("inf")
+
+
+def test_a_prefetch_leaves_a_device_memory(device: Device, clock: FakeClock) -> None:
+    """Of 4000 bytes it takes no more than three batches of 1200, however many may be cached."""
+    batch = torch.zeros(300).as_subclass(OnDevice)
+    evaluator = LoaderEvaluator([batch] * 200, mode="alternate", clock=clock, probes=())
+    for _ in evaluator:
+        device.work(10)
+        clock.advance(100)
+    run = evaluator.recorded()
+    assert {prefetch.batches for prefetch in run.prefetches} <= {1, 2, 3}
+    assert run.windows
 
 
 class Timed(Dataset[torch.Tensor]):
@@ -367,7 +554,7 @@ def speedup_of(
         clock.advance(MS // 10)  # to launch it
         device.work(work_ns)
         if syncs:
-            device.synchronize()
+            device.synchronize(0)
     evaluator.close()
     return evaluator.headroom()
 

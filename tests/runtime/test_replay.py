@@ -75,6 +75,17 @@ def test_too_many_bytes_are_an_error_that_names_both_figures() -> None:
         replay(batches(4), max_cache_bytes=70)
 
 
+def test_a_batch_that_cannot_be_copied_is_an_error() -> None:
+    """As where a device's memory is short."""
+
+    class Large(dict[str, int]):
+        def __copy__(self) -> Large:
+            raise MemoryError("out of memory")
+
+    with pytest.raises(CacheError, match=r"batch 2 of 20 could not be copied .* out of memory"):
+        replay([{"x": 1}, Large(x=1)])
+
+
 def test_the_loaders_exception_while_filling_passes_through() -> None:
 
     def broken() -> Iterator[int]:
