@@ -129,6 +129,10 @@ class Stream:
         """Whether all is done."""
         return self.record_event().query()
 
+    def is_capturing(self) -> bool:
+        """Whether what is queued goes into a graph."""
+        return self.captured is not None
+
     def __enter__(self) -> Stream:
         _current().append(self)
         return self
@@ -532,6 +536,7 @@ def install() -> None:
         "set_stream": lambda stream: _current().__setitem__(-1, stream),
         "current_stream": current_stream,
         "default_stream": lambda *_: DEFAULT,
+        "is_current_stream_capturing": lambda: current_stream().is_capturing(),
         "synchronize": synchronize,
         "is_available": lambda: True,
         "is_initialized": lambda: True,
