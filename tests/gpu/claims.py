@@ -94,6 +94,30 @@ DEMO = Claim(
 )
 DEMO_PAGE = Claim("page", "The page of such a run has the GPU's part", "")
 DEMO_DOCTOR = Claim("doctor", "`loadeval doctor` names the GPU and its driver", "")
+PROGRAMS = Claim(
+    "programs",
+    "`loadeval run` changes no loss of a program that trains on the device",
+    "to the bit",
+)
+PROGRAMS_LOADER = Claim(
+    "programs' loaders", "The loader that a program trains from is called its training loader", ""
+)
+PROGRAMS_VERDICT = Claim(
+    "programs' verdicts",
+    "The 95% CI of a program's speed-up reaches 1x or more, by `--mode alternate`",
+    "",
+)
+RANKS = Claim(
+    "ranks",
+    "Ranks that share a device train as they did, and each has its log and its part in the job",
+    "",
+)
+DALI = Claim(
+    "DALI", "Batches that DALI decodes on the device are served as DALI serves them", "to the bit"
+)
+DALI_BACKENDS = Claim(
+    "DALI as a backend", "`compare_backends` measures DALI beside a DataLoader", ""
+)
 
 PARTS = (
     Part("test_idle.py", 60, (IDLE, IDLE_HIDDEN, IDLE_COST, IDLE_NO_SYNC)),
@@ -129,4 +153,9 @@ PARTS = (
             GRAPH_CAPTURE,
         ),
     ),
+    Part("test_programs.py", 60, (PROGRAMS, PROGRAMS_LOADER), "loops"),
+    Part("test_programs.py", 60, (PROGRAMS, PROGRAMS_LOADER), "frameworks"),
+    Part("test_programs.py", 60, (PROGRAMS_VERDICT,), "plausible"),
+    Part("test_programs.py", 60, (RANKS,), "ranks"),
+    Part("test_dali.py", 60, (DALI, DALI_BACKENDS)),
 )

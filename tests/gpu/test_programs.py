@@ -1,0 +1,301 @@
+"""`loadeval run` of whole programs that train on the device, as people write them."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import math
+import os
+import re
+import subprocess
+import sys
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from loadeval import read_run
+from loadeval.runlog.processes import processes_in
+from tests.gpu.claims import PROGRAMS, PROGRAMS_LOADER, PROGRAMS_VERDICT, RANKS
+from tests.gpu.device import is_stand_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.gpu.claims import Claim
+    from tests.gpu.conftest import Notes
+
+pytestmark = pytest.mark.gpu
+
+ROOT = Path(__file__).parents[2]
+PROGRAMS_FOLDER = Path(__file__).with_name("programs")
+LOADEVAL = (sys.executable, "-m", "loadeval")
+TORCHRUN = (
+    *(sys.executable, "-m", "torch.distributed.run"),
+    *("--standalone", "--nproc-per-node", "2"),
+)
+REFUSAL = re.compile("Duplicate GPU detected.*")
+LIMIT_S = 150 if is_stand_in() else 48
+"""For all programs of a test, which run side by side."""
+EPOCHS = "6" if is_stand_in() else "12"
+"""Of an alternating run."""
+IMAGES = {"train": 40, "val": 8}
+"""Of each class."""
+CLASSES = 4
+SHOWN = ("loss", "validation", "parameters")
+"""What begins the lines that programs print of their training."""
+WITH_IMAGES = ("imagenet", "timm")
+FRAMEWORKS = {"trainer": "transformers", "accelerate": "accelerate", "lightning": "lightning"}
+LOOPS = {"mnist": "torch", "imagenet": "PIL", "timm": "timm"}
+ALL = {**LOOPS, **FRAMEWORKS}
+"""The programs, and the package that each cannot do without."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a program has printed, and what went wrong with it, if anything did."""
+
+    problem: str
+    out: str
+    err: str
+
+    @property
+    def training(self) -> list[str]:
+        """The lines about its training: each kind by itself, in order."""
+        lines = [line for line in self.out.splitlines() if line.startswith(SHOWN)]
+        return sorted(lines, key=lambda line: line.rpartition(" ")[0])
+
+
+class Programs:
+    """Runs programs side by side, as many as there are CPUs; together they have LIMIT_S."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.pool = ThreadPoolExecutor(max(2, len(os.sched_getaffinity(0)) - 2))
+        self.until_s = time.monotonic() + LIMIT_S
+
+    def start(self, name: str, command: list[str]) -> Future[Ended]:
+        return self.pool.submit(self._run, self.folder / name, command)
+
+    def bare(self, name: str, command: list[str]) -> Future[Ended]:
+        return self.start(f"{name}-bare", command)
+
+    def measured(self, name: str, command: list[str], *options: str) -> Future[Ended]:
+        """The same by `loadeval run`."""
+        run = [*LOADEVAL, "run", "-o", str(self.logs(name)), *options, "--"]
+        return self.start(f"{name}-measured", [*run, *command])
+
+    def logs(self, name: str) -> Path:
+        return self.folder / f"{name}-logs"
+
+    def _run(self, stem: Path, command: list[str]) -> Ended:
+        """Its output goes to files beside `stem`."""
+        paths = stem.with_suffix(".out"), stem.with_suffix(".err")
+        with paths[0].open("wb") as out, paths[1].open("wb") as err:
+            code = self._code(
+                subprocess.Popen(
+                    command,
+                    cwd=self.folder,
+                    stdin=subprocess.DEVNULL,
+                    stdout=out,
+                    stderr=err,
+                    env=environment(),
+                )
+            )
+        printed, said = (path.read_text(errors="replace") for path in paths)
+        last = next((line.strip() for line in reversed(said.splitlines()) if line.strip()), "")
+        ended = f"exit code {code}" if code is not None else f"not done after {LIMIT_S} s"
+        return Ended("" if code == 0 else f"{ended}: {last[:200]}", printed, said)
+
+    def _code(self, child: subprocess.Popen[bytes]) -> int | None:
+        """Its exit code; None if it took too long."""
+        try:
+            return child.wait(max(0.1, self.until_s - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            child.terminate()  # launchers pass it on
+            try:
+                child.wait(3)
+            except subprocess.TimeoutExpired:
+                child.kill()
+            return None
+
+
+def environment() -> dict[str, str]:
+    """One in which programs find loadeval and the stand-in, and compute alike each time."""
+    places = {"RANK", "WORLD_SIZE", "LOCAL_RANK"}
+    inherited = {name: value for name, value in os.environ.items() if name not in places}
+    found = [str(ROOT), str(ROOT / "adapters"), os.environ.get("PYTHONPATH", "")]
+    return {
+        **inherited,
+        "PYTHONPATH": os.pathsep.join(filter(None, found)),
+        "CUBLAS_WORKSPACE_CONFIG": ":4096:8",
+        "OMP_NUM_THREADS": "1",
+        "COLUMNS": "80",
+        "HF_HUB_OFFLINE": "1",
+    }
+
+
+@pytest.fixture(name="programs")
+def _programs(tmp_path: Path) -> Iterator[Programs]:
+    """None goes on after the test."""
+    programs = Programs(tmp_path)
+    yield programs
+    programs.pool.shutdown(cancel_futures=True)
+
+
+@pytest.fixture(scope="module", name="images")
+def _images(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Random JPEGs in a folder for each class, for training and validation."""
+    folder = tmp_path_factory.mktemp("images")
+    random = np.random.default_rng(0)
+    for part, count in IMAGES.items():
+        for label in range(CLASSES):
+            place = folder / part / f"class{label}"
+            place.mkdir(parents=True)
+            for number in range(count):
+                pixels = random.integers(0, 256, (48, 56, 3), np.uint8)
+                Image.fromarray(pixels).save(place / f"{number}.jpg")
+    return folder
+
+
+def in_python(name: str, *options: str) -> list[str]:
+    """What comes after `python`: the program itself; in front of it the stand-in's launcher."""
+    launcher = ["-m", "tests.gpu.programs.start"] if is_stand_in() else []
+    return [*launcher, str(PROGRAMS_FOLDER / f"train_{name}.py"), *options]
+
+
+def program(name: str, images: Path, *options: str) -> list[str]:
+    data = [str(images)] if name in WITH_IMAGES else []
+    return [sys.executable, *in_python(name, *data, *options)]
+
+
+def installed(names: dict[str, str], note: Notes, *claims: Claim) -> list[str]:
+    """Those of the programs that can run; of the others it is noted what is not installed."""
+    there = [name for name, package in names.items() if importlib.util.find_spec(package)]
+    for name in names.keys() - set(there):
+        for claim in claims:
+            why = f"{names[name]} is not installed"
+            note(claim, name, expected="-", measured=why, held=None)
+    return there
+
+
+def compared(one: list[str], other: list[str]) -> str:
+    """How many lines are the same."""
+    same = sum(left == right for left, right in zip(one, other, strict=False))
+    return f"{same} of {max(len(one), len(other))} the same"
+
+
+@pytest.mark.parametrize("names", [LOOPS, FRAMEWORKS], ids=["loops", "frameworks"])
+def test_losses_are_the_same_to_the_bit(
+    note: Notes, programs: Programs, images: Path, names: dict[str, str]
+) -> None:
+    """Also each validation, and the parameters at the end; and which loader is called training."""
+    started = {}
+    for name in installed(names, note, PROGRAMS, PROGRAMS_LOADER):
+        command = program(name, images)
+        started[name] = programs.bare(name, command), programs.measured(name, command)
+    for name, (future, measured_future) in started.items():
+        bare, measured = future.result(), measured_future.result()
+        found = measured.problem or compared(bare.training, measured.training)
+        held: bool | None = bool(bare.training) and bare.training == measured.training
+        if bare.problem:
+            found = f"without loadeval: {bare.problem}"
+        elif not measured.problem and not held:
+            again = programs.bare(f"{name}-again", program(name, images)).result()
+            found += f"; of two runs without loadeval {again.problem or compared(bare.training, again.training)}"
+            held = None if not again.problem and again.training != bare.training else False
+        note(
+            PROGRAMS,
+            name,
+            expected="all losses and parameters the same",
+            measured=found,
+            held=held and not bare.problem and not measured.problem if held else held,
+        )
+        losses = sum(line.startswith("loss ") for line in bare.training)
+        note_loaders(note, name, programs.logs(name), losses)
+
+
+def note_loaders(note: Notes, name: str, logs: Path, losses: int) -> None:
+    """One loader is called training, and has a row for each loss.
+
+    Others are for validation; Trainer evaluates with gradients on, and its loader is called other.
+    """
+    processes = processes_in(logs) if logs.exists() else []
+    loaders = [one for process in processes for one in process.loaders]
+    training = [one for one in loaders if one.role == "training"]
+    found = ", ".join(f"{one.role} {read_run(logs / one.log).batches}" for one in loaders)
+    note(
+        PROGRAMS_LOADER,
+        name,
+        expected=f"training {losses}, and others",
+        measured=found or "nothing",
+        held=len(training) == 1
+        and training[0].optimizer_steps > 0
+        and read_run(logs / training[0].log).batches == losses > 0,
+    )
+
+
+def test_verdicts_are_plausible(note: Notes, programs: Programs, images: Path) -> None:
+    """An alternating run of each program ends well, with a speed-up that may be real."""
+    alternate = ("--mode", "alternate")
+    started = {
+        name: programs.measured(name, program(name, images, "--epochs", EPOCHS), *alternate)
+        for name in installed(ALL, note, PROGRAMS_VERDICT)
+    }
+    for name, future in started.items():
+        problem = future.result().problem
+        found: dict[str, Any] = {}
+        if not problem:
+            compare = [*LOADEVAL, "compare", str(programs.logs(name)), "--json"]
+            comparison = programs.start(f"{name}-compared", compare).result()
+            problem = comparison.problem
+            found = {} if problem else json.loads(comparison.out)
+        speedup = found.get("speedup") or {}
+        value, low, high = (speedup.get(key) for key in ("value", "low", "high"))
+        is_known = None not in {value, low, high}
+        note(
+            PROGRAMS_VERDICT,
+            name,
+            expected="exit code 0, a verdict, 1x or more",
+            measured=problem
+            or f"{value or math.nan:.2f}x, {found['verdict']}, {found['pairs']} pairs",
+            held=is_known and low <= value <= high and high >= 1 and bool(found["verdict"]),
+            interval=(low, high) if is_known else None,
+        )
+
+
+def test_ranks_share_the_device(note: Notes, programs: Programs) -> None:
+    """With NCCL where it lets two processes share a device, and with gloo."""
+    if is_stand_in():
+        note(RANKS, "nccl", expected="-", measured="the stand-in has no NCCL", held=None)
+    started = {}
+    for backend in ("gloo",) if is_stand_in() else ("nccl", "gloo"):
+        command = [*TORCHRUN, *in_python("ranks", "--backend", backend)]
+        started[backend] = programs.bare(backend, command), programs.measured(backend, command)
+    for backend, (bare_future, measured_future) in started.items():
+        bare, measured = bare_future.result(), measured_future.result()
+        refusal = REFUSAL.search(bare.err)
+        if bare.problem and refusal:
+            note(RANKS, backend, expected="-", measured=f"NCCL: {refusal[0]}", held=None)
+            continue
+        show = [*LOADEVAL, "show", str(programs.logs(backend)), "--json"]
+        shown = programs.start(f"{backend}-shown", show).result()
+        job: dict[str, Any] = (
+            {} if shown.problem else json.loads(shown.out)["runs"][0].get("job", {})
+        )
+        ranks = [one["rank"] for one in job.get("ranks", [])]
+        problem = bare.problem and f"without loadeval: {bare.problem}"
+        problem = problem or measured.problem or shown.problem
+        same = compared(bare.training, measured.training)
+        note(
+            RANKS,
+            backend,
+            expected="all losses the same, ranks 0 and 1 in the job",
+            measured=problem or f"{same}, ranks {ranks} in the job",
+            held=not problem and ranks == [0, 1] and bare.training == measured.training != [],
+        )
