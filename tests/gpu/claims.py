@@ -118,6 +118,12 @@ DALI = Claim(
 DALI_BACKENDS = Claim(
     "DALI as a backend", "`compare_backends` measures DALI beside a DataLoader", ""
 )
+RANGES_TORCH = Claim(
+    "ranges in torch's profiler",
+    "Waits and steps are ranges of a trace, and what a step launches is launched in its range",
+    "0.2 ms",
+)
+RANGES_NVTX = Claim("NVTX ranges", "Listeners and Nsight Systems see waits and steps", "")
 
 PARTS = (
     Part("test_idle.py", 60, (IDLE, IDLE_HIDDEN, IDLE_COST, IDLE_NO_SYNC)),
@@ -158,4 +164,5 @@ PARTS = (
     Part("test_programs.py", 60, (PROGRAMS_VERDICT,), "plausible"),
     Part("test_programs.py", 60, (RANKS,), "ranks"),
     Part("test_dali.py", 60, (DALI, DALI_BACKENDS)),
+    Part("test_ranges.py", 60, (RANGES_TORCH, RANGES_NVTX)),
 )
