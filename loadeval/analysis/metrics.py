@@ -24,6 +24,8 @@ THREADS = "threads"
 """The probe with many subjects, which `analysis.operators` has in a table of its own."""
 MOSTLY = 0.9
 """Of the time that a reading is about: what an arm must have of it."""
+OVER_NS = {"kernel_busy_percent": 1_000_000_000, "power_watts": 1_000_000_000}
+"""How long before it is read a mean of a GPU's driver may begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,15 +106,15 @@ class Metrics:
 def quantities(run: Run) -> tuple[Quantity, ...]:
     """Every quantity that was read while batches that count were served, in order.
 
-    A reading is a mean since the one before it, or, like a GPU's utilisation, over some time that
-    its driver chooses. So it counts for an arm that was served nearly all of the time since then.
+    A reading is a mean since the one before it, or over some time that a GPU's driver chooses. It
+    counts for an arm that was served nearly all of that time.
     """
     stretches = {arm: stretches_of(run, arm) for arm in ARMS}
     return tuple(
         Quantity(found.probe, found.subject, name, *levels)
         for found in run.readings
-        for name, values in found.values.items()
-        if any(levels := [_level(found, values, stretches[arm]) for arm in ARMS])
+        for name in found.values
+        if any(levels := [_level(found, name, stretches[arm]) for arm in ARMS])
     )
 
 
@@ -132,20 +134,33 @@ def stretches_of(run: Run, arm: Arm) -> tuple[Column, Column]:
     return begin_ns[order], (begin_ns + steps.wait_ns[rows] + steps.step_ns[rows])[order]
 
 
-def _level(found: Readings, values: Values, stretches: tuple[Column, Column]) -> Level | None:
+def _level(found: Readings, name: str, stretches: tuple[Column, Column]) -> Level | None:
+    values = found.values[name]
     known = ~np.isnan(values)
-    chosen = values[known][_covered(found.time_ns[known], *stretches) >= MOSTLY]
+    covered = _covered(found.time_ns[known], _over_ns(found, name), *stretches)
+    chosen = values[known][covered >= MOSTLY]
     if not len(chosen):
         return None
     p50, p95 = np.percentile(chosen, [50, 95]).tolist()
     return Level(len(chosen), float(chosen.mean()), p50, p95)
 
 
-def _covered(time_ns: Column, begin_ns: Column, end_ns: Column) -> Values:
-    """Of the time from each reading's predecessor to it, the share that lies in the stretches."""
+def _over_ns(found: Readings, name: str) -> int:
+    """How long a reading is about at least; a GPU's own counters count since the one before."""
+    is_counted = name == "kernel_busy_percent" and "sm_busy_percent" in found.values
+    return 0 if found.probe != "gpu" or is_counted else OVER_NS.get(name, 0)
+
+
+def _covered(time_ns: Column, least_ns: int, begin_ns: Column, end_ns: Column) -> Values:
+    """Of the time since each reading's predecessor, or `least_ns`: the share in the stretches."""
+    since_ns = np.minimum(np.append(time_ns[:1], time_ns[:-1]), time_ns - least_ns)
+    served_ns = _served(time_ns, begin_ns, end_ns) - _served(since_ns, begin_ns, end_ns)
+    return served_ns / np.maximum(time_ns - since_ns, 1)
+
+
+def _served(time_ns: Column, begin_ns: Column, end_ns: Column) -> Column:
+    """How much of the stretches lies before each time."""
     before = np.searchsorted(begin_ns, time_ns, side="right")
     served_ns = np.append(0, np.cumsum(end_ns - begin_ns))[before]
     still_to_come = np.append(0, end_ns)[before] - time_ns
-    served_ns -= np.where(before > 0, np.maximum(still_to_come, 0), 0)
-    elapsed_ns = np.maximum(np.diff(time_ns), 1)
-    return np.append(0.0, np.diff(served_ns) / elapsed_ns)[: len(time_ns)]
+    return served_ns - np.where(before > 0, np.maximum(still_to_come, 0), 0)

@@ -25,6 +25,7 @@ BETWEEN_SAMPLES_NS = 150_000_000
 """NVML asks for more than 100 ms, at which the counters are brought up to date."""
 MIB = 2**20
 METRICS = {
+    "kernel_busy_percent": (pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL, 1),
     "sm_busy_percent": (pynvml.NVML_GPM_METRIC_SM_UTIL, 1),
     "sm_occupancy_percent": (pynvml.NVML_GPM_METRIC_SM_OCCUPANCY, 1),
     "dram_bandwidth_percent": (pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL, 1),
@@ -73,8 +74,8 @@ class GPUProbe:
     clock is held down for that reason. `pcie_receive_bytes_per_s` and
     `pcie_transmit_bytes_per_s` are of 20 ms, about once a second.
     Hopper and later count `sm_busy_percent`, `sm_occupancy_percent` and `dram_bandwidth_percent`,
-    and PCIe too: means since the one before, at least 150 ms. What a device does not support is
-    not among its quantities. `clock` is in nanoseconds.
+    and `kernel_busy_percent` and PCIe too: means since the one before, at least 150 ms. What a
+    device does not support is not among its quantities. `clock` is in nanoseconds.
     """
 
     name = "gpu"
@@ -149,9 +150,10 @@ class WatchedDevice:
         if _has_gpm(device.gpu.handle):
             with suppress(NVMLError):
                 self._counters = GPMCounters(device, clock)
-        of_counters = [] if self._counters is None else [(self._counters.read,)]
-        self._at_once = Queries(device.handle, [*AT_ONCE, *of_counters])
-        self.pcie = [] if of_counters else [Queries(device.handle, [(one,)]) for one in PCIE]
+        counted = _kernel_busy if self._counters is None else self._counters.read
+        self._at_once = Queries(device.handle, [*AT_ONCE, (counted,)])
+        slow = PCIE if self._counters is None else ()
+        self.pcie = [Queries(device.handle, [(one,)]) for one in slow]
 
     def read(self) -> dict[str, float] | str:
         """What is known of it now; the reason once it answers no more."""
@@ -202,9 +204,12 @@ def _pcie(handle: Any, counter: int) -> float:
     return float(pynvml.nvmlDeviceGetPcieThroughput(handle, counter) * 1e3)
 
 
+def _kernel_busy(handle: Any) -> dict[str, float]:
+    return {"kernel_busy_percent": pynvml.nvmlDeviceGetUtilizationRates(handle).gpu}
+
+
 # Functions are looked up when they are called: an older nvidia-ml-py lacks some.
 AT_ONCE: tuple[tuple[Query, ...], ...] = (
-    (lambda gpu: {"kernel_busy_percent": pynvml.nvmlDeviceGetUtilizationRates(gpu).gpu},),
     (
         lambda gpu: {
             "memory_used_bytes": pynvml.nvmlDeviceGetMemoryInfo(gpu, pynvml.nvmlMemory_v2).used

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pytest
 
 from loadeval.analysis.metrics import Level, Metrics, quantities
 from loadeval.analysis.summary import GpuWait, gpu_wait
@@ -16,11 +18,13 @@ if TYPE_CHECKING:
     from loadeval.runlog.model import Mode
 
 
-def block(arm: Arm, begin_ns: int, pair: int | None = 0, batches: int = 10) -> Block:
-    """Batches of 100 ns each, from `begin_ns` on."""
-    request_ns = begin_ns + 100 * np.arange(batches)
+def block(
+    arm: Arm, begin_ns: int, pair: int | None = 0, batches: int = 10, batch_ns: int = 100
+) -> Block:
+    """Batches of `batch_ns` each, from `begin_ns` on."""
+    request_ns = begin_ns + batch_ns * np.arange(batches)
     unknown = np.full(batches, -1)
-    wait_ns, step_ns = np.full(batches, 20), np.full(batches, 80)
+    wait_ns, step_ns = (np.full(batches, batch_ns * part // 10) for part in (2, 8))
     return Block(0, arm, request_ns, wait_ns, step_ns, unknown, unknown, pair)
 
 
@@ -32,7 +36,7 @@ def run_of(
     idle_ns: Sequence[int] = (),
 ) -> Run:
     column: Any = np.array(values, dtype=np.float64)
-    readings = Readings("gpu", "GPU 0", np.array(times, np.int64), {"kernel_busy_percent": column})
+    readings = Readings("gpu", "GPU 0", np.array(times, np.int64), {"sm_busy_percent": column})
     stopped = Readings("host", "", np.empty(0, np.int64), {}, "no such file")
     gpu_idle = [GpuIdle(0, 0, np.array(idle_ns))] if idle_ns else []
     return Run(
@@ -47,7 +51,7 @@ def test_each_arm_has_its_own_levels() -> None:
     blocks = [block("real", 1000), block("ideal", 3000)]
     run = run_of(blocks, [1100, 1200, 1300, 3100, 3200, 3300], [40, 40, 44, 90, 90, 96])
     (found,) = quantities(run)
-    assert (found.probe, found.subject, found.name) == ("gpu", "GPU 0", "kernel_busy_percent")
+    assert (found.probe, found.subject, found.name) == ("gpu", "GPU 0", "sm_busy_percent")
     assert found.real == Level(2, 42.0, 42.0, 43.8)
     assert found.ideal == Level(2, 93.0, 93.0, 95.7)
 
@@ -65,6 +69,36 @@ def test_a_reading_that_reaches_back_into_another_stretch_does_not_count() -> No
     (found,) = quantities(run_of(blocks, [500, 1500, 2500, 3500, 3600], [1, 2, 3, 4, 5]))
     assert found.real == Level(1, 5.0, 5.0, 5.0)
     assert found.ideal is None
+
+
+@pytest.mark.parametrize(
+    ("name", "others", "is_known"),
+    [
+        ("kernel_busy_percent", (), False),
+        ("power_watts", ("sm_busy_percent",), False),
+        ("kernel_busy_percent", ("sm_busy_percent",), True),
+        ("sm_clock_hz", (), True),
+    ],
+)
+def test_a_mean_of_the_driver_counts_for_an_arm_that_lasts_as_long(
+    name: str, others: tuple[str, ...], is_known: bool
+) -> None:
+    """NVML's are of up to a second; a GPU's counters count since the reading before."""
+    run = run_of([block("real", 1000), block("ideal", 3000)], [3100, 3200], [40, 90])
+    (read,) = (one for one in run.readings if one.probe == "gpu")
+    (column,) = read.values.values()
+    values = dict.fromkeys((name, *others), column)
+    found = quantities(replace(run, readings=(replace(read, values=values),)))
+    assert (name in {one.name for one in found}) is is_known
+
+
+def test_a_mean_of_the_driver_is_known_in_a_long_block() -> None:
+    long = block("real", 0, batch_ns=200_000_000)
+    run = run_of([long], [800_000_000, 1_800_000_000], [40, 90])
+    (read,) = (one for one in run.readings if one.probe == "gpu")
+    values = {"kernel_busy_percent": read.values["sm_busy_percent"]}
+    (found,) = quantities(replace(run, readings=(replace(read, values=values),)))
+    assert found.real == Level(1, 90.0, 90.0, 90.0)
 
 
 def test_what_is_read_less_often_reaches_further_back() -> None:

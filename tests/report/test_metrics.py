@@ -23,13 +23,15 @@ from loadeval.report.wording.metrics import (
 )
 from loadeval.runlog.model import Arm, Block, GpuIdle, Header, LoaderInfo, Readings, Run, Steps
 
-TIMES = [1000, 2000, 3000, 4000]
+MS = 1_000_000
+TIMES = np.array([1000, 2000, 3000, 4000]) * MS
 
 
 def block(arm: Arm, begin_ns: int) -> Block:
-    request_ns = begin_ns + 100 * np.arange(10)
+    request_ns = (begin_ns + 100 * np.arange(10)) * MS
     unknown = np.full(10, -1)
-    return Block(0, arm, request_ns, unknown * -20, unknown * -80, unknown, unknown, pair=0)
+    wait_ns, step_ns = unknown * -20 * MS, unknown * -80 * MS
+    return Block(0, arm, request_ns, wait_ns, step_ns, unknown, unknown, pair=0)
 
 
 def readings(subject: str, times: Any, **values: Any) -> Readings:
@@ -38,7 +40,7 @@ def readings(subject: str, times: Any, **values: Any) -> Readings:
 
 
 def run_of(*found: Readings, gpu_idle: bool = False) -> Run:
-    """A run with one block of each arm, at 1000 and at 3000 ns."""
+    """A run with one block of each arm, at 1 and at 3 seconds."""
     idle = [GpuIdle(0, 0, np.array([10] * 10 + [0] * 10))] if gpu_idle else []
     return Run(
         Header("id", "run", "alternate", "", "images", 0, LoaderInfo("loader")),

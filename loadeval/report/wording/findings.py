@@ -329,7 +329,7 @@ UNKNOWNS: dict[Enum, str] = {
     **{code: GROWTH[code] for code in GrowthReason},
     Unknown.NO_CUDA: NO_CUDA_DEVICE,
     Unknown.PINNING_UNKNOWN: "whether the loader pins its batches is not known",
-    Unknown.GPU_NOT_READ: "no GPU was read during ideal loading",
+    Unknown.GPU_NOT_READ: "no GPU reading covers ideal loading alone",
 }
 
 MOST_PLACES = 5

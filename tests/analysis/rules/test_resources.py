@@ -264,11 +264,25 @@ def test_waits_hidden_by_gpu_work(make_run: MakeRun) -> None:
         assert outcome(rule, make_run([30] * 40)) is Unknown.NO_CUDA
 
 
+def kernel_busy(level: Level, percent: float) -> Readings:
+    """By a GPU's own counters."""
+    found = level("gpu", "GPU 0", "kernel_busy_percent", percent)
+    return replace(found, values={**found.values, "sm_busy_percent": np.zeros(2000)})
+
+
+def test_a_gpu_that_tells_of_a_second_is_not_known_in_short_blocks(
+    alternating: MakeRun, level: Level
+) -> None:
+    """Its mean has the pauses between blocks, and the other arm."""
+    coarse = level("gpu", "GPU 0", "kernel_busy_percent", 40.0)
+    assert outcome(Rule.IDLE_GPU, alternating(readings=[coarse])) is Unknown.GPU_NOT_READ
+
+
 def test_a_gpu_that_is_idle_all_the_same(
     alternating: MakeRun, make_run: MakeRun, level: Level
 ) -> None:
     """Under 70% busy with ideal loading; but not where loading is the limit."""
-    busy, idle = (level("gpu", "GPU 0", "kernel_busy_percent", value) for value in (70.0, 40.0))
+    busy, idle = (kernel_busy(level, value) for value in (70.0, 40.0))
     found = finding(Rule.IDLE_GPU, alternating(readings=[idle]))
     assert found.problem.values == {"gpu": "GPU 0", "idle_share": pytest.approx(0.6)}
     assert outcome(Rule.IDLE_GPU, alternating(readings=[busy])) == NOTHING
@@ -279,7 +293,7 @@ def test_a_gpu_that_is_idle_all_the_same(
 
 def test_a_gpu_that_is_idle_where_epochs_start_slowly(alternating: MakeRun, level: Level) -> None:
     """Only what the steady part loses speaks against it, and is told."""
-    idle = level("gpu", "GPU 0", "kernel_busy_percent", 40.0)
+    idle = kernel_busy(level, 40.0)
     found = finding(Rule.IDLE_GPU, alternating(first=800, length=8, readings=[idle]))
     assert [(fact.name, fact.value) for fact in found.evidence][1] == ("steady time lost", 0.0)
 

@@ -14,7 +14,8 @@ if TYPE_CHECKING:
     from loadeval.testing import FakeClock
     from tests.probes.nvml.stub import Driver
 
-SM, OCCUPANCY, DRAM = (
+KERNEL, SM, OCCUPANCY, DRAM = (
+    pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL,
     pynvml.NVML_GPM_METRIC_SM_UTIL,
     pynvml.NVML_GPM_METRIC_SM_OCCUPANCY,
     pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL,
@@ -25,13 +26,13 @@ RECEIVE, TRANSMIT = pynvml.NVML_GPM_METRIC_PCIE_RX_PER_SEC, pynvml.NVML_GPM_METR
 def hopper(driver: Driver, **fields: Any) -> Any:
     """A GPU that has counted something already."""
     device = driver.add("NVIDIA H100 80GB HBM3", gpm=1, **fields)
-    count(device, sm=1000, occupancy=1000, dram=1000, receive=1000, transmit=1000)
+    count(device, kernel=1000, sm=1000, occupancy=1000, dram=1000, receive=1000, transmit=1000)
     return device
 
 
 def count(device: Any, **percents: float) -> None:
     """Let the counters go on."""
-    numbers = {"sm": SM, "occupancy": OCCUPANCY, "dram": DRAM}
+    numbers = {"kernel": KERNEL, "sm": SM, "occupancy": OCCUPANCY, "dram": DRAM}
     numbers |= {"receive": RECEIVE, "transmit": TRANSMIT}
     for name, more in percents.items():
         device.counted[numbers[name]] += more
@@ -50,11 +51,12 @@ def test_the_mean_between_two_readings_is_told(
     probe.open()
     found = []
     for sm, receive in ((40.5, 3), (7, 5)):
-        count(device, sm=sm, occupancy=20, dram=30, receive=receive, transmit=1)
+        count(device, kernel=90, sm=sm, occupancy=20, dram=30, receive=receive, transmit=1)
         clock.advance(BETWEEN_SAMPLES_NS)
         found.append(counted(probe.read()))
     assert found == [
         {
+            "kernel_busy_percent": 90,
             "sm_busy_percent": sm,
             "sm_occupancy_percent": 20,
             "dram_bandwidth_percent": 30,
@@ -112,10 +114,10 @@ def test_a_metric_that_is_not_supported_is_not_known(
 def test_a_driver_without_the_counters_is_asked_in_the_old_way(
     driver: Driver, probe: GPUProbe, function: str
 ) -> None:
-    hopper(driver, receive_kb=8)
+    hopper(driver, receive_kb=8, kernel_busy=7)
     driver.fail(function, pynvml.NVML_ERROR_FUNCTION_NOT_FOUND)
     probe.open()
-    assert counted(probe.read()) == {"pcie_receive_bytes_per_s": 8000}
+    assert counted(probe.read()) == {"kernel_busy_percent": 7, "pcie_receive_bytes_per_s": 8000}
     assert driver.get("live_samples") == 0
 
 
