@@ -107,6 +107,7 @@ class Counting:
         interval.counted_ns = done_ns
         load, counted = interval.load, self.device.counted
         peak = PEAK * stand_in.DEVICE_BYTES_PER_S
+        counted[pynvml.NVML_GPM_METRIC_GRAPHICS_UTIL] += 100 * (load.sms > 0) * seconds
         counted[pynvml.NVML_GPM_METRIC_SM_UTIL] += 100 * load.sms * seconds
         counted[pynvml.NVML_GPM_METRIC_SM_OCCUPANCY] += 100 * load.warps * seconds
         counted[pynvml.NVML_GPM_METRIC_DRAM_BW_UTIL] += 100 * load.dram_bytes * part / peak
