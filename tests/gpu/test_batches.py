@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.filterwarnings("ignore:the training step changes its batch"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]
 
 ROOT = Path(__file__).parents[2]
