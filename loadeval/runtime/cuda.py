@@ -134,7 +134,7 @@ class GpuIdleTimer:
         The last step of an epoch that was broken off is UNKNOWN.
         """
         found: list[tuple[int, int]] = []
-        passing = self._passing
+        passing, first = self._passing, self._read
         with self._asking():
             while passing:
                 asked, delivered = passing[0]
@@ -146,12 +146,12 @@ class GpuIdleTimer:
                         break
                     step_ns = UNKNOWN if after is None else _elapsed_ns(delivered, after)
                     found.append((_elapsed_ns(asked, delivered), step_ns))
+                    self._read += 1
                     self._spare.append(delivered)
                 elif not asked.query():
                     break
                 passing.popleft()
                 self._spare.append(asked)
-        first, self._read = self._read, self._read + len(found)
         if not found:
             return None
         return GpuIdle(self._epoch, first, *np.array(found, np.int64).T.copy())
@@ -165,12 +165,14 @@ class GpuIdleTimer:
 
     @contextmanager
     def _asking(self) -> Iterator[None]:
-        """For questions from any thread. Once CUDA has failed, nothing is left to ask for."""
+        """For questions from any thread. Where CUDA has failed, what was asked for is unknown."""
         try:
             with _unnoticed() if self._passing else nullcontext():
                 yield
         except RuntimeError:
-            self._passing.clear()
+            while self._passing:
+                _, delivered = self._passing.popleft()
+                self._read += delivered is not None
 
 
 def _elapsed_ns(begin: Any, end: Any) -> int:

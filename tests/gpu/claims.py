@@ -65,6 +65,28 @@ CUDA_FAILURE = Claim(
 GRAPH_CAPTURE = Claim(
     "capture of a graph", "A CUDA graph can be captured while a run is logged", ""
 )
+FAULTS = Claim(
+    "findings",
+    "Unpinned memory, slow pinning, hidden waits, an idle GPU and contention with the thread that "
+    "launches kernels are named, and not in healthy twins",
+    "",
+)
+PIN_MEMORY = Claim(
+    "advice to pin memory",
+    "Advice to pin memory promises no speed-up; followed, it does not slow training down",
+    "5%",
+)
+OVERHEAD_LOG = Claim(
+    "overhead of log mode", "A logged batch costs 3x the floor at most, and its two events", ""
+)
+OVERHEAD_ALTERNATE = Claim(
+    "overhead of alternate mode",
+    "An alternating run takes 1.5x the time of a plain run at most",
+    "",
+)
+OVERHEAD_REPLAY = Claim(
+    "overhead of replay", "Replay is as fast as a loop over batches in device memory", "5%"
+)
 
 NVML_DEVICE = Claim(
     "the right GPU", "The GPU that CUDA uses is read, whatever CUDA_VISIBLE_DEVICES says", ""
@@ -165,4 +187,6 @@ PARTS = (
     Part("test_programs.py", 60, (RANKS,), "ranks"),
     Part("test_dali.py", 60, (DALI, DALI_BACKENDS)),
     Part("test_ranges.py", 60, (RANGES_TORCH, RANGES_NVTX)),
+    Part("test_findings.py", 60, (FAULTS, PIN_MEMORY)),
+    Part("test_overhead.py", 60, (OVERHEAD_LOG, OVERHEAD_ALTERNATE, OVERHEAD_REPLAY)),
 )

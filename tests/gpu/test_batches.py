@@ -16,6 +16,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
+import loadeval
 from loadeval import CacheError, LoaderEvaluator, read_run
 from loadeval.runlog.columns import UNKNOWN
 from tests.gpu.claims import (
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.gpu,
     pytest.mark.filterwarnings("ignore:the training step changes its batch"),
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),
 ]
 
 ROOT = Path(__file__).parents[2]
@@ -49,13 +51,17 @@ SEEN = 64
 STEP_MS = 2.0
 
 
+def new_stream() -> torch.cuda.Stream:
+    return torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch's
+
+
 class OneBuffer:
     """Fills the same memory for each batch, on the consumer's stream."""
 
     waits = False
 
     def __init__(self, elements: int = ELEMENTS) -> None:
-        self.buffer = torch.zeros(elements, device="cuda")
+        self.buffer = torch.empty(elements, device="cuda")
 
     def __len__(self) -> int:
         return BATCHES
@@ -76,7 +82,7 @@ class OneBufferBeside(OneBuffer):
     waits = True
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        beside, more = torch.cuda.Stream(), Products(1.0)
+        beside, more = new_stream(), Products(1.0)
         for number in range(BATCHES):
             with torch.cuda.stream(beside):
                 self.buffer.fill_(float(number))
@@ -97,7 +103,7 @@ class Prefetcher:
         return BATCHES
 
     def __iter__(self) -> Iterator[torch.Tensor]:
-        beside = torch.cuda.Stream()
+        beside = new_stream()
         ahead = self._copied(0, beside)
         for number in range(BATCHES):
             current = torch.cuda.current_stream()
@@ -158,7 +164,7 @@ def test_batches_are_as_they_were_made(
 ) -> None:
     """The evaluator is made on the default stream, on which replay then makes its copies."""
     evaluator = LoaderEvaluator(kind(), mode=mode, probes=(), **_options(mode))
-    with torch.cuda.stream(torch.cuda.Stream()) if own_stream else nullcontext():
+    with torch.cuda.stream(new_stream()) if own_stream else nullcontext():
         seen, on_device = trained(evaluator, waits=kind.waits)
     expected = np.arange(BATCHES) % (KEPT if mode == "replay" else BATCHES)
     right = int((seen == expected[:, None]).all(1).sum())
@@ -388,7 +394,7 @@ def test_a_failure_of_cuda_is_the_programs_own(note: Notes, tmp_path: Path) -> N
     plain, logged = (child.returncode for child in children)
     run = read_run(log)
     is_same = all("device-side assert triggered" in error for error in errors)
-    in_ours = f"{os.sep}loadeval{os.sep}" in errors[1]
+    in_ours = str(Path(loadeval.__file__).parent) + os.sep in errors[1]
     note(
         CUDA_FAILURE,
         "a device-side assert in the sixth step",

@@ -480,6 +480,21 @@ def test_batches_come_also_when_cuda_has_failed(
     assert evaluator.recorded().steps.gpu_idle_ns.tolist()[1:] == [UNKNOWN] * 3
 
 
+def test_what_could_not_be_asked_for_is_unknown(device: Device, clock: FakeClock) -> None:
+    """And of batches after it, should CUDA answer again, times are told as theirs."""
+    timer = timer_on(device)
+    list(timer.watched(batches([10, 20], clock)))
+    device.failed = True
+    assert timer.take() is None
+    device.failed = False
+    for _ in timer.watched(batches([30], clock)):
+        device.work(5)
+    clock.advance(5)
+    found = timer.take()
+    assert found is not None
+    assert (found.first, idle_ns(found)) == (2, [30])
+
+
 class OnDevice(torch.Tensor):
     """A tensor that says it is on a device."""
 
