@@ -38,19 +38,21 @@ IDLE_HIDDEN = Claim("hidden waits", "A wait that queued work hides is called hid
 IDLE_COST = Claim("cost of events", "The events around a wait cost under 10 us a batch", "")
 IDLE_NO_SYNC = Claim("no synchronisation", "No batch of a log run waits for the device", "")
 PROGRAMS = Claim(
-    "programs", "`loadeval run` changes no loss of a program that trains on the device", "to the bit"
+    "programs", "`loadeval run` changes no loss of a program on the device", "to the bit"
 )
 PROGRAMS_LOADER = Claim(
     "programs' loaders", "The loader that a program trains from is called its training loader", ""
 )
 PROGRAMS_VERDICT = Claim(
-    "programs' verdicts", "The 95% CI of a program's speed-up reaches 1x or more, by `--mode alternate`", ""
+    "programs' verdicts", "`--mode alternate` ends well, and its 95% CI reaches 1x or more", ""
 )
 RANKS = Claim(
-    "ranks", "Ranks that share a device train as they did, and each has its log and its part in the job", ""
+    "ranks", "Ranks that share a device train the same, and each has its part in the job", ""
 )
-DALI = Claim("DALI", "Batches that DALI decodes on the device are served as DALI serves them", "to the bit")
-DALI_BACKENDS = Claim("DALI as a backend", "`compare_backends` measures DALI beside a DataLoader", "")
+DALI = Claim("DALI", "Images that DALI decodes on the device arrive unchanged", "to the bit")
+DALI_BACKENDS = Claim(
+    "DALI as a backend", "`compare_backends` measures DALI on the device beside a DataLoader", ""
+)
 
 PARTS = (
     Part("test_idle.py", 60, (IDLE, IDLE_HIDDEN, IDLE_COST, IDLE_NO_SYNC)),
