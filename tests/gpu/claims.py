@@ -120,6 +120,7 @@ PROGRAMS = Claim(
     "programs",
     "`loadeval run` changes no loss of a program that trains on the device",
     "to the bit",
+    "programs", "`loadeval run` changes no loss of a program on the device", "to the bit"
 )
 PROGRAMS_LOADER = Claim(
     "programs' loaders", "The loader that a program trains from is called its training loader", ""
@@ -146,6 +147,15 @@ RANGES_TORCH = Claim(
     "0.2 ms",
 )
 RANGES_NVTX = Claim("NVTX ranges", "Listeners and Nsight Systems see waits and steps", "")
+    "programs' verdicts", "`--mode alternate` ends well, and its 95% CI reaches 1x or more", ""
+)
+RANKS = Claim(
+    "ranks", "Ranks that share a device train the same, and each has its part in the job", ""
+)
+DALI = Claim("DALI", "Images that DALI decodes on the device arrive unchanged", "to the bit")
+DALI_BACKENDS = Claim(
+    "DALI as a backend", "`compare_backends` measures DALI on the device beside a DataLoader", ""
+)
 
 PARTS = (
     Part("test_idle.py", 60, (IDLE, IDLE_HIDDEN, IDLE_COST, IDLE_NO_SYNC)),

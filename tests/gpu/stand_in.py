@@ -439,9 +439,16 @@ def _forget(nbytes: int) -> None:
 
 
 def flush() -> None:
-    """Do all queued work now, in the order of its streams: what reads it knows no streams."""
-    for stream in list(STREAMS):
+    """Do all queued work now, in the order in which it was queued: what reads it knows no streams."""
+    streams = list(STREAMS)
+    for task in sorted((task for stream in streams for task in stream.pending), key=_queued_ns):
+        task.do()
+    for stream in streams:
         stream.flush()
+
+
+def _queued_ns(task: Task) -> int:
+    return task.queued_ns
 
 
 def is_of_device(device: Any) -> bool:
@@ -547,6 +554,8 @@ def _moved(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     rest = [one for one in rest if not isinstance(one, bool)]
     if name in {"cuda", "cpu"} or not (to_device or to_host):
         rest, others = ([], {}) if name in {"cuda", "cpu"} else (list(args), others)
+    if here:
+        flush()
     with torch._C.DisableTorchFunction():
         converted = tensor if not rest and not others else plain(tensor).to(*rest, **others)
     if to_device and not here:
@@ -560,10 +569,8 @@ def _moved(func: Any, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         return made
     if to_host and here:
         current_stream().synchronize()
-        flush()
         return plain(converted).clone()
     if here:
-        flush()
         return tensor if converted is tensor else on_device(converted)
     return converted
 

@@ -24,7 +24,7 @@ def seeded(seed: int = 0) -> None:
 
 def show(name: str, loss: torch.Tensor) -> None:
     """Print a loss to the bit, in one piece: ranks share a file."""
-    sys.stdout.write(f"{name} {loss.item().hex()}\n")
+    sys.stdout.write(f"{name} {float(loss.item()).hex()}\n")
     sys.stdout.flush()
 
 

@@ -1,4 +1,4 @@
-"""Runs a program with the stand-in for a device: `python -m tests.gpu.programs.start PROGRAM ...`."""
+"""Runs a program with the stand-in for a device: `python -m tests.gpu.programs.start PROGRAM`."""
 
 from __future__ import annotations
 

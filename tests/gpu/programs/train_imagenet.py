@@ -61,7 +61,7 @@ def images_in(folder: Path, *, augments: bool) -> Dataset[Any]:
     )
     normalize = transforms.Normalize((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
     chain = transforms.Compose([*crop, transforms.ToTensor(), normalize])
-    return datasets.ImageFolder(str(folder), chain)
+    return datasets.ImageFolder(str(folder), chain)  # type: ignore[no-any-return]  # it has no types
 
 
 class Block(nn.Module):

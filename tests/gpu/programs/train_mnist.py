@@ -78,7 +78,7 @@ def main() -> None:
 
     seeded()
     device = torch.device("cuda")
-    workers = {"num_workers": 1, "pin_memory": True}
+    workers: dict[str, Any] = {"num_workers": 1, "pin_memory": True}
     training = DataLoader(Digits(640, 0), options.batch_size, shuffle=True, **workers)
     held = DataLoader(Digits(160, 1), 4 * options.batch_size, **workers)
     model = Net().to(device)

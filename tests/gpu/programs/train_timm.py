@@ -1,4 +1,4 @@
-"""Trains a small vision transformer of timm's, with timm's loader, which prefetches on the device."""
+"""Trains a small vision transformer of timm's from timm's loader, which copies to the device."""
 
 from __future__ import annotations
 

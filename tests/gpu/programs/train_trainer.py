@@ -34,7 +34,7 @@ class ShowingTrainer(Trainer):
     """Prints each loss."""
 
     def compute_loss(self, model: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
-        found = super().compute_loss(model, inputs, *args, **kwargs)
+        found: Any = super().compute_loss(model, inputs, *args, **kwargs)
         if model.training:
             show("loss", found.detach())
         return found
@@ -46,18 +46,17 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=2)
     options = parser.parse_args()
     seeded()
-    model = BertForSequenceClassification(
-        BertConfig(
-            vocab_size=TOKENS,
-            hidden_size=32,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            intermediate_size=64,
-            max_position_embeddings=LENGTH,
-            num_labels=CLASSES,
-            attn_implementation="eager",
-        )
-    )
+    options_of_model: dict[str, Any] = {
+        "vocab_size": TOKENS,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 64,
+        "max_position_embeddings": LENGTH,
+        "num_labels": CLASSES,
+        "attn_implementation": "eager",
+    }
+    model = BertForSequenceClassification(BertConfig(**options_of_model))
     with tempfile.TemporaryDirectory() as folder:
         trainer = ShowingTrainer(
             model,
