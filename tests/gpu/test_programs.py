@@ -270,9 +270,6 @@ def test_verdicts_are_plausible(note: Notes, programs: Programs, images: Path) -
             name,
             expected="exit code 0, a verdict, 1x or more",
             measured=problem
-            or f"{value or math.nan:.2f}x, {found['verdict']}, {found['pairs']} pairs",
-            held=is_known and low <= value <= high and high >= 1 and bool(found["verdict"]),
-            interval=(low, high) if is_known else None,
             or f"{speedup.get('value', math.nan):.2f}x, {found['verdict']}, {found['pairs']} pairs",
             held=is_known and speedup["high"] >= 1 and bool(found["verdict"]),
             interval=(speedup["low"], speedup["high"]) if is_known else None,
@@ -300,13 +297,6 @@ def test_ranks_share_the_device(note: Notes, programs: Programs) -> None:
         held, found = trained_alike(bare.result(), measured.result(), again)
         show = [*LOADEVAL, "show", str(programs.logs(backend)), "--json"]
         shown = programs.start(f"{backend}-shown", show).result()
-        job: dict[str, Any] = (
-            {} if shown.problem else json.loads(shown.out)["runs"][0].get("job", {})
-        )
-        ranks = [one["rank"] for one in job.get("ranks", [])]
-        problem = bare.problem and f"without loadeval: {bare.problem}"
-        problem = problem or measured.problem or shown.problem
-        same = compared(bare.training, measured.training)
         runs = [] if shown.problem else json.loads(shown.out)["runs"]
         ranks = [one["rank"] for run in runs for one in run.get("job", {}).get("ranks", [])]
         note(
