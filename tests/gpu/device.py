@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from functools import cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -70,7 +70,8 @@ def product_ms(rows: int) -> float:
 def device_ms(queue: Callable[[], object]) -> float:
     """Milliseconds that the device takes for what `queue` queues, by its own clock."""
     torch.cuda.synchronize()
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+    event: Callable[..., Any] = torch.cuda.Event
+    begin, end = event(enable_timing=True), event(enable_timing=True)
     begin.record()
     queue()
     end.record()

@@ -1,4 +1,4 @@
-"""A CUDA device for machines without one: torch's streams, events and tensors, with time of its own.
+"""A CUDA device for machines without one: streams, events and tensors, with time of its own.
 
 Work is queued, and a thread for each stream does it in order, later: what reads a tensor too early
 finds what was there before, as on a device. Each kernel takes a stated time, whatever it costs the
@@ -28,6 +28,8 @@ from loadeval.runtime import cuda
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+
+    from typing_extensions import Self
 
 NAME = "stand-in for a CUDA device"
 UUID = "GPU-5ca1ab1e-0000-4000-8000-000000000000"
@@ -112,7 +114,7 @@ class Stream:
         if self.captured is not None:
             self.captured.append(task)
             return
-        if len(self.pending) > 64:  # noqa: PLR2004 - now and then
+        if len(self.pending) > 64:
             self.pending = [one for one in self.pending if one.work is not None]
         self.pending.append(task)
         self.queued += 1
@@ -156,7 +158,7 @@ class Stream:
         """Whether what is queued goes into a graph."""
         return self.captured is not None
 
-    def __enter__(self) -> Stream:
+    def __enter__(self) -> Self:
         _current().append(self)
         return self
 
@@ -398,8 +400,8 @@ PINNED: set[int] = set()
 class CudaTensor(torch.Tensor):
     """A tensor in the CPU's memory that says it is on the device."""
 
-    device = property(lambda _: DEVICE)  # type: ignore[assignment]  # it is one of its class here
-    is_cuda = property(lambda _: True)  # type: ignore[assignment]  # as above
+    device = property(lambda _: DEVICE)
+    is_cuda = property(lambda _: True)
 
     def record_stream(self, stream: Any) -> None:
         """Memory is kept here as long as queued work needs it."""
@@ -439,7 +441,7 @@ def _forget(nbytes: int) -> None:
 
 
 def flush() -> None:
-    """Do all queued work now, in the order in which it was queued: what reads it knows no streams."""
+    """Do all queued work now, in the order in which it was queued, whatever its stream."""
     streams = list(STREAMS)
     for task in sorted((task for stream in streams for task in stream.pending), key=_queued_ns):
         task.do()
@@ -462,7 +464,7 @@ def is_of_device(device: Any) -> bool:
 class OnDevice(TorchFunctionMode):
     """Lets torch's functions know of the device, in the thread that it is entered in."""
 
-    def __torch_function__(
+    def __torch_function__(  # noqa: PLR0911 - a rule each
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
         kwargs = dict(kwargs or {})
@@ -521,7 +523,7 @@ def _charge(name: str, args: tuple[Any, ...]) -> None:
 
 
 def _product_ns(left: Any, right: Any) -> int:
-    flops = 2 * math.prod(left) * (right[0] if left[-1] == right[-1] else right[-1])
+    flops: int = 2 * math.prod(left) * (right[0] if left[-1] == right[-1] else right[-1])
     return LAUNCH_NS + round(flops / FLOPS_PER_S * 1e9)
 
 
@@ -680,7 +682,7 @@ def pin_memory(tensor: torch.Tensor, *_: Any) -> torch.Tensor:
     """A copy in memory that counts as pinned."""
     with torch._C.DisableTorchFunction():
         if isinstance(tensor, CudaTensor):
-            raise RuntimeError(
+            raise RuntimeError(  # noqa: TRY004 - torch raises it
                 "cannot pin 'torch.cuda.FloatTensor' only dense CPU tensors can be pinned"
             )
         made = torch.empty_like(tensor).copy_(tensor)
@@ -692,7 +694,7 @@ def pin_memory(tensor: torch.Tensor, *_: Any) -> torch.Tensor:
 
 def install() -> None:
     """Put it in place of torch.cuda, in this process and this thread."""
-    if torch.cuda.Event is Event:
+    if vars(torch.cuda)["Event"] is Event:
         return
     count = int(is_visible(os.environ.get("CUDA_VISIBLE_DEVICES")))
     properties = SimpleNamespace(
@@ -758,8 +760,8 @@ def install() -> None:
         accelerator.current_stream = current_stream
     vars(torch._C)["_cuda_hasPrimaryContext"] = lambda device: device == 0
     vars(cuda)["exchange_capture_mode"] = lambda: exchange_capture_mode
-    torch.Tensor.pin_memory = pin_memory  # type: ignore[method-assign]  # the device's
-    torch.Tensor.is_pinned = is_pinned  # type: ignore[method-assign]  # as above
+    tensors: Any = torch.Tensor
+    tensors.pin_memory, tensors.is_pinned = pin_memory, is_pinned
     torch.compile = lambda model=None, **_: model if model is not None else (lambda one: one)  # type: ignore[assignment]  # nothing compiles for it
     sys.modules["torch.cuda"].__dict__["nvtx"] = SimpleNamespace(
         range_start=lambda _: 0,
@@ -767,4 +769,5 @@ def install() -> None:
         range_push=lambda _: 0,
         range_pop=lambda: 0,
     )
-    OnDevice().__enter__()  # for good: a process has it or has it not
+    mode: Any = OnDevice()
+    mode.__enter__()  # for good: a process has it or has it not
