@@ -30,7 +30,7 @@ ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "gpu.md"
 STAND_IN = "LOADEVAL_GPU_STAND_IN"
 QUIET = ("-q", "-s", "-p", "no:cacheprovider", "-p", "no:xdist", "-o", "filterwarnings=default")
-SLOWER = 3
+SLOWER = 6
 """How much longer a part may take with the stand-in, on a small machine that others use too."""
 NOTHING_RUN = 5
 """pytest's exit code where it found no test."""

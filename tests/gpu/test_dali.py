@@ -79,7 +79,7 @@ def iterator(files: list[Path]) -> Any:
     )
     def images_and_numbers() -> Any:
         encoded, number = fn.readers.file(
-            files=files, labels=list(range(len(files))), name="Reader"
+            files=list(map(str, files)), labels=list(range(len(files))), name="Reader"
         )
         # The hardware decoders take what share they can, and round otherwise than the others.
         decoder = "cpu" if is_stand_in() else "mixed"

@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from tests.gpu.claims import Claim
     from tests.gpu.conftest import Notes
 
-pytestmark = pytest.mark.gpu
-
 ROOT = Path(__file__).parents[2]
 PROGRAMS_FOLDER = Path(__file__).with_name("programs")
 LOADEVAL = (sys.executable, "-m", "loadeval")
@@ -41,7 +39,7 @@ TORCHRUN = (
     *("--standalone", "--nproc-per-node", "2"),
 )
 REFUSAL = re.compile("Duplicate GPU detected.*")
-LIMIT_S = 100 if is_stand_in() else 48
+LIMIT_S = 300 if is_stand_in() else 48
 """For all programs of a test, which run side by side."""
 EPOCHS = "4" if is_stand_in() else "12"
 """Of an alternating run."""
@@ -55,6 +53,8 @@ FRAMEWORKS = {"trainer": "transformers", "accelerate": "accelerate", "lightning"
 LOOPS = {"mnist": "torch", "imagenet": "PIL", "timm": "timm"}
 ALL = {**LOOPS, **FRAMEWORKS}
 """The programs, and the package that each cannot do without."""
+
+pytestmark = [pytest.mark.gpu, pytest.mark.timeout(LIMIT_S + 10)]
 
 
 @dataclass(frozen=True)
@@ -224,8 +224,9 @@ def test_losses_are_the_same_to_the_bit(
         held, found = trained_alike(bare.result(), measured.result(), again)
         expected = "all losses and parameters the same"
         note(PROGRAMS, name, expected=expected, measured=found, held=held)
-        losses = sum(line.startswith("loss ") for line in bare.result().training)
-        note_loaders(note, name, programs.logs(name), losses)
+        if not measured.result().problem:
+            losses = sum(line.startswith("loss ") for line in measured.result().training)
+            note_loaders(note, name, programs.logs(name), losses)
 
 
 def note_loaders(note: Notes, name: str, logs: Path, losses: int) -> None:
