@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from loadeval.cli.compare import straggler
 from loadeval.cli.console import errors_printed, report_of_training
-from loadeval.errors import LoadevalError, UsageError
+from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.launch.command import (
     CannotStartError,
     end_like,
@@ -98,6 +99,8 @@ def run(
         _report(folder, first, 0 if ended.was_stopped else ended.code)
     except LoadevalError as error:
         say(f"loadeval: {printable(error)}")
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
+        say(f"loadeval: there is no report: {printable(in_words(error))}; the logs are in {place}")
     end_like(0 if ended.was_stopped else ended.code)
 
 
@@ -180,10 +183,11 @@ def _loaders(folder: Path) -> list[tuple[LoaderRecord, Run]]:
 def _short(path: Path) -> str:
     try:
         return str(path.relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, OSError):  # the folder that we are in may be gone
         return str(path)
 
 
 def say(line: str) -> None:
-    """Print `line` on stderr: stdout is the command's."""
-    typer.echo(line, err=True)
+    """Print `line` on stderr, if it can be: stdout is the command's."""
+    with suppress(OSError, ValueError):
+        typer.echo(line, err=True)

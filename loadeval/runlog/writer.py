@@ -17,6 +17,7 @@ from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import SECOND_NS, Header, Run
 
 STDERR = 2
+REMOVED = "it was removed"
 WHY = {
     errno.ENXIO: "it is a pipe that nobody reads",
     errno.EBADF: "the program closed its file descriptor",
@@ -116,7 +117,7 @@ class RunLog:
         is_removed = self._had_name and not state.st_nlink
         self.is_lost = is_removed or state.st_size < self._seen_bytes
         if self.is_lost:
-            raise OSError(errno.ENODATA, "it was removed" if is_removed else "it was cut off")
+            raise OSError(errno.ENODATA, REMOVED if is_removed else "it was cut off")
 
     def end(self, batches: int) -> None:
         """Append the line that says the run ended by itself, and close the file."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 THREAD = "loadeval-log"
 MOST_WAITING_BYTES = 16_000_000
 """A stalled file makes lines wait: at 1000 batches a second these are minutes."""
+STALLED_S = 0.05
 LONGEST_END_S = 3.0
 """How long the end of a run waits for a file that stalls."""
 BROKEN = (
@@ -27,12 +28,12 @@ BROKEN = (
     "save_metrics() can save it"
 )
 DROPPED = (
-    "the run log {path} takes nothing at present, so batches are not recorded; the log tells how "
-    "many, once it takes that"
+    "batches are not recorded: the run log {path} cannot be written ({why}); it will tell how many"
 )
-LEFT = "the run log {path} takes nothing at present, so its last lines are missing"
+LEFT = "the last lines of the run log {path} are missing ({why})"
+STALLS = "it takes nothing at present"
 _told: set[tuple[Path, str]] = set()
-"""What was said of logs in which folder: what stops one stops the others there."""
+"""Of which folders, and why, it was said that something is not written."""
 
 
 class LogQueue:
@@ -93,22 +94,32 @@ class LogQueue:
             finally:
                 self._writing.release()
 
+    def relieve(self) -> None:
+        """Write here too, where much waits though the file takes it: its thread gets no CPU."""
+        is_much = self._put_bytes - self.written_bytes > MOST_WAITING_BYTES // 2
+        if is_much and self._stalled_s() < STALLED_S and self._writing.acquire(timeout=STALLED_S):
+            try:
+                self._write()
+            finally:
+                self._writing.release()
+
     def end(self) -> None:
         """Write what waits, and close the file; a file that stalls is not waited for long."""
         if self._is_ended:
             return
         self._is_ended = True
-        since_s = self._busy_since_s
-        stalled_s = 0.0 if since_s is None else time.monotonic() - since_s
-        if not within(max(LONGEST_END_S - stalled_s, 0.0), THREAD, self._end):
+        limit_s = max(patience_s(self.path.parent) - self._stalled_s(), 0.0)
+        if not within(limit_s, THREAD, self._end):
             self.tell(LEFT)
 
-    def tell(self, message: str, **facts: str) -> None:
-        """Warn of the log, once, and not of the next one in its folder."""
-        key = self.path.parent, message.format(path="", **facts)
-        if key not in _told:
-            _told.add(key)
-            warn(message.format(path=self.path, **facts))
+    def _stalled_s(self) -> float:
+        """For how long the file has not taken what it was given."""
+        since_s = self._busy_since_s
+        return 0.0 if since_s is None else time.monotonic() - since_s
+
+    def tell(self, message: str, reason: str = STALLS) -> None:
+        """Warn of this log; see tell_once."""
+        tell_once(self.path, message, reason)
 
     def close(self) -> None:
         """Close the file, which is another process's."""
@@ -132,9 +143,21 @@ class LogQueue:
                 self.is_broken = True
                 self._log.close()
                 if not self._log.is_overwritten:  # as was asked for
-                    self.tell(BROKEN, why=why(error))
+                    self.tell(BROKEN, why(error))
             else:
                 self.written_bytes += sum(map(len, waiting))
                 for _ in waiting:
                     self._texts.popleft()
         self._busy_since_s = None
+
+
+def patience_s(folder: Path) -> float:
+    """How long to wait, at the end of a run, for files in `folder`: not for each of them."""
+    return STALLED_S if (folder, STALLS) in _told else LONGEST_END_S
+
+
+def tell_once(path: Path, message: str, reason: str) -> None:
+    """Warn that `path` is not written, unless another file beside it was not for that reason."""
+    if (path.parent, reason) not in _told:
+        _told.add((path.parent, reason))
+        warn(message.format(path=path, why=reason))

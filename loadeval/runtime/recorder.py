@@ -25,6 +25,7 @@ from loadeval.runlog.stages import StageTimes
 from loadeval.runlog.writer import RunLog
 from loadeval.runtime.cuda import GpuIdleTimer, timing_events
 from loadeval.runtime.log_queue import DROPPED, LogQueue
+from loadeval.runtime.log_queue import THREAD as LOG
 from loadeval.runtime.metrics_thread import NO_PROBES, MetricsReader
 from loadeval.runtime.stages import StageRecorder
 from loadeval.runtime.thinning import Thinning, gpu_idle_of
@@ -204,9 +205,8 @@ class Recorder:
         if self.closed:
             return
         if self._log is not None:
-            self._has_log_thread = self._threads.start(
-                "loadeval-log", self._bring_up_to_date, FLUSH_INTERVAL_S, at_end=True
-            )
+            work = partial(self._bring_up_to_date, self._log)
+            self._has_log_thread = self._threads.start(LOG, work, FLUSH_INTERVAL_S, at_end=True)
         self._metrics.start_when_due()
 
     def chunk_filled(self, epoch: OpenEpoch) -> None:
@@ -214,9 +214,12 @@ class Recorder:
         if epoch not in self._live:
             epoch.chunks.clear()
             return
-        if self._log is None or len(epoch.chunks) > MAX_WAITING_CHUNKS:
+        if self._log is None:
             self.drain()
-            self._threads.hurry()
+        elif len(epoch.chunks) > MAX_WAITING_CHUNKS:
+            self.drain()
+            self._threads.hurry(LOG)
+            self._log.relieve()
         if epoch.has_batches:
             self.started()
 
@@ -242,17 +245,13 @@ class Recorder:
         """Take what the live epochs have measured to where it is kept."""
         self._do(self._drain)
 
-    def _bring_up_to_date(self) -> None:
-        """On the thread of the log."""
+    def _bring_up_to_date(self, log: LogQueue) -> None:
+        """What the thread of the log does."""
         try:
             self.drain()
-            self._write()
+            log.write()
         except Exception as error:  # noqa: BLE001 - such as MemoryError; training goes on
             self.give_up(error)
-
-    def _write(self) -> None:
-        if self._log is not None:
-            self._log.write()
 
     def give_up(self, error: Exception) -> None:
         """Measure no more: `error` is a fault of ours, which is told once."""

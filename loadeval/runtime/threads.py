@@ -94,10 +94,11 @@ class BackgroundThreads:
             return False
         return True
 
-    def hurry(self) -> None:
-        """Let each thread call its function now."""
+    def hurry(self, name: str) -> None:
+        """Let the thread of that name, if it runs, call its function now."""
         for thread in self._running:
-            thread.waking.set()
+            if thread.name == name:
+                thread.waking.set()
 
     def stop(self) -> None:
         """Stop all threads once their current call returns. One that hangs is left alone."""
