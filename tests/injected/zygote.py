@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Lock
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -132,6 +133,7 @@ class Zygote:
             text=True,
         )
         self._plain: dict[str, Ended] = {}
+        self._asking = Lock()
 
     def __enter__(self) -> Self:
         return self
@@ -146,9 +148,10 @@ class Zygote:
         stdin, stdout = self._process.stdin, self._process.stdout
         assert stdin is not None
         assert stdout is not None
-        stdin.write(json.dumps(question) + "\n")
-        stdin.flush()
-        answer: int = json.loads(stdout.readline())
+        with self._asking:
+            stdin.write(json.dumps(question) + "\n")
+            stdin.flush()
+            answer: int = json.loads(stdout.readline())
         return answer
 
     def start(self, code: str, folder: Path, mode: str | None = "log") -> Program:
