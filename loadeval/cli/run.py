@@ -28,7 +28,7 @@ from loadeval.launch.folder import Training, new_folder, trainings_in
 from loadeval.launch.session import Settings, check
 from loadeval.report.formatting import printable
 from loadeval.report.launch import launch_screen
-from loadeval.report.wording.launch import STOPPED, nothing_measured
+from loadeval.report.wording.launch import LOGS_ARE_GONE, STOPPED, nothing_measured
 from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import read_run
 
@@ -115,6 +115,9 @@ def _run(command: list[str], settings: Settings, stop_after: int | None) -> Ende
 
 def _report(folder: Path, mode: Mode, code: int) -> None:
     """Print what the logs in `folder` say. Raises LoadevalError if one cannot be read."""
+    if not folder.exists():
+        say(LOGS_ARE_GONE.format(folder=folder))
+        return
     why, what = why_nothing(folder, code)
     loaders = _loaders(folder)
     remove_marks(folder)

@@ -124,10 +124,11 @@ def why_nothing(folder: Path, code: int = 0) -> tuple[NothingMeasured, str]:
     mark = folder / sitecustomize.FAILED_MARK
     if mark.exists():
         return NothingMeasured.FAILED, _first_line(mark)
+    if not (folder / sitecustomize.PYTHON_MARK).exists():
+        return NothingMeasured.NO_PYTHON, ""
     if code:
         return NothingMeasured.ENDED, f"exit code {code}" if code > 0 else f"signal {-code}"
-    was_started = (folder / sitecustomize.PYTHON_MARK).exists()
-    return NothingMeasured.NO_LOADER if was_started else NothingMeasured.NO_PYTHON, ""
+    return NothingMeasured.NO_LOADER, ""
 
 
 def _first_line(path: Path) -> str:

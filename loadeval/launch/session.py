@@ -26,7 +26,7 @@ from loadeval.launch.measured import MeasuredLoader
 from loadeval.runlog.processes import REPLAYED, ProcessRecord
 from loadeval.runlog.writer import REMOVED, why
 from loadeval.runtime.adapter import length_of
-from loadeval.runtime.log_queue import STALLED_S, patience_s, tell_once
+from loadeval.runtime.log_queue import STALLED_S, is_news, patience_s, tell_once
 from loadeval.runtime.log_queue import THREAD as LOG
 from loadeval.runtime.measurement import place_among_ranks
 from loadeval.runtime.registry import OWN, registered
@@ -113,7 +113,9 @@ class Session:
             with self._lock:
                 measured = self._measured(loader)
         except Exception as error:  # noqa: BLE001 - the program goes on
-            failed(error)
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or is_news(self.folder, _reason(cause)):
+                failed(error)
             return None
         return measured.epoch(loader, original)
 
@@ -156,8 +158,7 @@ class Session:
             try:
                 record.save(self.folder)
             except OSError as error:
-                reason = REMOVED if isinstance(error, FileNotFoundError) else why(error)
-                tell_once(self.folder / f"{record.name}.json", NOT_SAVED, reason)
+                tell_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
 
     @property
     def main_log(self) -> Path | None:
@@ -258,6 +259,11 @@ class Session:
             one.optimizer_steps += 1
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
             self.save()
+
+
+def _reason(error: OSError) -> str:
+    """Why a file in the folder of the run is not written."""
+    return REMOVED if isinstance(error, FileNotFoundError) else why(error)
 
 
 def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:

@@ -158,6 +158,12 @@ def patience_s(folder: Path) -> float:
 
 def tell_once(path: Path, message: str, reason: str) -> None:
     """Warn that `path` is not written, unless another file beside it was not for that reason."""
-    if (path.parent, reason) not in _told:
-        _told.add((path.parent, reason))
+    if is_news(path.parent, reason):
         warn(message.format(path=path, why=reason))
+
+
+def is_news(folder: Path, reason: str) -> bool:
+    """Whether nothing was said yet of files in `folder` that are not written, for that reason."""
+    is_told = (folder, reason) in _told
+    _told.add((folder, reason))
+    return not is_told

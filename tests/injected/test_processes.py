@@ -71,7 +71,9 @@ def test_a_daemon(zygote: Zygote, tmp_path: Path, early: bool) -> None:
     code = DAEMON.format(before=wrap if early else "", after="" if early else wrap)
     until = "\nwhile not os.path.exists('done'): time.sleep(0.01)\n"
     parent = "import subprocess; print(os.waitpid(pid, 0)[1])"
-    code = f"pid = os.fork()\nif pid == 0:\n    exec('''{code}''')\n    os._exit(0)\n{parent}{until}"
+    code = (
+        f"pid = os.fork()\nif pid == 0:\n    exec('''{code}''')\n    os._exit(0)\n{parent}{until}"
+    )
     for mode in (None, "log"):
         ended = zygote.run(code, tmp_path / str(mode), mode)
         assert (ended.code, ended.out) == (0, "0\n"), ended.err
@@ -131,9 +133,7 @@ if MODE:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_garbage_is_collected_on_threads_of_ours(
-    zygote: Zygote, tmp_path: Path, mode: str
-) -> None:
+def test_garbage_is_collected_on_threads_of_ours(zygote: Zygote, tmp_path: Path, mode: str) -> None:
     """Open epochs and whole runs end there, and what fails there is the program's."""
     ended = zygote.check(GARBAGE.replace("{{", "{").replace("}}", "}"), tmp_path, mode)
     assert read_run(ended.folder / "run.jsonl").closed

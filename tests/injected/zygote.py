@@ -49,7 +49,8 @@ import json, os, sys
 from loadeval import LoaderEvaluator
 from loadeval.probes import NAMES, probes_named
 from loadeval.runlog.environment import describe_environment
-import multiprocessing.pool, psutil, loadeval.runtime.measurement
+import multiprocessing.pool, psutil, loadeval.runtime.measurement, loadeval.cli.main
+import loadeval.report.screen, loadeval.analysis.report, loadeval.cli.run
 describe_environment(), probes_named(NAMES, threads=True)  # what takes time at first
 def main():
     for line in sys.stdin:

@@ -32,6 +32,7 @@ NO_TRAINING = (
     "steps between its batches. What was iterated was logged:"
 )
 TRAINING = "Training {number} of {count}: {log}"
+LOGS_ARE_GONE = "loadeval: there is no report: {folder} was removed while the program ran"
 STOPPED = (
     "loadeval: ended the program as Ctrl-C does, after the {stop_after} batches of --stop-after"
 )
