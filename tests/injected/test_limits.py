@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import read_run
-from tests.injected.launching import ROOT
+from tests.injected.launching import ROOT, launch, program
 from tests.injected.zygote import PREAMBLE
 
 if TYPE_CHECKING:
@@ -147,3 +147,75 @@ print([one.category.__name__ for one in said])
     shell = in_namespace(f"mount -t tmpfs -o size=20k none {tmp_path / mode}")
     found = printed(shell, tmp_path / mode, code, mode)
     assert found == "4000\n4000\nTrue\n['LoadevalWarning']\n"
+
+
+STALL = "open(os.environ['STALLED'], 'w').close(); began = time.monotonic()"
+TIMED = """
+import threading
+from ours_loaders import Loader
+longest_s, seen = 0.0, 0
+before = time.monotonic()
+for epoch in range(9):
+    for batch in Loader(200):
+        now = time.monotonic()
+        longest_s, before = max(longest_s, now - before), now
+        seen += 1
+        time.sleep(0.007)
+        if seen == 200:
+            {stall}
+            threading.Timer({stall_s}, os.remove, [os.environ["STALLED"]]).start()
+assert now - began > {stall_s}, now - began
+assert longest_s < 2, longest_s
+print(seen)
+"""
+
+
+@pytest.fixture(scope="module")
+def stalling(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A library by which a file system stalls."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler")
+    library = tmp_path_factory.mktemp("stalling") / "stalling.so"
+    source = ROOT / "tests" / "injected" / "stalling.c"
+    subprocess.run([compiler, "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True)
+    return library
+
+
+def variables(stalling: Path, folder: Path) -> dict[str, str | None]:
+    return {
+        "LD_PRELOAD": str(stalling),
+        "STALLING": str(folder / "logs"),
+        "STALLED": str(folder / "stalled"),
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_a_file_system_that_stalls_for_ten_seconds(
+    tmp_path: Path, stalling: Path, mode: str
+) -> None:
+    """No iteration takes two, the pauses of alternating included; nothing is missing later."""
+    program(tmp_path)
+    (tmp_path / "program.py").write_text("import os, time" + TIMED.format(stall=STALL, stall_s=10))
+    command = [sys.executable, str(tmp_path / "program.py")]
+    chosen = variables(stalling, tmp_path)
+    done = launch(tmp_path, command, "--mode", mode, variables=chosen)
+    assert (done.code, done.out, done.warnings) == (0, "1800\n", []), done.err
+    run = done.run()
+    assert (run.closed, run.batches) == (True, 1800)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_a_program_that_ends_while_its_file_system_stalls(
+    tmp_path: Path, stalling: Path, mode: str
+) -> None:
+    """It ends some seconds later, with its own exit code."""
+    program(tmp_path, within=STALL, after="sys.stdout.write(f'{time.monotonic() - began:.0f}\\n')")
+    command = [sys.executable, str(tmp_path / "program.py")]
+    chosen = variables(stalling, tmp_path)
+    done = launch(tmp_path, command, "--mode", mode, variables=chosen)
+    assert (done.code, done.out) == (5, "0\n60\n"), done.err
+    assert len(done.warnings) == 1
+    assert done.run().batches
