@@ -1,5 +1,9 @@
 """The exceptions and warnings of loadeval."""
 
+import sys
+import warnings
+from contextlib import suppress
+
 
 class LoadevalError(Exception):
     """Base of all errors that loadeval raises."""
@@ -29,3 +33,16 @@ def in_words(error: BaseException) -> str:
     """The error's class and message, in one line."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def warn(message: str, stacklevel: int = 1) -> None:
+    """Give a LoadevalWarning, which raises nothing: where warnings are errors, it is printed.
+
+    For what a training meets while it is measured, which may not end it.
+    """
+    try:
+        warnings.warn(message, LoadevalWarning, stacklevel=stacklevel + 1)
+    except Exception:  # noqa: BLE001 - also what a program's own way to show warnings raises
+        if sys.stderr is not None:
+            with suppress(OSError, ValueError):  # it is closed
+                print(f"LoadevalWarning: {message}", file=sys.stderr)  # noqa: T201 - see above

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ from rich.console import Console
 
 from loadeval.cli.compare import straggler
 from loadeval.cli.console import errors_printed, report_of_training
-from loadeval.errors import LoadevalError, UsageError
+from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.launch.command import (
     CannotStartError,
     end_like,
@@ -27,7 +28,7 @@ from loadeval.launch.folder import Training, new_folder, trainings_in
 from loadeval.launch.session import Settings, check
 from loadeval.report.formatting import printable
 from loadeval.report.launch import launch_screen
-from loadeval.report.wording.launch import STOPPED, nothing_measured
+from loadeval.report.wording.launch import LOGS_ARE_GONE, STOPPED, nothing_measured
 from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import read_run
 
@@ -98,6 +99,8 @@ def run(
         _report(folder, first, 0 if ended.was_stopped else ended.code)
     except LoadevalError as error:
         say(f"loadeval: {printable(error)}")
+    except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
+        say(f"loadeval: there is no report: {printable(in_words(error))}; the logs are in {place}")
     end_like(0 if ended.was_stopped else ended.code)
 
 
@@ -112,6 +115,9 @@ def _run(command: list[str], settings: Settings, stop_after: int | None) -> Ende
 
 def _report(folder: Path, mode: Mode, code: int) -> None:
     """Print what the logs in `folder` say. Raises LoadevalError if one cannot be read."""
+    if not folder.exists():
+        say(LOGS_ARE_GONE.format(folder=folder))
+        return
     why, what = why_nothing(folder, code)
     loaders = _loaders(folder)
     remove_marks(folder)
@@ -180,10 +186,11 @@ def _loaders(folder: Path) -> list[tuple[LoaderRecord, Run]]:
 def _short(path: Path) -> str:
     try:
         return str(path.relative_to(Path.cwd()))
-    except ValueError:
+    except (ValueError, OSError):  # the folder that we are in may be gone
         return str(path)
 
 
 def say(line: str) -> None:
-    """Print `line` on stderr: stdout is the command's."""
-    typer.echo(line, err=True)
+    """Print `line` on stderr, if it can be: stdout is the command's."""
+    with suppress(OSError, ValueError):
+        typer.echo(line, err=True)

@@ -102,29 +102,50 @@ def end_like(code: int) -> None:
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))  # the core dump is the program's
         if -code != signal.SIGKILL:
             signal.signal(-code, signal.SIG_DFL)
-        sys.stdout.flush()
-        sys.stderr.flush()
+        _flush()
         os.kill(os.getpid(), -code)
+    if not _flush():
+        os._exit(code)  # Python would fail once more, and end with a code of its own
     raise SystemExit(code)
+
+
+def _flush() -> bool:
+    """Whether all that was printed has gone out; not where its reader is gone, for example."""
+    try:
+        for stream in filter(None, (sys.stdout, sys.stderr)):
+            stream.flush()
+    except (OSError, ValueError):
+        return False
+    return True
 
 
 def why_nothing(folder: Path, code: int = 0) -> tuple[NothingMeasured, str]:
     """Why `folder` has no log of a command that ended with `code`; and what failed, if it did."""
     mark = folder / sitecustomize.FAILED_MARK
     if mark.exists():
-        return NothingMeasured.FAILED, mark.read_text(encoding="utf-8").splitlines()[0]
+        return NothingMeasured.FAILED, _first_line(mark)
+    if not (folder / sitecustomize.PYTHON_MARK).exists():
+        return NothingMeasured.NO_PYTHON, ""
     if code:
         return NothingMeasured.ENDED, f"exit code {code}" if code > 0 else f"signal {-code}"
-    was_started = (folder / sitecustomize.PYTHON_MARK).exists()
-    return NothingMeasured.NO_LOADER if was_started else NothingMeasured.NO_PYTHON, ""
+    return NothingMeasured.NO_LOADER, ""
+
+
+def _first_line(path: Path) -> str:
+    """Empty where there is none: on a full disk a file can be made, and nothing written."""
+    with suppress(OSError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            return line
+    return ""
 
 
 def remove_marks(folder: Path) -> None:
-    """Remove the marks, and the folder if nothing else is in it."""
-    for mark in (sitecustomize.PYTHON_MARK, sitecustomize.FAILED_MARK):
-        (folder / mark).unlink(missing_ok=True)
-    if not any(folder.iterdir()):
-        folder.rmdir()
+    """Remove the marks, and the folder if nothing else is in it; as far as that can be done."""
+    with suppress(OSError):
+        for mark in (sitecustomize.PYTHON_MARK, sitecustomize.FAILED_MARK):
+            (folder / mark).unlink(missing_ok=True)
+        if not any(folder.iterdir()):
+            folder.rmdir()
 
 
 @contextmanager
@@ -183,6 +204,7 @@ def _run_until(
     now_s: Callable[[], float] = time.monotonic,
 ) -> Ended:
     counters: dict[str, BatchCounter] = {}
+    pids: list[int] = []
     stopped_s: float | None = None
     is_terminated = False
     while True:
@@ -191,12 +213,16 @@ def _run_until(
             return Ended(child.wait(POLL_S), stopped_s is not None)
         if stop_after is None:
             continue
-        processes = processes_in(folder, replayed=replayed)
-        mains = [one.main.log for one in processes if one.main is not None]
-        batches = (counters.setdefault(log, BatchCounter(folder / log)).batches() for log in mains)
-        pids = [one.pid for one in processes if not one.ended and one.host == socket.gethostname()]
+        batches = 0
+        with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
+            processes = processes_in(folder, replayed=replayed)
+            host = socket.gethostname()
+            pids = [one.pid for one in processes if not one.ended and one.host == host]
+            mains = [one.main.log for one in processes if one.main is not None]
+            each = (counters.setdefault(log, BatchCounter(folder / log)).batches() for log in mains)
+            batches = max(each, default=0)
         if stopped_s is None:
-            if max(batches, default=0) >= stop_after:
+            if batches >= stop_after:
                 stopped_s = now_s()
                 # Not the launcher, which would kill its ranks.
                 _signal(pids, signal.SIGINT)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import count
 from pathlib import Path
+from tempfile import mkdtemp
 from typing import TYPE_CHECKING
 
 from loadeval.errors import RunLogError, UsageError
@@ -89,6 +90,7 @@ def claimed_name(folder: Path, rank: int, suffix: str = "") -> str:
 def new_folder(name: str, time: str, output: Path | None = None) -> Path:
     """Make `output`, or `loadeval-runs/NAME-TIME`, with a number where that exists.
 
+    That is in the system's folder for temporary files where the current one cannot be written.
     Raises UsageError if `output` holds something already, RunLogError if it cannot be made.
     """
     try:
@@ -100,18 +102,26 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
                     "or an empty folder"
                 )
             return output.absolute()
-        PARENT.mkdir(exist_ok=True)
         stem = f"{re.sub(r'[^A-Za-z0-9._-]+', '_', name)}-{time}"
-        for number in count(1):
-            folder = PARENT / (stem if number == 1 else f"{stem}-{number}")
-            try:
-                folder.mkdir()
-            except FileExistsError:
-                continue
-            return folder.absolute()
+        try:
+            PARENT.mkdir(exist_ok=True)
+            return _numbered(PARENT / stem)
+        except OSError:  # the folder that we are in cannot be written, or is gone
+            return _numbered(Path(mkdtemp(prefix=f"{PARENT}-")) / stem)
     except OSError as error:
         raise RunLogError(
             f"cannot make a folder for the logs: {error}; name one that can be written with "
             "--output"
         ) from error
+
+
+def _numbered(path: Path) -> Path:
+    """Make the folder `path`, with a number where that exists."""
+    for number in count(1):
+        folder = path if number == 1 else path.with_name(f"{path.name}-{number}")
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            continue
+        return folder.absolute()
     raise AssertionError  # pragma: no cover - the numbers do not end

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from loadeval.errors import UsageError
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
-from loadeval.launch.inject.sitecustomize import CLASSES, Finder
+from loadeval.launch.inject.sitecustomize import CLASSES, Finder, said
 from loadeval.launch.session import Session, Settings, check, other_modules
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ def install(
     name = Path(sys.argv[0]).stem if sys.argv and "ipykernel" not in sys.argv[0] else "notebook"
     place = None if output is None else Path(output)
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), place)
+    said.clear()
     hook.use(Session(Settings(str(folder), settings.mode, batches)))
     names = [*CLASSES, *other_modules()]
     finder = Finder(names, hook.patch)

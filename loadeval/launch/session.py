@@ -13,6 +13,7 @@ import warnings
 import weakref
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
@@ -23,9 +24,13 @@ from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.inject.sitecustomize import FOLDER, MODULES, failed
 from loadeval.launch.measured import MeasuredLoader
 from loadeval.runlog.processes import REPLAYED, ProcessRecord
+from loadeval.runlog.writer import REMOVED, why
 from loadeval.runtime.adapter import length_of
+from loadeval.runtime.log_queue import STALLED_S, is_news, patience_s, tell_once
+from loadeval.runtime.log_queue import THREAD as LOG
 from loadeval.runtime.measurement import place_among_ranks
 from loadeval.runtime.registry import OWN, registered
+from loadeval.runtime.threads import within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -38,6 +43,7 @@ SETTINGS = "LOADEVAL_RUN_SETTINGS"
 """The variable with the Settings, as JSON."""
 SAVE_INTERVAL_S = 1.0
 """How old the count of optimizer steps in a process's file may become."""
+NOT_SAVED = "{path}, which says what was measured, is not up to date ({why})"
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +101,8 @@ class Session:
         self._trained: MeasuredLoader | None = None
         self._without_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
         self._saved_s = 0.0
+        self._saving = threading.Lock()
+        self._has_ended = False
 
     def epoch(self, loader: Any, original: Iter) -> Iterator[Any] | None:
         """A measured epoch of `loader`, or None; `original` is the `__iter__` that was replaced.
@@ -105,7 +113,9 @@ class Session:
             with self._lock:
                 measured = self._measured(loader)
         except Exception as error:  # noqa: BLE001 - the program goes on
-            failed(error)
+            cause = error.__cause__
+            if not isinstance(cause, OSError) or is_news(self.folder, _reason(cause)):
+                failed(error)
             return None
         return measured.epoch(loader, original)
 
@@ -114,8 +124,9 @@ class Session:
         if os.getpid() != self._pid:
             return
         atexit.unregister(self.close)
-        if self.loaders:
+        if hasattr(self, "_unhook"):
             self._unhook()
+        if self.loaders:
             for one in self.loaders:
                 one.measurement.close()
             self.save(ended=True)
@@ -134,10 +145,20 @@ class Session:
         if os.getpid() != self._pid:
             return
         self._saved_s = time.monotonic()
-        try:
-            self._record(ended=ended).save(self.folder)
-        except OSError as error:
-            failed(error)
+        if ended or not self._saving.locked():
+            work = partial(self._write, self._record(ended=ended))
+            within(patience_s(self.folder) if ended else STALLED_S, LOG, work)
+
+    def _write(self, record: ProcessRecord) -> None:
+        """On a thread: a file system may stall."""
+        with self._saving:
+            if self._has_ended:  # this one comes late
+                return
+            self._has_ended = record.ended
+            try:
+                record.save(self.folder)
+            except OSError as error:
+                tell_once(self.folder / f"{record.name}.json", NOT_SAVED, _reason(error))
 
     @property
     def main_log(self) -> Path | None:
@@ -160,7 +181,7 @@ class Session:
             # Lightning begins an epoch before it has dropped the one before.
             if one.reads(loader) or (not one.is_read and (is_rebuilt or one.is_of(loader))):
                 return one
-        if not self.loaders:
+        if not hasattr(self, "_name"):
             self._start()
         mode = self._mode_of(loader) if has_gradients else "log"
         log = self._free_log("" if has_gradients else "-validation")
@@ -202,6 +223,8 @@ class Session:
 
         Its iterator may have been asked for with gradients on, and its batches without.
         """
+        if os.getpid() != self._pid:  # a thread of the parent may have held the lock
+            return measured
         has_gradients = are_gradients_on()
         late = self._without_gradients
         with suppress(TypeError):  # it takes no weak reference
@@ -236,6 +259,11 @@ class Session:
             one.optimizer_steps += 1
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
             self.save()
+
+
+def _reason(error: OSError) -> str:
+    """Why a file in the folder of the run is not written."""
+    return REMOVED if isinstance(error, FileNotFoundError) else why(error)
 
 
 def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:

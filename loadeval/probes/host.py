@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import psutil
 
+from loadeval.errors import ProbeError
 from loadeval.probes.cgroup import PROC, tightest_cpu, tightest_memory
 
 if TYPE_CHECKING:
@@ -67,8 +68,10 @@ class HostProbe:
         self._memory_every_s = memory_every_s
 
     def open(self) -> None:
-        """Begin; there is always something to read."""
+        """Begin. Raises ProbeError where the system tells nothing, not even of this process."""
         self._pid = os.getpid()
+        if usage_of(self._pid) is None:
+            raise ProbeError("the system tells nothing of processes: /proc cannot be read")
         self._family = Family(self._pid)
         self._family.look()
         self._rates = {"process": UsageRates(), "workers": UsageRates()}

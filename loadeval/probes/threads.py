@@ -126,15 +126,13 @@ class PythonLockProbe:
     `lock_wait_ns` is how long one that gave it up waits until it has it again, without waiting for
     a CPU: the mean of some tries. While a thread runs Python code that is up to
     `sys.getswitchinterval()`, 5 ms, or a multiple where several do; where they release the lock
-    some 70 us, by which a sleep takes longer than asked for. The thread that made the probe, which
-    reads it at the edges of blocks, does not try.
+    some 70 us, by which a sleep takes longer than asked for. At the edges of blocks, where training
+    waits for the reading, it is not read.
     """
 
     name = "threads"
     every = 1
-
-    def __init__(self) -> None:
-        self._training = threading.get_native_id()
+    at_edges = False
 
     def open(self) -> None:
         """Begin. Raises ProbeError where there is no such lock."""
@@ -144,8 +142,6 @@ class PythonLockProbe:
 
     def read(self) -> Mapping[str, Mapping[str, float | None]]:
         """The wait now."""
-        if threading.get_native_id() == self._training:
-            return {}
         return {LOCK: {"lock_wait_ns": fmean(map(self._wait_ns, PAUSES_S))}}
 
     def close(self) -> None:

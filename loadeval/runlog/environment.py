@@ -7,7 +7,10 @@ import platform
 import shutil
 import sys
 from importlib import metadata
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 SHM = "/dev/shm"  # noqa: S108 - where loaders share batches, not a file of ours
 MODULES = {
@@ -35,14 +38,22 @@ def describe_environment() -> dict[str, Any]:
         "pid": os.getpid(),
         "cpus": os.cpu_count(),
         "cpus_usable": cpus_usable(),
-        "memory_bytes": int(psutil.virtual_memory().total),
-        "shm_free_bytes": shutil.disk_usage(SHM).free if os.path.isdir(SHM) else None,  # noqa: PTH112
+        "memory_bytes": _read(lambda: psutil.virtual_memory().total),
+        "shm_free_bytes": _read(lambda: shutil.disk_usage(SHM).free),
         "packages": {
             package: version
             for package, module in MODULES.items()
             if module in sys.modules and (version := installed_version(package))
         },
     }
+
+
+def _read(value: Callable[[], int]) -> int | None:
+    """What the system says; None where it does not, as without /proc."""
+    try:
+        return int(value())
+    except OSError:
+        return None
 
 
 def cpus_usable() -> int | None:

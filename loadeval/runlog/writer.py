@@ -2,26 +2,38 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import errno
+import os
+import stat
+from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from weakref import WeakValueDictionary
 
 from loadeval.errors import RunLogError
 from loadeval.runlog.codec import Line, RunEnd, encode, to_text
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import SECOND_NS, Header, Run
 
-if TYPE_CHECKING:
-    import os
+STDERR = 2
+REMOVED = "it was removed"
+WHY = {
+    errno.ENXIO: "it is a pipe that nobody reads",
+    errno.EBADF: "the program closed its file descriptor",
+}
+# Without O_NONBLOCK a pipe waits for its reader.
+FLAGS = sum(getattr(os, name, 0) for name in ("O_CREAT", "O_NONBLOCK", "O_NOCTTY", "O_BINARY"))
 
 
 class RunLog:
     """Appends lines to a new file; each line is handed to the system whole and at once.
 
-    Nothing is buffered in the process, so a killed process loses nothing that was written.
-    `broken` is for the writer's owner to set, once the system takes no more. `written_bytes` is
-    what it has taken.
+    Nothing is buffered in the process, so a killed process loses nothing that was written. Only
+    the process that made it writes: a forked child's lines go nowhere. `written_bytes` are those
+    of the lines that the system has taken. `is_file` tells whether it
+    can be read back, which a pipe cannot; `is_lost` whether it was removed or cut off, which
+    `append` finds; `is_overwritten` whether another run of this process has its place.
     Raises RunLogError when the file exists already or cannot be written.
     """
 
@@ -29,14 +41,13 @@ class RunLog:
         self, path: str | os.PathLike[str], header: Header, *, overwrite: bool = False
     ) -> None:
         self.path = Path(path)
+        self.is_lost = self.is_overwritten = False
         self.written_bytes = 0
-        self.broken = False
+        self._process = os.getpid()
+        self._file: int | None = None
         try:
-            with ExitStack() as opened:
-                mode = "wb" if overwrite else "xb"
-                self._file = opened.enter_context(self.path.open(mode, buffering=0))
-                self.write(header)
-                opened.pop_all()
+            self._open(os.O_TRUNC if overwrite else os.O_EXCL)
+            self.write(header)
         except FileExistsError:
             what = "is a folder" if self.path.is_dir() else "already exists"
             raise RunLogError(
@@ -44,28 +55,102 @@ class RunLog:
                 "give log_file another name, or pass overwrite=True to replace a file"
             ) from None
         except OSError as error:
+            self.close()
             raise RunLogError(
-                f"cannot write the run log {self.path}: {error.strerror or error}; expected a "
+                f"cannot write the run log {self.path}: {why(error)}; expected a "
                 "path in a folder that exists and can be written, with space left; give log_file "
                 "such a path"
             ) from error
+        # A program may change to another folder.
+        self.path = self.path.absolute()
+
+    def _open(self, how: int) -> None:
+        file = os.open(self.path, os.O_WRONLY | how | FLAGS, 0o666)
+        low: list[int] = []
+        while file <= STDERR:  # the program has closed these, and others still write there
+            low.append(file)
+            file = os.dup(file)
+        for one in low:
+            os.close(one)
+        if hasattr(os, "O_NONBLOCK"):
+            os.set_blocking(file, True)
+        state = os.fstat(file)
+        self._file, self._identity = file, (state.st_dev, state.st_ino)
+        self.is_file = stat.S_ISREG(state.st_mode)
+        self._had_name, self._seen_bytes = state.st_nlink > 0, 0
+        earlier = _open_logs.get(self._identity)
+        if earlier is not None:
+            earlier.is_overwritten = earlier.is_lost = True
+        _open_logs[self._identity] = self
 
     def write(self, line: Line) -> None:
         """Append `line`. Raises OSError when the system does not take it."""
-        rest = to_text(encode(line)).encode()
+        self.append(text_of_line(line))
+
+    def append(self, text: bytes) -> None:
+        """Append the text of a line; see `write`."""
+        if os.getpid() != self._process:
+            return
+        self._check()
+        rest = memoryview(text)
         while rest:
-            taken = self._file.write(rest)
-            self.written_bytes += taken
-            rest = rest[taken:]
+            rest = rest[os.write(self._open_file(), rest) :]
+        self.written_bytes += len(text)
+        self._seen_bytes = os.fstat(self._open_file()).st_size
+
+    def _open_file(self) -> int:
+        if self._file is None:
+            raise OSError(errno.EBADF, "it is closed")
+        return self._file
+
+    def _check(self) -> None:
+        """Raises OSError where the file is not as it was left: more lines would damage it."""
+        if self.is_overwritten:
+            raise OSError(errno.EEXIST, "another run has overwritten it")
+        state = os.fstat(self._open_file())
+        if (state.st_dev, state.st_ino) != self._identity:
+            self._file = None  # it is the program's now
+            raise OSError(errno.EBADF, "the program closed its file descriptor")
+        if not self.is_file:
+            return
+        # Some file systems tell neither names nor the size of what is being written.
+        is_removed = self._had_name and not state.st_nlink
+        self.is_lost = is_removed or state.st_size < self._seen_bytes
+        if self.is_lost:
+            raise OSError(errno.ENODATA, REMOVED if is_removed else "it was cut off")
 
     def end(self, batches: int) -> None:
         """Append the line that says the run ended by itself, and close the file."""
-        with self._file:
+        try:
             self.write(RunEnd(batches))
+        finally:
+            self.close()
 
     def close(self) -> None:
         """Close the file without saying that the run ended: it did not, or not here."""
-        self._file.close()
+        file, self._file = self._file, None
+        if file is None:
+            return
+        if _open_logs.get(self._identity) is self:
+            del _open_logs[self._identity]
+        with suppress(OSError):
+            state = os.fstat(file)
+            if (state.st_dev, state.st_ino) == self._identity:  # else it is the program's
+                os.close(file)
+
+
+_open_logs: WeakValueDictionary[tuple[int, int], RunLog] = WeakValueDictionary()
+"""By their device and number: a second log in the place of the first would be damaged by it."""
+
+
+def text_of_line(line: Line) -> bytes:
+    """`line` as it is in a log, its newline included."""
+    return to_text(encode(line)).encode()
+
+
+def why(error: OSError) -> str:
+    """Why a file cannot be written."""
+    return WHY.get(error.errno or 0) or error.strerror or str(error)
 
 
 def write_metrics(run: Run, path: str | os.PathLike[str]) -> None:

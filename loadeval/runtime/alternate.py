@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -368,14 +369,18 @@ class WorkerActivity:
     def __init__(self) -> None:
         import psutil  # noqa: PLC0415 - kept out of `import loadeval`
 
-        self._psutil = psutil
-        self._self = psutil.Process()
+        self._unread = psutil.Error, OSError  # such as too many open files
+        self._self: psutil.Process | None = None
+        with suppress(*self._unread):  # /proc may be hidden
+            self._self = psutil.Process()
 
     def workers_cpu_ns(self) -> int | None:
         """CPU time of all living child processes so far; None if it cannot be read."""
+        if self._self is None:
+            return None
         try:
             children = self._self.children(recursive=True)
-        except self._psutil.Error:
+        except self._unread:
             return None
         return round(sum(map(self._cpu_s, children)) * 1e9)
 
@@ -398,6 +403,6 @@ class WorkerActivity:
     def _cpu_s(self, process: psutil.Process) -> float:
         try:
             times = process.cpu_times()
-        except self._psutil.Error:  # it has just ended
+        except self._unread:  # it has just ended
             return 0.0
         return float(times.user + times.system)

@@ -11,7 +11,7 @@ from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from loadeval.errors import LoadevalWarning
+from loadeval.errors import LoadevalError, LoadevalWarning, warn
 from loadeval.runlog.environment import describe_environment
 from loadeval.runlog.model import CacheInfo
 from loadeval.runlog.writer import write_metrics
@@ -205,10 +205,8 @@ class Measurement:
             return
         try:
             write_metrics(self.recorder.run(), path)
-        except OSError as error:
-            warnings.warn(
-                f"the metrics could not be saved to {path}: {error}", LoadevalWarning, stacklevel=2
-            )
+        except (OSError, LoadevalError) as error:  # it cannot be written, or the log not be read
+            warn(f"the metrics could not be saved to {path}: {error}", stacklevel=2)
 
     def _batches_of(self, adapter: Adapter, loader: Any) -> float:
         # A framework may have rebuilt `loader` with only this rank's part of the batches.

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 
 from loadeval.errors import ProbeError
 from loadeval.runlog.model import Event, Readings
+from loadeval.runtime.threads import within
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
+
+    from loadeval.runtime.threads import BackgroundThreads
 
 Row = tuple[int, "Mapping[str, float]"]
 """When it was read, and the value of each quantity, NaN for what is not known."""
@@ -52,6 +56,10 @@ class Probes(NamedTuple):
 
 
 NO_PROBES = Probes((), 1.0)
+THREAD = "loadeval-probes"
+LONGEST_MARK_S = 0.1
+"""How long a training waits at the edge of a block for probes to be read."""
+LONGEST_CLOSE_S = 1.0
 
 
 class MetricsReader:
@@ -61,7 +69,8 @@ class MetricsReader:
     epoch has nothing to read, and should not pay for a thread.
 
     A probe that raises is closed, and a subject for which it returns text is not read again. The
-    readings say why, and an Event does if there were some before.
+    readings say why, and an Event does if there were some before. Probes are called on threads of
+    ours alone: one that hangs keeps others from being read, and holds up nothing else.
     """
 
     def __init__(
@@ -78,7 +87,8 @@ class MetricsReader:
         self._found: deque[Found] = deque()
         self._notices: deque[Readings | Event] = deque()
         self._ticks = 0
-        self._reading = threading.Lock()
+        self._lock = threading.Lock()
+        self._reading_since_s: float | None = None
 
     def start_when_due(self) -> None:
         """Start the thread once an interval has passed since the first call or last reading."""
@@ -88,13 +98,13 @@ class MetricsReader:
         if self._due_ns is None:
             self._due_ns = now_ns + self._interval_ns
         if now_ns >= self._due_ns:
-            self._threads.start("loadeval-probes", self.tick, self._interval_s, at_once=True)
+            self._threads.start(THREAD, self.tick, self._interval_s, at_once=True)
 
     def close(self) -> None:
         """Close all probes; stop the threads first."""
-        for probe in self._open:
-            _close(probe)
-        self._open, self._waiting = [], []
+        self._waiting = []
+        if self._open:
+            within(LONGEST_CLOSE_S, THREAD, self._close_all)
 
     def take(self) -> list[Readings | Event]:
         """What was read, and what ended, since the last call."""
@@ -108,7 +118,9 @@ class MetricsReader:
 
     def tick(self) -> None:
         """Read each probe that is due; the first tick opens all of them."""
-        with self._reading:
+        with self._reading(0) as may_read:
+            if not may_read:  # one hangs
+                return
             waiting, self._waiting = self._waiting, []
             for probe in waiting:
                 self._attempt(probe, self._opened)
@@ -119,9 +131,35 @@ class MetricsReader:
 
     def mark(self) -> None:
         """Read each open probe now, so that its next means cover the time from here on."""
-        with self._reading:
-            for probe in list(self._open):
-                self._attempt(probe, self._read)
+        since_s = self._reading_since_s
+        hangs = since_s is not None and time.monotonic() - since_s > LONGEST_MARK_S
+        if self._open and not hangs:
+            within(LONGEST_MARK_S, THREAD, self._read_at_mark)
+
+    def _read_at_mark(self) -> None:
+        with self._reading(LONGEST_MARK_S) as may_read:
+            for probe in list(self._open) if may_read else []:
+                if getattr(probe, "at_edges", True):
+                    self._attempt(probe, self._read)
+
+    @contextmanager
+    def _reading(self, patience_s: float) -> Iterator[bool]:
+        """Call probes, one thread at a time; False where another one still does."""
+        if not self._lock.acquire(timeout=patience_s):
+            yield False
+            return
+        self._reading_since_s = time.monotonic()
+        try:
+            yield True
+        finally:
+            self._reading_since_s = None
+            self._lock.release()
+
+    def _close_all(self) -> None:
+        with self._reading(LONGEST_CLOSE_S) as may_close:
+            for probe in self._open if may_close else []:
+                _close(probe)
+            self._open = []
 
     def _opened(self, probe: Probe) -> None:
         probe.open()
@@ -136,29 +174,34 @@ class MetricsReader:
         now_ns = self._clock() - self._origin_ns
         for subject, values in found.items():
             if isinstance(values, str):
-                self._ended(probe.name, subject, values)
+                self._ended(probe.name, _text(subject), values)
             else:
                 row = {
-                    name: np.nan if value is None else float(value)
+                    _text(name): np.nan if value is None else float(value)
                     for name, value in values.items()
                 }
-                self._found.append((probe.name, subject, (now_ns, row)))
+                self._found.append((probe.name, _text(subject), (now_ns, row)))
 
     def _attempt(self, probe: Probe, work: Callable[[Probe], None]) -> None:
         try:
+            if not isinstance(probe.name, str):
+                raise TypeError(f"its name is {probe.name!r}, where text was expected")  # noqa: TRY301 - a probe's own fault, as others
             work(probe)
         except ProbeError as error:
             reason = str(error)
-        except Exception as error:  # noqa: BLE001 - a probe may not end a training run
+        except BaseException as error:  # noqa: BLE001 - on a thread of ours it would end only that
             reason = f"{type(error).__name__}: {error}"
         else:
             return
-        if probe in self._open:
-            self._open.remove(probe)
-            self._ended(probe.name, "", reason)
+        name = type(probe).__name__
+        with suppress(Exception):
+            name = str(probe.name)
+        if any(one is probe for one in self._open):
+            self._open = [one for one in self._open if one is not probe]
+            self._ended(name, "", reason)
             _close(probe)
         else:
-            self._notices.append(_nothing(probe.name, "", reason))
+            self._notices.append(_nothing(name, "", reason))
 
     def _ended(self, probe: str, subject: str, reason: str) -> None:
         now_ns = self._clock() - self._origin_ns
@@ -168,8 +211,15 @@ class MetricsReader:
 
 
 def _close(probe: Probe) -> None:
-    with suppress(Exception):  # a probe may not end a training run, nor keep others open
+    with suppress(BaseException):  # a probe may not keep others open
         probe.close()
+
+
+def _text(name: object) -> str:
+    """`name`. Raises TypeError for what would be no name in a log."""
+    if not isinstance(name, str):
+        raise TypeError(f"{name!r} is the name of a subject or quantity, where text was expected")
+    return name
 
 
 def _nothing(probe: str, subject: str, reason: str) -> Readings:
@@ -184,49 +234,3 @@ def _columns(probe: str, subject: str, rows: list[Row]) -> Readings:
         np.array([time_ns for time_ns, _ in rows], np.int64),
         {name: np.array([values.get(name, np.nan) for _, values in rows]) for name in names},
     )
-
-
-class BackgroundThreads:
-    """Daemon threads that each call a function at an interval, until all of them are stopped.
-
-    The garbage collector may free an abandoned epoch on one of these threads, which then stops
-    them all. So none of these threads ever waits for another.
-    """
-
-    def __init__(self) -> None:
-        self._running: list[_Repeating] = []
-
-    def start(
-        self, name: str, work: Callable[[], None], interval_s: float, *, at_once: bool = False
-    ) -> None:
-        """Call `work` every `interval_s` from now on, unless a thread of that name already runs."""
-        if not any(thread.name == name for thread in self._running):
-            thread = _Repeating(name, work, interval_s, at_once)
-            self._running.append(thread)
-            thread.start()
-
-    def stop(self) -> None:
-        """Stop all threads once their current call returns."""
-        running, self._running = self._running, []
-        for thread in running:
-            thread.stopping.set()
-        if not isinstance(threading.current_thread(), _Repeating):
-            for thread in running:
-                thread.join()
-
-
-class _Repeating(threading.Thread):
-    def __init__(
-        self, name: str, work: Callable[[], None], interval_s: float, at_once: bool
-    ) -> None:
-        super().__init__(name=name, daemon=True)
-        self.stopping = threading.Event()
-        self._work = work
-        self._interval_s = interval_s
-        self._at_once = at_once
-
-    def run(self) -> None:
-        if self._at_once:
-            self._work()
-        while not self.stopping.wait(self._interval_s):
-            self._work()

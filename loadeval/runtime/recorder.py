@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import threading
 import uuid
-import warnings
+import weakref
 from collections import deque
 from contextlib import contextmanager
 from datetime import datetime, timezone
@@ -15,16 +16,20 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from loadeval.errors import LoadevalWarning
+from loadeval.errors import in_words, warn
+from loadeval.runlog.codec import RunEnd, decode
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import Block, EpochEnd, Event, Header
 from loadeval.runlog.reader import Assembly
 from loadeval.runlog.stages import StageTimes
 from loadeval.runlog.writer import RunLog
 from loadeval.runtime.cuda import GpuIdleTimer, timing_events
-from loadeval.runtime.metrics_thread import NO_PROBES, BackgroundThreads, MetricsReader
+from loadeval.runtime.log_queue import DROPPED, LogQueue
+from loadeval.runtime.log_queue import THREAD as LOG
+from loadeval.runtime.metrics_thread import NO_PROBES, MetricsReader
 from loadeval.runtime.stages import StageRecorder
 from loadeval.runtime.thinning import Thinning, gpu_idle_of
+from loadeval.runtime.threads import BackgroundThreads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -49,12 +54,17 @@ if TYPE_CHECKING:
 FLUSH_INTERVAL_S = 0.5
 """A killed process loses at most about a second of batches."""
 MAX_WAITING_CHUNKS = 8
-"""How many chunks may wait for the log thread before the hot loop writes them itself."""
+"""How many chunks may wait for the log thread before the hot loop takes them itself."""
 NOTHING_SERVED = (
     "nothing was measured: no batch was served through this LoaderEvaluator. Was it iterated? A "
     "framework may have put another loader in its place; evaluate_in_place(dataloader) measures "
     "that too"
 )
+NOT_RECORDED = (
+    "{batches} batches are not in this log, whose file took nothing for a while: the log of their "
+    "epochs ends before them"
+)
+LOST = "{path}, where the run was logged until here, was removed or cut off: this is the rest of it"
 EMPTY_EPOCH = (
     "the loader gave no batch in this epoch; if it can be iterated only once, like a generator, "
     "wrap a callable that returns a new one"
@@ -105,7 +115,10 @@ class Recorder:
 
     A log is brought up to date by a thread that lives only between an epoch's first batch and
     its end, and so does the one that reads the probes: a loader that forks its workers when an
-    epoch begins forks with no thread of ours.
+    epoch begins forks with no thread of ours. No training waits for the log's file; what that
+    cannot take for too long is dropped, and counted.
+
+    A forked child records nothing of what its parent does, and what it begins itself in memory.
     """
 
     def __init__(
@@ -125,34 +138,53 @@ class Recorder:
         self._clock = clock
         self._epochs = 0
         self._spare_events: deque[Any] = deque()
-        self._start(log, probes)
+        self._parents: tuple[object, ...] = ()
+        self._start(None if log is None else LogQueue(log), probes)
+        _all.add(self)
 
-    def _start(self, log: RunLog | None, probes: Probes) -> None:
+    def _start(self, log: LogQueue | None, probes: Probes) -> None:
         """Begin with nothing recorded, in this process."""
         self._process = os.getpid()
         self._log = log
+        self._has_log_thread = True
+        self._dropped = 0
         self._live: list[OpenEpoch] = []
         self._kept: list[Line] = []
         self._to_do: deque[Callable[[], None]] = deque()
-        self._lock = threading.Lock()
-        self._locked_by: int | None = None
+        self._lock = threading.RLock()
         self._threads = BackgroundThreads()
         self._metrics = MetricsReader(probes, self._clock, self.origin_ns, self._threads)
         self._gpu_idle_timers: list[GpuIdleTimer] = []
 
+    def leave_to_parent(self) -> None:
+        """In a forked child: what was recorded until now, and the log, are the parent's.
+
+        Its threads are not here, and they may have held a lock.
+        """
+        if self._log is not None:
+            self._log.close()
+        # Kept, for what they hold of a device cannot be freed here.
+        self._parents = self._stages, self._gpu_idle_timers, self._spare_events
+        self._stages, self._spare_events = StageRecorder(_no_stages), deque()
+        self._start(None, NO_PROBES)
+
+    def _leave_if_forked(self) -> None:
+        """Where nothing calls us in a forked child, as on Windows, or if C code forks."""
+        if os.getpid() != self._process:
+            self.leave_to_parent()
+
     def look_into(self, loader: Any) -> Callable[[int], object]:
         """Look into the epoch of `loader` that begins next; see LoaderStages.begin."""
-        self._leave_parents_log()
+        self._leave_if_forked()
         return self._stages.begin(loader)
 
     def look_no_more(self) -> None:
         """Leave the loader as it was."""
-        with self._locked():
-            self._stages.close()
+        self._do(self._stages.close)
 
     def begin_epoch(self, known: Callable[[int], object] | None = None) -> OpenEpoch:
         """Open the next epoch; `known` is told its number."""
-        self._leave_parents_log()
+        self._leave_if_forked()
         if self.closed:  # the iterator is older than that
             return OpenEpoch(self, self._epochs)
         event, gpu_idle = timing_events(), None
@@ -173,23 +205,28 @@ class Recorder:
         if self.closed:
             return
         if self._log is not None:
-            self._threads.start("loadeval-log", self.drain, FLUSH_INTERVAL_S)
+            work = partial(self._bring_up_to_date, self._log)
+            self._has_log_thread = self._threads.start(LOG, work, FLUSH_INTERVAL_S, at_end=True)
         self._metrics.start_when_due()
 
     def chunk_filled(self, epoch: OpenEpoch) -> None:
-        """Write full chunks, so that they do not pile up in memory."""
-        if self.closed:
+        """Take full chunks, so that they do not pile up in memory."""
+        if epoch not in self._live:
             epoch.chunks.clear()
             return
-        if self._log is None or len(epoch.chunks) > MAX_WAITING_CHUNKS:
+        if self._log is None:
             self.drain()
+        elif len(epoch.chunks) > MAX_WAITING_CHUNKS:
+            self.drain()
+            self._threads.hurry(LOG)
+            self._log.relieve()
         if epoch.has_batches:
             self.started()
 
     def epoch_ended(self, epoch: OpenEpoch, end: EpochEnd) -> None:
         """Write the rest of the epoch and how it ended."""
         if end.cause == "exhausted" and not epoch.has_batches and not self.closed:
-            warnings.warn(EMPTY_EPOCH, LoadevalWarning, stacklevel=4)  # where a batch was asked for
+            warn(EMPTY_EPOCH, stacklevel=4)  # where a batch was asked for
         self._do(partial(self._end, epoch, end))
 
     def mark(self) -> None:
@@ -198,9 +235,7 @@ class Recorder:
 
     def keep(self, fact: Prefetch | Window | Event) -> None:
         """Record what happened at the edge of a block."""
-        with self._locked():
-            if not self.closed:
-                self._keep(fact)
+        self._do(partial(self._keep_fact, fact))
 
     def note(self, message: str, kind: EventKind = "note") -> None:
         """Record an event, now."""
@@ -208,20 +243,50 @@ class Recorder:
 
     def drain(self) -> None:
         """Take what the live epochs have measured to where it is kept."""
-        with self._locked():
-            self._drain()
+        self._do(self._drain)
+
+    def _bring_up_to_date(self, log: LogQueue) -> None:
+        """What the thread of the log does."""
+        try:
+            self.drain()
+            log.write()
+        except Exception as error:  # noqa: BLE001 - such as MemoryError; training goes on
+            self.give_up(error)
+
+    def give_up(self, error: Exception) -> None:
+        """Measure no more: `error` is a fault of ours, which is told once."""
+        if not self.closed:
+            self.closed = True
+            self._live.clear()
+            warn(f"nothing more is measured ({in_words(error)}); the training goes on")
 
     def run(self) -> Run:
         """Everything measured so far; from the log where there is one."""
+        if self._is_locked_here():  # by what a signal interrupted
+            return self._read_back(*self._snapshot())
         with self._locked():
             self._drain()
-            log, header = self._log, [self.header]
-            written = 0 if log is None else log.written_bytes
-            lines = [*self._kept, *self._rest()]
-            closed = self.closed
+            taken = self._snapshot()
         # Reading a long log takes seconds, in which the training goes on.
-        assembly = Assembly(None) if log is None else Assembly.of_file(log.path, written)
-        for line in ([] if assembly.header else header) + lines:
+        return self._read_back(*taken)
+
+    def _snapshot(self) -> tuple[int, list[bytes], list[Line], bool]:
+        """How many bytes of the log to read, and what is not in it yet."""
+        log, written_bytes, texts = self._log, 0, list[bytes]()
+        if log is not None and log.is_file:
+            written_bytes, texts = log.snapshot()
+        readable = 0 if log is None or log.is_lost else written_bytes
+        return readable, texts, [*self._kept, *self._rest()], self.closed
+
+    def _read_back(
+        self, written_bytes: int, texts: list[bytes], lines: list[Line], closed: bool
+    ) -> Run:
+        assembly = Assembly(None)
+        if self._log is not None and written_bytes:
+            assembly = Assembly.of_file(self._log.path, written_bytes)
+        if assembly.header is None:
+            assembly.take(self.header)
+        for line in [*(decode(json.loads(text)) for text in texts), *lines]:
             assembly.take(line)
         assembly.closed = closed
         return assembly.run()
@@ -231,14 +296,14 @@ class Recorder:
 
         In a forked child, whose log it is not, nothing happens.
         """
-        if os.getpid() != self._process:
+        if self._parents or os.getpid() != self._process:
             return
         unseen = self.expects_batches and not self._epochs and not self.closed
         self._threads.stop()
         self._metrics.close()
         self._do(partial(self._close, unseen))
         if unseen:
-            warnings.warn(NOTHING_SERVED, LoadevalWarning, stacklevel=2)
+            warn(NOTHING_SERVED, stacklevel=2)
 
     def _close(self, unseen: bool) -> None:
         if self.closed:
@@ -248,63 +313,103 @@ class Recorder:
         self._stages.close()
         self._drain()
         for line in self._rest():
-            self._keep(line)
+            self._keep(line, always=True)
         self.closed = True
         self._live.clear()
         if unseen:
-            self._keep(self._event(NOTHING_SERVED))
-        if self._log is not None and not self._log.broken:
-            self._attempt(self._log, partial(self._log.end, self.batches))
+            self._keep(self._event(NOTHING_SERVED), always=True)
+        self._tell_dropped()
+        if self._log is not None and not self._log.is_broken:
+            self._log.put(RunEnd(self.batches))
 
     def _do(self, work: Callable[[], None]) -> None:
         """Do `work` alone with the recorder: now, or when what this thread is doing is done.
 
         The garbage collector may end an abandoned epoch, or a whole recorder, in the middle of
-        anything, on any thread.
+        anything, on any thread; so may what handles a signal, on the main thread.
         """
         self._to_do.append(work)
-        if self._locked_by != threading.get_ident():
+        if self._is_locked_here():
+            return
+        with self._locked():
+            pass
+        while self._to_do:  # what a signal left while the lock was given back
             with self._locked():
                 pass
+
+    def _is_locked_here(self) -> bool:
+        is_owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early
+        return is_owned
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
         with self._lock:
-            self._locked_by = threading.get_ident()
             live = len(self._live)
-            try:
-                yield
-                while self._to_do:
-                    self._to_do.popleft()()
-            finally:
-                self._locked_by = None
-        if live and not self._live:  # not before the lock is free, for which a thread may wait
+            yield
+            while self._to_do:
+                self._to_do.popleft()()
+        # Not before the lock is free, for which a thread may wait.
+        if live and not self._live:
             self._threads.stop()
+        if self._log is not None and not self._has_log_thread:
+            self._log.write()
+        if self._log is not None and self.closed:
+            self._log.end()
 
     def _end(self, epoch: OpenEpoch, end: EpochEnd) -> None:
-        if self.closed or epoch not in self._live:
+        if epoch not in self._live:
             return
         self._drain()
         self._live.remove(epoch)
         for line in self._rest_of(epoch, end):
-            self._keep(line)
+            self._keep(line, always=True)
         if epoch.gpu_idle is not None:
             epoch.gpu_idle.ended = True
 
     def _drain(self) -> None:
+        self._tell_dropped()
         for epoch in list(self._live):
             for block in epoch.take():
+                if epoch.is_cut_off or self._is_full():
+                    self._drop(epoch, block)
+                    continue
                 self.batches += len(block)
                 for line in [block] if epoch.thinning is None else epoch.thinning.take(block):
-                    self._keep(line)
+                    self._keep(line, always=True)
         self._drain_metrics()
         self._drain_stages()
+
+    def _is_full(self) -> bool:
+        return self._log is not None and self._log.is_full and not self._log.is_broken
+
+    def _drop(self, epoch: OpenEpoch, block: Block) -> None:
+        """Leave `block` out of the log, and all that follows in its epoch.
+
+        The epoch's line says that it was not measured from there on: the next block of it that
+        the log had would seem to end the step before this one.
+        """
+        if not epoch.is_cut_off:
+            request_ns = int(block.request_ns[0])
+            for line in self._rest_of(epoch, EpochEnd(epoch.number, "unmeasured", request_ns, 0)):
+                self._keep(line, always=True)
+            epoch.is_cut_off = True
+        self._dropped += len(block)
+
+    def _tell_dropped(self) -> None:
+        if self._log is None or not self._dropped:
+            return
+        self._log.tell(DROPPED)
+        if self.closed or not self._is_full():
+            self._keep(self._event(NOT_RECORDED.format(batches=self._dropped)), always=True)
+            self._dropped = 0
 
     def _rest(self) -> list[Line]:
         """What the live epochs would still write if they ended now."""
         return [line for epoch in self._live for line in self._rest_of(epoch, epoch.failure)]
 
     def _rest_of(self, epoch: OpenEpoch, end: EpochEnd | None) -> list[Line]:
+        if epoch.is_cut_off:
+            return []
         request_ns = None if end is None else end.request_ns
         lines: list[Line] = [] if epoch.thinning is None else [*epoch.thinning.rest(request_ns)]
         return lines if end is None else [*lines, end]
@@ -312,26 +417,20 @@ class Recorder:
     def _event(self, message: str, kind: EventKind = "note") -> Event:
         return Event(self._clock() - self.origin_ns, message, kind)
 
-    def _keep(self, line: Line) -> None:
-        log = self._log
-        if log is not None and not log.broken:
-            written = line.with_steps() if isinstance(line, Block) else line
-            self._attempt(log, partial(log.write, written))
-        if log is None or log.broken:
-            self._kept.append(line)
+    def _keep_fact(self, fact: Prefetch | Window | Event) -> None:
+        cut_off = {epoch.number for epoch in self._live if epoch.is_cut_off}
+        if not self.closed and (isinstance(fact, Event) or fact.epoch not in cut_off):
+            self._keep(fact, always=True)
 
-    def _attempt(self, log: RunLog, write: Callable[[], None]) -> None:
-        try:
-            write()
-        except OSError as error:
-            log.broken = True
-            log.close()
-            warnings.warn(
-                f"the run log {log.path} cannot be written any more ({error}); the run continues "
-                "in memory, and save_metrics() can save it",
-                LoadevalWarning,
-                stacklevel=2,
-            )
+    def _keep(self, line: Line, *, always: bool = False) -> None:
+        """Take `line` to the log, or to memory; a log that is full gets what it must have."""
+        log = self._log
+        if log is not None and log.is_broken and log.is_lost and not self._kept:
+            self._kept.append(self._event(LOST.format(path=log.path)))
+        if log is None or log.is_broken or not log.is_file:
+            self._kept.append(line)
+        if log is not None and not log.is_broken and (always or not log.is_full):
+            log.put(line.with_steps() if isinstance(line, Block) else line)
 
     def _drain_metrics(self) -> None:
         """Write what the probes have read, and what the GPU idled in waits."""
@@ -355,12 +454,17 @@ class Recorder:
                     continue
             self._keep(found)
 
-    def _leave_parents_log(self) -> None:
-        if os.getpid() != self._process:
-            if self._log is not None:
-                self._log.close()
-            self._stages = StageRecorder(_no_stages)
-            self._start(None, NO_PROBES)
+
+_all: weakref.WeakSet[Recorder] = weakref.WeakSet()
+
+
+def _leave_all_to_parent() -> None:
+    for one in list(_all):
+        one.leave_to_parent()
+
+
+if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
+    os.register_at_fork(after_in_child=_leave_all_to_parent)
 
 
 class Chunk:
@@ -435,6 +539,7 @@ class OpenEpoch:
         self.failure: EpochEnd | None = None
         self.chunks: deque[Chunk] = deque()
         self.has_batches = False
+        self.is_cut_off = False
 
     def started(self) -> None:
         """The first batch is there, or about to be: from now on there is something to keep."""

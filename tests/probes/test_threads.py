@@ -156,12 +156,10 @@ def test_names_beyond_the_most_are_told_together() -> None:
 
 
 def test_the_training_thread_is_told_apart() -> None:
-    """It is the one that made the probe, and does not try the lock."""
-    probe, lock = ThreadsProbe(), PythonLockProbe()
+    """It is the one that made the probe."""
+    probe = ThreadsProbe()
     probe.open()
-    lock.open()
     assert probe.read()[TRAINING]["threads"] == 1
-    assert lock.read() == {}
 
 
 def test_the_threads_of_this_process_are_named_by_python() -> None:

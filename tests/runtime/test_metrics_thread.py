@@ -15,7 +15,8 @@ import pytest
 from loadeval import LoaderEvaluator, read_run
 from loadeval.errors import ProbeError
 from loadeval.runlog.model import Event, Readings
-from loadeval.runtime.metrics_thread import BackgroundThreads, MetricsReader, Probes
+from loadeval.runtime.metrics_thread import MetricsReader, Probes
+from loadeval.runtime.threads import BackgroundThreads
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

@@ -45,6 +45,10 @@ replaced, of datasets `iter` too, of Keras's optimizers `apply`. StatefulDataLoa
 loader are subclasses of torch's."""
 
 
+said: set[str] = set()
+"""What `failed` has said: a program may fail in each epoch anew."""
+
+
 class Finder:
     """Patches each module in `names` once it was imported; other finders find it.
 
@@ -94,8 +98,11 @@ class Finder:
 
 
 def failed(error: BaseException) -> None:
-    """Say that this process is not measured; its program goes on."""
+    """Say, once, that this process is not measured; its program goes on."""
     text = " ".join(f"{type(error).__name__}: {error}".split())
+    if text in said:  # of the epoch before
+        return
+    said.add(text)
     folder = os.environ.get(FOLDER)
     if folder:
         try:
@@ -103,6 +110,8 @@ def failed(error: BaseException) -> None:
                 file.write(f"{text}\n")
         except OSError:
             pass
+    if sys.stderr is None:
+        return
     try:  # noqa: SIM105 - contextlib takes a millisecond
         print(f"loadeval: not measured ({text}); the program goes on", file=sys.stderr)  # noqa: T201 - what it is for
     except (OSError, ValueError):  # it is closed

@@ -12,23 +12,27 @@ if TYPE_CHECKING:
 
 WHY_NOTHING = {
     NothingMeasured.NO_PYTHON: (
-        "the command started no Python that can be measured; options -E, -I and -S, and an empty "
-        "environment, keep loadeval out. Leave them out, or call loadeval.install() in the program"
+        "the command started no Python that can be measured; options -E, -I and -S, an empty "
+        "environment, and a PYTHONPATH=. within the command keep loadeval out. Leave them out, "
+        "write PYTHONPATH=.:$PYTHONPATH, or call loadeval.install() in the program"
     ),
     NothingMeasured.NO_LOADER: (
         "the program iterated no data loader that loadeval knows; wrap what it iterates with "
-        "loadeval.LoaderEvaluator(loader), which takes any iterable or function"
+        "loadeval.LoaderEvaluator(loader), which takes any iterable or function. If the command "
+        "sets PYTHONPATH for a Python that it starts, write PYTHONPATH=.:$PYTHONPATH"
     ),
     NothingMeasured.FAILED: (
         "{what}. Is loadeval installed in the Python of the program, and is the folder writable?"
     ),
     NothingMeasured.ENDED: "the command ended with {what} before it iterated a data loader",
 }
+NO_REASON = "a program failed to measure its loader, and could not write down why"
 NO_TRAINING = (
     "No training was seen: no data loader was iterated with gradients on, or none with optimizer "
     "steps between its batches. What was iterated was logged:"
 )
 TRAINING = "Training {number} of {count}: {log}"
+LOGS_ARE_GONE = "loadeval: there is no report: {folder} was removed while the program ran"
 STOPPED = (
     "loadeval: ended the program as Ctrl-C does, after the {stop_after} batches of --stop-after"
 )
@@ -47,6 +51,7 @@ NOT_ALTERNATED = (
 
 def nothing_measured(why: NothingMeasured, what: str) -> str:
     """That there is no log, why, and what to do."""
+    what = what or NO_REASON
     return printable(f"Nothing was measured: {WHY_NOTHING[why].format(what=what)}")
 
 

@@ -1,0 +1,137 @@
+"""Threads beside a training: it never waits long for one of them, and its signals are its own."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+LONGEST_JOIN_S = 0.1
+"""How long a training waits, once, for a thread that does not end, as when a file stalls."""
+SIGNALS = signal.valid_signals() if hasattr(signal, "pthread_sigmask") else set()
+
+
+class OwnThread(threading.Thread):
+    """A daemon thread that does `work`, and takes no signal.
+
+    A program may block a signal in its own thread, to save a checkpoint for example. The system
+    would then give the signal to a thread that does not block it.
+    """
+
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
+        super().__init__(name=name, daemon=True)
+        self.work = work
+
+    def run(self) -> None:
+        """Do it."""
+        if SIGNALS:
+            signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
+        self.do()
+
+    def do(self) -> None:
+        """What it is for."""
+        self.work()
+
+
+def is_own() -> bool:
+    """Whether this is a thread of ours. The garbage collector may run anything on one."""
+    return isinstance(threading.current_thread(), OwnThread)
+
+
+def within(limit_s: float, name: str, work: Callable[[], None]) -> bool:
+    """Whether `work`, on a thread of its own, ended within `limit_s`; it may go on after that.
+
+    On a thread of ours nothing is waited for: True. Where no thread can be started, as when Python
+    ends, `work` is done here.
+    """
+    thread = OwnThread(name, work)
+    try:
+        thread.start()
+    except RuntimeError:
+        work()
+        return True
+    if is_own():
+        return True
+    thread.join(limit_s)
+    return not thread.is_alive()
+
+
+class BackgroundThreads:
+    """Threads that each call a function at an interval, until all of them are stopped.
+
+    The garbage collector may free an abandoned epoch on one of these threads, which then stops
+    them all. So none of these threads ever waits for another.
+    """
+
+    def __init__(self) -> None:
+        self._running: list[_Repeating] = []
+
+    def start(
+        self,
+        name: str,
+        work: Callable[[], None],
+        interval_s: float,
+        *,
+        at_once: bool = False,
+        at_end: bool = False,
+    ) -> bool:
+        """Call `work` every `interval_s` from now on, unless a thread of that name already runs.
+
+        With `at_once` also now, with `at_end` also when it is stopped. False where no thread can
+        be started.
+        """
+        if any(thread.name == name for thread in self._running):
+            return True
+        thread = _Repeating(name, work, interval_s, at_once, at_end)
+        self._running.append(thread)
+        try:
+            thread.start()
+        except RuntimeError:  # no memory for its stack, or too many
+            self._running.remove(thread)
+            return False
+        return True
+
+    def hurry(self, name: str) -> None:
+        """Let the thread of that name, if it runs, call its function now."""
+        for thread in self._running:
+            if thread.name == name:
+                thread.waking.set()
+
+    def stop(self) -> None:
+        """Stop all threads once their current call returns. One that hangs is left alone."""
+        running, self._running = self._running, []
+        for thread in running:
+            thread.is_stopping = True
+            thread.waking.set()
+        if not is_own():
+            for thread in running:
+                thread.join(LONGEST_JOIN_S)
+
+
+class _Repeating(OwnThread):
+    def __init__(
+        self,
+        name: str,
+        work: Callable[[], None],
+        interval_s: float,
+        at_once: bool,
+        at_end: bool,
+    ) -> None:
+        super().__init__(name, work)
+        self.waking = threading.Event()
+        self.is_stopping = False
+        self._interval_s = interval_s
+        self._at_once = at_once
+        self._at_end = at_end
+
+    def do(self) -> None:
+        if self._at_once:
+            self.work()
+        while not self.is_stopping:
+            self.waking.wait(self._interval_s)
+            self.waking.clear()
+            if self._at_end or not self.is_stopping:
+                self.work()

@@ -1,0 +1,26 @@
+"""What tests of injected faults share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval.runtime import log_queue
+from tests.injected.zygote import Zygote
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(scope="session")
+def zygote() -> Iterator[Zygote]:
+    """Runs programs."""
+    with Zygote() as one:
+        yield one
+
+
+@pytest.fixture(autouse=True)
+def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A warning is given once a folder."""
+    monkeypatch.setattr(log_queue, "_told", set())

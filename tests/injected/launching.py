@@ -1,0 +1,162 @@
+"""Programs under `loadeval run`, beside the same without it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from loadeval import read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from loadeval import Run
+    from tests.injected.zygote import Zygote
+
+ROOT = Path(__file__).parents[2]
+LOADEVAL = ("-c", "from loadeval.cli.main import app; app(prog_name='loadeval')")
+LOADERS = '''
+"""A library whose loader an adapter was registered for: torch takes seconds to import."""
+import time
+from loadeval import IterableAdapter
+class Adapter(IterableAdapter):
+    pass
+class Loader:
+    def __init__(self, batches=30):
+        self.batches = batches
+    def __len__(self):
+        return self.batches
+    def __iter__(self):
+        for number in range(self.batches):
+            time.sleep(0.0005)
+            yield number
+'''
+PROGRAM = """
+import os, sys, time
+from ours_loaders import Loader
+{before}
+seen = []
+for epoch in range(2):
+    for number, batch in enumerate(Loader()):
+        if number == 10 and epoch == 1:
+            {within}
+        seen.append(batch)
+        time.sleep(0.001)
+{after}
+print(len(seen))
+sys.exit(5)
+"""
+
+
+@dataclass(frozen=True)
+class Launched:
+    """How a command ended, what it printed, and where its logs are."""
+
+    code: int
+    out: str
+    err: str
+    logs: Path
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was said of ours while the program ran."""
+        lines = self.err.splitlines()
+        return [one for one in lines if "LoadevalWarning: " in one or "not measured (" in one]
+
+    def run(self) -> Run:
+        return read_run(self.logs / "rank0.jsonl")
+
+
+def program(folder: Path, before: str = "", within: str = "pass", after: str = "") -> Path:
+    """A program of two epochs in `folder`, with its library; it ends with exit code 5."""
+    library = folder / "library"
+    information = library / "ours_loaders-1.0.dist-info"
+    information.mkdir(parents=True, exist_ok=True)
+    (library / "ours_loaders.py").write_text(LOADERS)
+    (information / "METADATA").write_text("Metadata-Version: 2.1\nName: ours_loaders\nVersion: 1\n")
+    (information / "entry_points.txt").write_text(
+        "[loadeval.adapters]\nours_loaders = ours_loaders:Adapter\n"
+    )
+    path = folder / "program.py"
+    path.write_text(PROGRAM.format(before=before, within=within, after=after))
+    return path
+
+
+def environment(folder: Path) -> dict[str, str]:
+    paths = [str(folder / "library"), str(ROOT), str(ROOT / "adapters")]
+    own = {name: value for name, value in os.environ.items() if name not in {"RANK", "WORLD_SIZE"}}
+    return {**own, "PYTHONPATH": os.pathsep.join(paths), "OMP_NUM_THREADS": "1", "COLUMNS": "80"}
+
+
+IN_ZYGOTE = """
+os.environ.clear()
+os.environ.update({variables!r})
+sys.path.insert(0, {library!r})
+os.chdir({work!r})
+from loadeval.cli.main import app
+sys.argv = ["loadeval", *{arguments!r}]
+app(prog_name="loadeval")
+"""
+
+
+def launched(
+    zygote: Zygote, folder: Path, command: Sequence[str], *, default_folder: bool = False
+) -> Launched:
+    """What comes of `command` in `folder`, under `loadeval run`.
+
+    With `default_folder` the logs are where the command line puts them.
+    """
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    place = [] if default_folder else ["--output", str(folder / "logs")]
+    code = IN_ZYGOTE.format(
+        variables=environment(folder),
+        library=str(folder / "library"),
+        work=str(work),
+        arguments=["run", *place, "--", *command],
+    )
+    done = zygote.run(code, folder / "zygote")
+    return Launched(done.code, done.out, done.err, folder / "logs")
+
+
+def launch(
+    folder: Path,
+    command: Sequence[str],
+    *options: str,
+    around: str = "{}",
+    variables: Mapping[str, str | None] | None = None,
+    bare: bool = False,
+    default_folder: bool = False,
+) -> Launched:
+    """The same by a shell that starts Python, or `bare`.
+
+    `around` is the shell's line around it; a variable that is None is unset.
+    """
+    logs = folder / "logs"
+    chosen = environment(folder)
+    for name, value in (variables or {}).items():
+        chosen.pop(name, None)
+        if value is not None:
+            chosen[name] = value
+    words = [*command]
+    if not bare:
+        place = [] if default_folder else ["--output", str(logs)]
+        words = [sys.executable, *LOADEVAL, "run", *place, *options, "--", *command]
+    script = around.format('"$@"')
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    done = subprocess.run(
+        ["sh", "-c", script, "sh", *words],
+        cwd=work,
+        env=chosen,
+        capture_output=True,
+        text=True,
+        errors="replace",
+        check=False,
+        timeout=100,
+    )
+    return Launched(done.returncode, done.stdout, done.stderr, logs)

@@ -1,0 +1,208 @@
+"""Where and how a program is started, under `loadeval run`: its exit code and output are its own."""
+
+from __future__ import annotations
+
+import os
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval import read_run
+from tests.injected.launching import launch, launched, program
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.injected.launching import Launched
+    from tests.injected.zygote import Zygote
+
+pytestmark = pytest.mark.slow  # each starts Python once or twice
+
+PYTHON = sys.executable
+FULL = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))"
+REMOVED = "import shutil; shutil.rmtree(os.environ['LOADEVAL_RUN'])"
+WORK_REMOVED = "import shutil; shutil.rmtree(os.getcwd())"
+DAMAGED = (
+    "[open(path, 'w').write('no log') for path in __import__('pathlib')"
+    ".Path(os.environ['LOADEVAL_RUN']).glob('*.json*')]"
+)
+
+
+def command(folder: Path, *options: str) -> list[str]:
+    return [PYTHON, *options, str(folder / "program.py")]
+
+
+def check(done: Launched, most_warnings: int = 0) -> Launched:
+    """The program ended as it does by itself."""
+    assert (done.code, done.out) == (5, "60\n"), done.err
+    assert "Traceback" not in done.err
+    assert len(done.warnings) <= most_warnings, done.err
+    return done
+
+
+@pytest.mark.parametrize(
+    ("faults", "said"),
+    [
+        ({}, "Training waited for batches"),
+        ({"within": REMOVED}, "it was removed"),
+        ({"before": "loop = iter(Loader()); next(loop); " + REMOVED}, "not measured (RunLogError"),
+        ({"after": REMOVED}, "was removed while the program ran"),
+        ({"within": DAMAGED}, "cannot be written any more"),
+        ({"after": DAMAGED}, "loadeval: "),
+    ],
+    ids=str,
+)
+def test_what_happens_to_the_logs(
+    zygote: Zygote, tmp_path: Path, faults: dict[str, str], said: str
+) -> None:
+    """What is said of it is on stderr, in a line."""
+    program(tmp_path, **faults)
+    done = check(launched(zygote, tmp_path, command(tmp_path)), most_warnings=1)
+    assert said in done.err
+
+
+@pytest.mark.parametrize("when", ["before", "within"])
+def test_a_disk_that_is_full(tmp_path: Path, when: str) -> None:
+    """From the beginning on, or in the middle."""
+    program(tmp_path, **{when: FULL})
+    assert "File too large" in check(launch(tmp_path, command(tmp_path)), 1).err
+
+
+def test_a_working_folder_that_is_gone_before_it_starts(tmp_path: Path) -> None:
+    """The logs are in the system's folder for temporary files then; which is said."""
+    program(tmp_path)
+    temporary = tmp_path / "temporary"
+    temporary.mkdir()
+    done = launch(
+        tmp_path,
+        command(tmp_path),
+        around="mkdir gone && cd gone && rmdir ../gone && {}",
+        variables={"TMPDIR": str(temporary)},
+        default_folder=True,
+    )
+    check(done)
+    (log,) = temporary.glob("loadeval-runs-*/program-*/rank0.jsonl")
+    assert read_run(log).batches == 60
+    assert f"loadeval: logs in {log.parent};" in done.err
+
+
+@pytest.mark.parametrize("default_folder", [True, False])
+def test_a_working_folder_that_is_removed(
+    zygote: Zygote, tmp_path: Path, default_folder: bool
+) -> None:
+    """While the program runs, and the logs with it where they are by default."""
+    program(tmp_path, within=WORK_REMOVED)
+    done = launched(zygote, tmp_path, command(tmp_path), default_folder=default_folder)
+    check(done, most_warnings=1)
+    assert not (tmp_path / "work").exists()
+    assert default_folder or done.run().batches == 60
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", "<&- >&- 2>&-"])
+def test_closed_files(tmp_path: Path, closed: str) -> None:
+    """Nothing of ours takes their place: the log reads."""
+    program(tmp_path, after="print = lambda seen: sys.stdout and sys.stdout.write(f'{seen}\\n')")
+    done = launch(tmp_path, command(tmp_path), around="{} " + closed)
+    assert done.code == 5
+    assert done.out == ("" if ">&-" in closed.split() else "60\n")
+    assert done.run().closed
+
+
+def test_a_reader_of_stderr_that_is_gone(tmp_path: Path) -> None:
+    program(tmp_path)
+    launch(tmp_path, command(tmp_path), around="({}; echo $? >code) 2>&1 >/dev/null | true")
+    assert (tmp_path / "work" / "code").read_text() == "5\n"
+
+
+@pytest.mark.parametrize("options", [("-O",), ("-X", "dev"), ("-W", "error"), ("-OO", "-bb", "-u")])
+def test_options_of_python(zygote: Zygote, tmp_path: Path, options: tuple[str, ...]) -> None:
+    """Nothing of ours warns."""
+    program(tmp_path)
+    done = check(launched(zygote, tmp_path, command(tmp_path, *options)))
+    assert done.run().batches == 60
+    assert "Warning" not in done.err
+
+
+def test_a_warning_of_ours_where_warnings_are_errors(tmp_path: Path) -> None:
+    """Also where the program says so itself, after we said that ours is none."""
+    program(tmp_path, within=f"__import__('warnings').simplefilter('error'); {FULL}")
+    done = check(launch(tmp_path, command(tmp_path, "-W", "error")), most_warnings=1)
+    assert "LoadevalWarning: the run log" in done.err
+
+
+@pytest.mark.parametrize(
+    "variables",
+    [
+        {"LC_ALL": "C", "PYTHONIOENCODING": "ascii", "PYTHONUTF8": "0", "COLUMNS": "1"},
+        {"HOME": None, "USER": None, "LOGNAME": None, "PATH": None},
+        {"HOME": "/no/such/folder", "TMPDIR": "/no/such/folder", "PYTHONSAFEPATH": "1"},
+    ],
+    ids=str,
+)
+def test_variables(tmp_path: Path, variables: dict[str, str | None]) -> None:
+    """In a folder whose name is not in ASCII."""
+    folder = tmp_path / "exp\u00e9rience \u5b66\u7fd2"
+    folder.mkdir()
+    program(folder)
+    assert check(launch(folder, command(folder), variables=variables)).run().batches == 60
+
+
+@pytest.mark.parametrize(
+    "own",
+    [
+        "open('seen', 'a').write(f'{__name__} {__file__}\\n')",
+        "raise ValueError('mine')",
+        "import no_such_module",
+        "1 +",
+    ],
+)
+def test_a_sitecustomize_of_the_users_own(tmp_path: Path, own: str) -> None:
+    """It runs as without ours, which hides it, and fails as it does."""
+    program(tmp_path)
+    (tmp_path / "library" / "sitecustomize.py").write_text(own)
+    plain, done = (launch(tmp_path, command(tmp_path), bare=bare) for bare in (True, False))
+    assert (done.code, done.out) == (plain.code, plain.out) == (5, "60\n")
+    assert (
+        plain.err.splitlines()[:1]
+        == [line for line in done.err.splitlines() if line in plain.err.splitlines()[:1]][:1]
+    )
+    assert done.run().batches == 60
+    if not plain.err:
+        seen = (tmp_path / "work" / "seen").read_text().splitlines()
+        assert seen == 3 * [f"sitecustomize {tmp_path / 'library' / 'sitecustomize.py'}"]
+
+
+def test_pth_files_and_usercustomize(tmp_path: Path) -> None:
+    """They run before and after it, as ever."""
+    program(tmp_path)
+    site = tmp_path / "home" / "lib" / f"python{sys.version_info[0]}.{sys.version_info[1]}"
+    (site / "site-packages").mkdir(parents=True)
+    note = "import sys; open('seen', 'a').write('{} ')"
+    (site / "site-packages" / "own.pth").write_text(note.format("pth") + "\n")
+    (site / "site-packages" / "usercustomize.py").write_text(note.format("user"))
+    variables = {"PYTHONUSERBASE": str(tmp_path / "home")}
+    around = "env -u VIRTUAL_ENV {}"
+    base = [str(getattr(sys, "_base_executable", PYTHON)), str(tmp_path / "program.py")]
+    paths = os.pathsep.join([str(tmp_path / "library"), *filter(None, sys.path)])
+    variables["PYTHONPATH"] = paths
+    plain = launch(tmp_path, base, bare=True, variables=variables, around=around)
+    seen = (tmp_path / "work" / "seen").read_text()
+    done = launch(tmp_path, base, variables=variables, around=around)
+    assert (done.code, done.out) == (plain.code, plain.out) == (5, "60\n"), plain.err
+    assert seen == "pth user "
+    assert (tmp_path / "work" / "seen").read_text() == 2 * seen
+    assert done.run().batches == 60
+
+
+@pytest.mark.parametrize("own", ["", ":$PYTHONPATH"])
+def test_a_pythonpath_of_the_commands_own(zygote: Zygote, tmp_path: Path, own: str) -> None:
+    """In place of ours it keeps loadeval out, which is said, with what to write."""
+    program(tmp_path)
+    paths = f"{tmp_path / 'library'}{':'.join(['', *filter(None, sys.path)])}{own}"
+    shell = ["sh", "-c", f"PYTHONPATH='{paths}' exec {PYTHON} ../program.py".replace("$", "'$'")]
+    shell[-1] = shell[-1].replace("'$'PYTHONPATH'", '\'"$PYTHONPATH"')
+    done = check(launched(zygote, tmp_path, shell))
+    said = " ".join(done.err.split())
+    assert ("write PYTHONPATH=.:$PYTHONPATH" in said) is (not own)
+    assert (tmp_path / "logs" / "rank0.jsonl").exists() is bool(own)

@@ -1,0 +1,380 @@
+"""A log whose file is removed, changed, closed, or takes nothing: training goes on as it was."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
+from loadeval.runlog import writer
+from loadeval.runtime import log_queue, recorder, threads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from tests.injected.zygote import Zygote
+
+MODES = ("log", "alternate", "replay")
+BATCHES = list(range(60))
+
+
+def wrapped(loader: Any, path: Path, mode: str = "log", **options: Any) -> LoaderEvaluator:
+    if mode == "replay":
+        options["num_cached_batches"] = len(BATCHES)
+    return LoaderEvaluator(loader, mode, log_file=path, probes=(), **options)
+
+
+@pytest.fixture
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What waits for a file waits as short as can be."""
+    monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 0.001)
+    monkeypatch.setattr(threads, "LONGEST_JOIN_S", 0.01)
+    monkeypatch.setattr(log_queue, "STALLED_S", 0.01)
+    monkeypatch.setattr(log_queue, "LONGEST_END_S", 0.05)
+
+
+class Stalling:
+    """A file system that takes nothing until it is asked to."""
+
+    def __init__(self) -> None:
+        self.goes_on = threading.Event()
+        self.was_asked = threading.Event()
+
+    def write(self, file: int, text: bytes) -> int:
+        self.was_asked.set()
+        self.goes_on.wait()
+        return os.write(file, text)
+
+
+@pytest.fixture
+def stalling(monkeypatch: pytest.MonkeyPatch, quick: None) -> Iterator[Callable[[], Stalling]]:  # noqa: ARG001 - it is slow without
+    """Lets the log's file stall from now on."""
+    made: list[Stalling] = []
+
+    def stall() -> Stalling:
+        made.append(Stalling())
+        system = type("System", (), {"write": staticmethod(made[-1].write)})()
+        for name in ("getpid", "fstat", "close"):
+            setattr(system, name, getattr(os, name))
+        monkeypatch.setattr(writer, "os", system)
+        return made[-1]
+
+    yield stall
+    for one in made:
+        one.goes_on.set()
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_training_does_not_wait_for_a_file_that_stalls(
+    tmp_path: Path, stalling: Callable[[], Stalling], mode: str
+) -> None:
+    """Two epochs and close() end though it never takes anything; all of it is in memory."""
+    evaluator = wrapped(BATCHES, tmp_path / "run.jsonl", mode)
+    stalling()
+    assert [sorted(evaluator), sorted(evaluator)] == [BATCHES, BATCHES]
+    assert evaluator.recorded().batches == 120
+    with pytest.warns(LoadevalWarning, match="the last lines of the run log") as said:
+        evaluator.close()
+    assert len(said) == 1
+
+
+def test_what_waited_for_the_file_is_in_it_once_it_goes_on(
+    tmp_path: Path, stalling: Callable[[], Stalling]
+) -> None:
+    evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
+    file = stalling()
+    list(evaluator)
+    file.goes_on.set()
+    list(evaluator)
+    evaluator.close()
+    run = read_run(tmp_path / "run.jsonl")
+    assert (run.closed, run.batches) == (True, 120)
+
+
+def test_a_file_that_goes_on_too_late_gets_all_of_it(
+    tmp_path: Path, stalling: Callable[[], Stalling]
+) -> None:
+    """The last lines too, once nobody waits for them any more."""
+    evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
+    file = stalling()
+    list(evaluator)
+    with pytest.warns(LoadevalWarning, match="it takes nothing at present"):
+        evaluator.close()
+    file.goes_on.set()
+    for thread in threading.enumerate():
+        if thread.name == log_queue.THREAD:
+            thread.join(20)
+    assert read_run(tmp_path / "run.jsonl").closed
+
+
+@pytest.mark.parametrize("every", [1, 3])
+def test_what_does_not_fit_into_memory_is_dropped_and_counted(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    stalling: Callable[[], Stalling],
+    every: int,
+) -> None:
+    """The epoch's log ends where that begins; the next epoch is in it again."""
+    monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 100)
+    path = tmp_path / "run.jsonl"
+    evaluator = wrapped(BATCHES, path, every=every)
+    file = stalling()
+    epoch = iter(evaluator)
+    with pytest.warns(LoadevalWarning, match="batches are not recorded") as said:
+        for number in range(40):
+            assert next(epoch) == number
+            evaluator._measurement.recorder.drain()
+        assert len(list(epoch)) == 20
+        list(evaluator)
+    assert len(said) == 1
+    file.goes_on.set()
+    monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 100_000)
+    list(evaluator)
+    evaluator.close()
+    run = read_run(path)
+    dropped = sum(int(event.message.split()[0]) for event in run.events)
+    assert run.closed
+    assert dropped + run.batches == 180
+    assert run.batches < 180 - 60
+    assert run.ends[0].cause == "unmeasured"
+    assert run.ends[-1].cause == "exhausted"
+    assert "are not in this log" in run.events[0].message
+    steps = run.steps
+    assert (steps.step_ns[steps.epoch == 0] != -1).all()
+
+
+def test_facts_of_an_epoch_that_is_dropped_are_dropped_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stalling: Callable[[], Stalling]
+) -> None:
+    """Prefetches and windows of an alternating one would come after its end."""
+    monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 100)
+    evaluator = wrapped(list(range(400)), tmp_path / "run.jsonl", "alternate")
+    file = stalling()
+    with pytest.warns(LoadevalWarning, match="batches are not recorded"):
+        for _ in evaluator:
+            evaluator._measurement.recorder.drain()
+    file.goes_on.set()
+    evaluator.close()
+    run = read_run(tmp_path / "run.jsonl")
+    assert run.closed
+    assert run.batches < 400
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def cut_off(path: Path) -> None:
+    os.truncate(path, 0)
+
+
+def cut_in_the_middle(path: Path) -> None:
+    os.truncate(path, path.stat().st_size - 10)
+
+
+def replace(path: Path) -> None:
+    path.unlink()
+    path.write_text("another program's\n")
+
+
+def remove_folder(path: Path) -> None:
+    path.unlink()
+    path.parent.rmdir()
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("fault", "what"),
+    [
+        (remove, "it was removed"),
+        (cut_off, "it was cut off"),
+        (cut_in_the_middle, "it was cut off"),
+        (replace, "it was removed"),
+        (remove_folder, "it was removed"),
+    ],
+)
+def test_a_file_that_is_lost_is_told_once(
+    tmp_path: Path, fault: Callable[[Path], None], what: str, mode: str
+) -> None:
+    """The run goes on in memory, from there on; what is in the file's place is left alone."""
+    path = tmp_path / "folder" / "run.jsonl"
+    path.parent.mkdir()
+    evaluator = wrapped(BATCHES, path, mode)
+    list(evaluator)
+    fault(path)
+    left = path.read_bytes() if path.exists() else None
+    with pytest.warns(LoadevalWarning, match=what) as said:
+        assert [sorted(evaluator), sorted(evaluator)] == [BATCHES, BATCHES]
+        evaluator.close()
+    assert len(said) == 1
+    run = evaluator.recorded()
+    assert run.batches == 120
+    assert "this is the rest of it" in run.events[0].message
+    assert (path.read_bytes() if path.exists() else None) == left
+    if fault is cut_in_the_middle:
+        assert read_run(path).batches <= 60
+
+
+def test_a_file_that_was_renamed_gets_the_rest(tmp_path: Path) -> None:
+    evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
+    list(evaluator)
+    (tmp_path / "run.jsonl").rename(tmp_path / "other.jsonl")
+    list(evaluator)
+    evaluator.close()
+    run = read_run(tmp_path / "other.jsonl")
+    assert (run.closed, run.batches) == (True, 120)
+
+
+def test_metrics_of_a_log_that_cannot_be_read_are_not_saved(tmp_path: Path) -> None:
+    """One warning says so, and nothing is raised."""
+    path, metrics = tmp_path / "run.jsonl", tmp_path / "metrics.json"
+    evaluator = wrapped(BATCHES, path, metrics_file=metrics)
+    list(evaluator)
+    path.rename(tmp_path / "other.jsonl")
+    with pytest.warns(LoadevalWarning, match="metrics could not be saved") as said:
+        evaluator.close()
+    assert len(said) == 1
+    assert read_run(tmp_path / "other.jsonl").closed
+
+
+def test_a_file_that_the_program_closes_is_not_written(tmp_path: Path) -> None:
+    """As a daemon does with all of them; and another that has its number then is left alone."""
+    evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
+    list(evaluator)
+    queue: Any = evaluator._measurement.recorder._log
+    number = queue._log._file
+    os.close(number)
+    assert os.open(tmp_path / "others.txt", os.O_WRONLY | os.O_CREAT) == number
+    with pytest.warns(LoadevalWarning, match="the program closed its file descriptor"):
+        list(evaluator)
+    evaluator.close()
+    assert os.write(number, b"mine") == 4
+    assert (tmp_path / "others.txt").read_text() == "mine"
+    os.close(number)
+    assert evaluator.recorded().batches == 120
+
+
+def test_a_file_that_the_program_closes_and_nobody_else_has(tmp_path: Path) -> None:
+    evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
+    queue: Any = evaluator._measurement.recorder._log
+    os.close(queue._log._file)
+    with pytest.warns(LoadevalWarning, match="the program closed its file descriptor"):
+        list(evaluator)
+    evaluator.close()
+
+
+def test_a_run_that_was_overwritten_leaves_the_next_one_alone(tmp_path: Path) -> None:
+    """As where a cell of a notebook is run again: the evaluator of before is dropped later."""
+    path = tmp_path / "run.jsonl"
+    first = wrapped(BATCHES, path)
+    list(first)
+    second = wrapped(BATCHES, path, overwrite=True)
+    list(second)
+    list(first)
+    first.close()
+    second.close()
+    run = read_run(path)
+    assert (run.closed, run.batches) == (True, 60)
+
+
+def test_a_relative_path_is_of_the_folder_in_which_it_was_given(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A program may change to another one."""
+    monkeypatch.chdir(tmp_path)
+    evaluator = LoaderEvaluator(BATCHES, log_file="run.jsonl", probes=())
+    list(evaluator)
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir("other")
+    assert evaluator.recorded().batches == 60
+    evaluator.close()
+    assert read_run(tmp_path / "run.jsonl").closed
+
+
+def test_a_log_in_a_folder_that_is_gone_is_an_error(zygote: Zygote, tmp_path: Path) -> None:
+    """At once, and as an error of ours."""
+    code = """
+os.mkdir("gone")
+os.chdir("gone")
+os.rmdir("../gone")
+try:
+    LoaderEvaluator(range(3), log_file="run.jsonl")
+except ValueError as error:
+    print(error)
+"""
+    ended = zygote.run(code, tmp_path / "log")
+    assert ended.code == 0
+    assert "cannot write the run log run.jsonl: No such file or directory" in ended.out
+
+
+@contextmanager
+def read_end(path: Path) -> Iterator[int]:
+    """The end of a pipe from which nobody reads, unless asked."""
+    os.mkfifo(path)
+    file = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        yield file
+    finally:
+        os.close(file)
+
+
+def test_a_pipe_that_nobody_reads_is_an_error(tmp_path: Path) -> None:
+    """At once; Python itself would wait for a reader."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    with pytest.raises(RunLogError, match="it is a pipe that nobody reads"):
+        wrapped(BATCHES, path, overwrite=True)
+
+
+@pytest.mark.usefixtures("quick")
+@pytest.mark.parametrize("mode", MODES)
+def test_a_pipe_whose_reader_sleeps(tmp_path: Path, mode: str) -> None:
+    """Training and its end wait for nobody, and what was measured can be read from memory."""
+    with read_end(tmp_path / "pipe"):
+        evaluator = wrapped(BATCHES, tmp_path / "pipe", mode, overwrite=True)
+        evaluator._measurement.recorder.note("x" * 100_000)
+        assert [sorted(evaluator), sorted(evaluator)] == [BATCHES, BATCHES]
+        assert evaluator.recorded().batches == 120
+        with pytest.warns(LoadevalWarning, match="the last lines of the run log"):
+            evaluator.close()
+        assert evaluator.recorded().batches == 120
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_pipe_whose_reader_ends(tmp_path: Path) -> None:
+    path = tmp_path / "pipe"
+    with read_end(path):
+        evaluator = wrapped(BATCHES, path, overwrite=True)
+        list(evaluator)
+    with pytest.warns(LoadevalWarning, match="Broken pipe") as said:
+        assert list(evaluator) == BATCHES
+        evaluator.close()
+    assert len(said) == 1
+    assert evaluator.recorded().batches == 120
+
+
+def test_a_pipe_gets_every_line(tmp_path: Path) -> None:
+    with read_end(tmp_path / "pipe") as reader:
+        with wrapped(BATCHES, tmp_path / "pipe", overwrite=True) as evaluator:
+            list(evaluator)
+        lines = [json.loads(line) for line in os.read(reader, 1_000_000).splitlines()]
+    types = dict.fromkeys(line["type"] for line in lines)
+    assert list(types) == ["header", "block", "epoch", "end"]
+
+
+def test_standard_output_is_no_log(zygote: Zygote, tmp_path: Path) -> None:
+    """Where a program has closed it, others still write there: C code, and its children."""
+    code = """
+os.close(0), os.close(1), os.close(2)
+epoch(measured(Loader()))
+os.system("echo hello; echo error >&2")
+"""
+    ended = zygote.run(code, tmp_path / "log")
+    assert ended.code == 0
+    assert read_run(tmp_path / "log" / "run.jsonl").closed

@@ -1,0 +1,139 @@
+"""Programs that end, become others, or leave things to the garbage collector as they like."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval import read_run
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.injected.zygote import Zygote
+
+MODES = ("log", "alternate", "replay")
+ENDING = """
+iterator = iter(measured(Loader()))
+for _ in range(20):
+    next(iterator)
+print("twenty", flush=True)
+{end}
+"""
+DAEMON = """
+def daemon():
+    "As in the book: a child of a child, in a session of its own, without our files."
+    if os.fork():
+        os._exit(0)
+    os.setsid()
+    if os.fork():
+        os._exit(0)
+    os.closerange(0, 1024)
+    for _ in range(3):
+        os.open(os.devnull, os.O_RDWR)
+{before}
+daemon()
+{after}
+seen = epoch(loader)
+with open("trained", "w") as file:
+    file.write(f"{{len(seen)}} {{sorted(os.listdir('/proc/self/fd'))[:3]}}")
+os.rename("trained", "done")
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize(
+    ("end", "closed"),
+    [
+        ("pass", True),
+        ("sys.exit(7)", True),
+        ("raise ValueError('in training')", True),
+        ("os._exit(7)", False),
+        ("os.execv(sys.executable, [sys.executable, '-c', 'print(1)'])", False),
+        ("os.abort()", False),
+    ],
+)
+def test_a_program_that_ends_with_an_open_epoch(
+    zygote: Zygote, tmp_path: Path, end: str, closed: bool, mode: str
+) -> None:
+    """Where Python has no chance to end, the last second may be missing, and the rest reads."""
+    ended = zygote.check(ENDING.format(end=end), tmp_path, mode)
+    run = read_run(ended.folder / "run.jsonl")
+    assert run.closed is closed
+    assert not closed or run.batches == 20
+
+
+@pytest.mark.parametrize("early", [True, False])
+def test_a_daemon(zygote: Zygote, tmp_path: Path, early: bool) -> None:
+    """It closes all files, ours too. Its loader is measured if that was wrapped after it."""
+    wrap = "loader = measured(Loader())"
+    code = DAEMON.format(before=wrap if early else "", after="" if early else wrap)
+    until = "\nwhile not os.path.exists('done'): time.sleep(0.01)\n"
+    parent = "import subprocess; print(os.waitpid(pid, 0)[1])"
+    code = (
+        f"pid = os.fork()\nif pid == 0:\n    exec('''{code}''')\n    os._exit(0)\n{parent}{until}"
+    )
+    for mode in (None, "log"):
+        ended = zygote.run(code, tmp_path / str(mode), mode)
+        assert (ended.code, ended.out) == (0, "0\n"), ended.err
+    assert (tmp_path / "log" / "done").read_text() == (tmp_path / "None" / "done").read_text()
+    run = read_run(tmp_path / "log" / "run.jsonl")
+    assert run.batches == (0 if early else 40)
+
+
+GARBAGE = """
+import gc
+from loadeval.runtime import recorder, metrics_thread, threads
+recorder.FLUSH_INTERVAL_S = 0.002
+seen = set()
+class Cycle:
+    "Garbage with an open epoch in it, and an end that fails."
+    def __init__(self):
+        self.itself = self
+        if MODE:
+            self.loader = LoaderEvaluator(Loader(), probes=(), log_file=f"{{id(self)}}.jsonl", overwrite=True)
+            self.epoch = iter(self.loader)
+            next(self.epoch), next(self.epoch)
+    def __del__(self):
+        seen.add(threading.current_thread().name)
+        raise ValueError("in __del__")
+class Probe:
+    name, every = "probe", 1
+    def open(self): pass
+    def close(self): collect()
+    def read(self):
+        collect()
+        return {{}}
+def collect():
+    gc.collect()
+    with gate:
+        garbage.pop() if garbage else None
+    gc.collect()
+gate = threading.Lock()
+garbage = [Cycle() for _ in range(6)]
+gc.disable()
+if MODE:
+    from loadeval.runtime.log_queue import LogQueue
+    write = LogQueue._write
+    def collecting(self):
+        if threading.current_thread() is not threading.main_thread():
+            collect()
+        write(self)
+    LogQueue._write = collecting
+sys.unraisablehook = lambda _: None
+loader = measured(Loader(30), probes=[Probe()], probe_interval_s=0.005)
+print(len(epoch(loader)), len(epoch(loader)))
+if MODE:
+    loader.close()
+    assert any("loadeval" in name for name in seen), seen
+    ours = [one.name for one in threading.enumerate() if one.name.startswith("loadeval")]
+    assert not ours, ours
+"""
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_garbage_is_collected_on_threads_of_ours(zygote: Zygote, tmp_path: Path, mode: str) -> None:
+    """Open epochs and whole runs end there, and what fails there is the program's."""
+    ended = zygote.check(GARBAGE.replace("{{", "{").replace("}}", "}"), tmp_path, mode)
+    assert read_run(ended.folder / "run.jsonl").closed
