@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -150,24 +151,30 @@ def _counts_by_name(name: str, counts: Any) -> Mapping[str, int]:
 def _values_by_name(name: str, columns: Any) -> ValuesByName:
     if not isinstance(columns, dict):
         raise unexpected(name, columns, "an object of lists")
-    return {quantity: _values_of(quantity, values) for quantity, values in columns.items()}
+    return {quantity: values_of(quantity, values) for quantity, values in columns.items()}
 
 
-def _values_of(name: str, values: Any) -> Values:
+def values_of(name: str, values: Any) -> Values:
     """The values that a list holds, NaN for null."""
     if not isinstance(values, list):
         raise unexpected(name, values, "a list of numbers or null")
-    for value in values:
-        # No more than a float holds, either: it would be infinite.
-        finite = type(value) in {int, float} and abs(value) <= sys.float_info.max
-        if value is not None and not finite:
-            raise unexpected(name, value, NUMBER)
-    return np.array(values, dtype=np.float64)
+    if set(map(type, values)) <= {int, float, NoneType}:
+        with suppress(OverflowError):  # a whole number that is more than a float holds
+            found: Values = np.array(values, dtype=np.float64)
+            if np.isfinite(found).sum() == len(values) - values.count(None):
+                return found
+    wrong = next(value for value in values if not (value is None or _is_finite(value)))
+    raise unexpected(name, wrong, NUMBER)
 
 
 def _is_count(value: Any) -> bool:
     """Whether `value` is a whole number that a column can hold."""
     return type(value) is int and 0 <= value <= LARGEST
+
+
+def _is_finite(value: Any) -> bool:
+    # No more than a float holds, either: it would be infinite.
+    return type(value) in {int, float} and abs(value) <= sys.float_info.max
 
 
 def unexpected(name: str, value: Any, expected: str) -> RunLogError:

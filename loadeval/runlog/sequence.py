@@ -27,7 +27,7 @@ class LineValidator:
         self._ended_epochs: set[int] = set()
 
     def check(self, line: Line) -> None:
-        """Raises RunLogError when `line` cannot come now."""
+        """Raises RunLogError when `line` cannot come now; a block then has changed nothing."""
         if self._ended:
             raise RunLogError("comes after the end line, where nothing more was expected")
         if isinstance(line, Header) is self._begun:
@@ -81,15 +81,14 @@ class LineValidator:
             raise RunLogError(f"is of another kind than its log, where {kinds} were expected")
         if isinstance(block, Excerpt):
             self._check_numbers(block)
-        else:
+        if len(block) and block.request_ns[0] != UNKNOWN:
+            deliver_ns = block.request_ns + block.wait_ns
+            early = (block.request_ns[1:] < deliver_ns[:-1]).any()
+            if early or block.request_ns[0] < self._delivered_ns.get(block.epoch, 0):
+                raise RunLogError(BACKWARDS)
+            self._delivered_ns[block.epoch] = int(deliver_ns[-1])
+        if not isinstance(block, Excerpt):
             self._batches += len(block)
-        if not len(block) or block.request_ns[0] == UNKNOWN:
-            return
-        deliver_ns = block.request_ns + block.wait_ns
-        early = (block.request_ns[1:] < deliver_ns[:-1]).any()
-        if early or block.request_ns[0] < self._delivered_ns.get(block.epoch, 0):
-            raise RunLogError(BACKWARDS)
-        self._delivered_ns[block.epoch] = int(deliver_ns[-1])
 
     def _check_numbers(self, excerpt: Excerpt) -> None:
         expected = self._excerpted.get(excerpt.epoch, 0)

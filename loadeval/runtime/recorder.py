@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from loadeval.errors import LoadevalWarning
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN, constant
 from loadeval.runlog.model import Block, EpochEnd, Event, Header
 from loadeval.runlog.reader import Assembly
 from loadeval.runlog.stages import StageTimes
@@ -411,11 +411,6 @@ class Chunk:
             return constant(samples, stop - start), constant(nbytes, stop - start)
         samples, nbytes = np.array(found, dtype=np.int64)[which].T.copy()
         return samples, nbytes
-
-
-def constant(value: int, length: int) -> Column:
-    """A read-only column of one value, which takes no memory for its length."""
-    return np.broadcast_to(np.int64(value), length)
 
 
 class OpenEpoch:
