@@ -48,14 +48,15 @@ def seeds() -> dict[str, bytes]:
 
 def _written(folder: Path) -> list[Path]:
     logs = [
-        record(folder / "log.jsonl", epochs=3, batches=8),
-        record(folder / "thinned.jsonl", epochs=2, batches=9, every=2),
-        record(folder / "replay.jsonl", "replay", epochs=2, batches=6),
-        record(folder / "alternate.jsonl", "alternate", epochs=2, batches=120),
+        record(folder / "log.jsonl", epochs=3, batches=8, probes=()),
+        record(folder / "thinned.jsonl", epochs=2, batches=9, every=2, probes=()),
+        record(folder / "replay.jsonl", "replay", epochs=2, batches=6, probes=()),
+        record(folder / "alternate.jsonl", "alternate", epochs=2, batches=120, probes=()),
         write_run(staged(batches=60), folder / "staged.jsonl"),
     ]
-    log = folder / "log.jsonl"
-    log.write_bytes(_with_machine(log.read_bytes()))
+    for path in logs:
+        path.write_bytes(_the_same_everywhere(path.read_bytes()))
+    logs[0].write_bytes(_with_machine(logs[0].read_bytes()))
     for path in (DEMO, DALI, SPDL):
         logs.append(folder / f"real-{path.name}")
         logs[-1].write_bytes(_shortened(path.read_bytes()))
@@ -83,6 +84,15 @@ def job(folder: Path) -> list[Path]:
         logs.append(folder / f"rank{rank}.jsonl")
         write_run(run, logs[-1])
     return logs
+
+
+def _the_same_everywhere(log: bytes) -> bytes:
+    """With a header that does not tell when and where it was made."""
+    header, rest = log.split(b"\n", 1)
+    content = json.loads(header)
+    content |= {"run_id": "1a2b", "created": "2026-11-21T10:00:00+00:00"}
+    content["environment"] = {"host": "node0", "cpus_usable": 4, "packages": {"numpy": "2.0"}}
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n" + rest
 
 
 def _with_machine(log: bytes) -> bytes:
