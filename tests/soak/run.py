@@ -14,7 +14,6 @@ from __future__ import annotations
 import argparse
 import logging
 import sys
-import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -131,7 +130,8 @@ class Soaked:
             found.append("memory")
         for name in ("files", "threads", "children"):
             counts = [getattr(one, name) for one in settled]
-            if max(counts[-TENTH:]) > max(counts[:TENTH]):
+            # Those of an epoch, and of batches that are on their way, come and go.
+            if min(counts[-TENTH:]) > max(counts[:TENTH]):
                 found.append(name)
         for name in ("cpu_s", "own_cpu_s"):
             first, last = self.costs_us(name)
@@ -160,7 +160,7 @@ def sample(process: psutil.Process, batches: int) -> Sample:
         batches,
         process.memory_info().rss / 1e6,
         process.num_fds(),
-        threading.active_count(),
+        process.num_threads(),
         len(process.children(recursive=True)),
         time.process_time(),
         time.thread_time(),
