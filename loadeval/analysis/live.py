@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -29,7 +30,7 @@ from loadeval.runlog.model import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from loadeval.runlog.codec import Line
     from loadeval.runlog.columns import Column
@@ -284,16 +285,8 @@ class LiveRun:
         if not steady.any():
             return
         rows, batch = rows.part(steady), batch[steady]
-        unknown = (rows.samples == UNKNOWN).any()
-        self._add(
-            BatchSums(
-                int(rows.request_ns[-1] + rows.wait_ns[-1] + rows.step_ns[-1]),
-                len(rows),
-                int(rows.wait_ns.sum()),
-                int(rows.step_ns.sum()),
-                None if unknown else int(rows.samples.sum()),
-            )
-        )
+        for part in in_seconds(rows):
+            self._add(sums_of(part))
         self._outliers.add_to_median(rows)
         self._outliers.find(rows, batch)
 
@@ -373,6 +366,30 @@ class BatchSums:
     wait_ns: int = 0
     step_ns: int = 0
     samples: int | None = 0
+
+
+def in_seconds(rows: Block) -> Iterator[Block]:
+    """The last minute of `rows`, second by second, after all that came before."""
+    end_ns = rows.request_ns + rows.wait_ns + rows.step_ns
+    if end_ns[-1] - end_ns[0] <= SECOND_NS:
+        yield rows
+        return
+    seconds_ns = np.arange(end_ns[-1] - RECENT_NS, end_ns[-1], SECOND_NS)
+    bounds = np.unique([0, *np.searchsorted(end_ns, seconds_ns, side="right"), len(rows)])
+    for bound in pairwise(bounds.tolist()):
+        yield rows.part(slice(*bound))
+
+
+def sums_of(rows: Block) -> BatchSums:
+    """The sums over `rows`, whose steps are known."""
+    unknown = (rows.samples == UNKNOWN).any()
+    return BatchSums(
+        int(rows.request_ns[-1] + rows.wait_ns[-1] + rows.step_ns[-1]),
+        len(rows),
+        int(rows.wait_ns.sum()),
+        int(rows.step_ns.sum()),
+        None if unknown else int(rows.samples.sum()),
+    )
 
 
 def total(parts: Iterable[BatchSums]) -> BatchSums:

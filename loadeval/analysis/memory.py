@@ -189,7 +189,8 @@ def _slopes(parts: list[TimeSeries]) -> list[Estimate]:
     times, values = max(parts, key=lambda one: len(one[0]))
     if len(times) < FEWEST_EVEN:
         return []
-    rates = np.diff(values) / np.diff(times)
+    with np.errstate(all="ignore"):  # a line that is there twice: its rates are no numbers
+        rates = np.diff(values) / np.diff(times)
     whole = slope([(times, values)]) if rates.min() >= EVEN * rates.max() > 0 else None
     return [] if whole is None else [whole]
 

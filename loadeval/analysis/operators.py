@@ -306,7 +306,11 @@ def _use(name: str, levels: Mapping[Arm, Mapping[tuple[str, str], Level | None]]
 
 def _lock_wait(run: Run, arm: Arm) -> LockWait | None:
     """The readings of Python's lock that were taken while batches of `arm` were served."""
-    found = [one for one in run.readings if (one.probe, one.subject) == (THREADS, LOCK)]
+    found = [
+        one
+        for one in run.readings
+        if (one.probe, one.subject) == (THREADS, LOCK) and "lock_wait_ns" in one.values
+    ]
     wait_ns: Values = np.concatenate([one.values["lock_wait_ns"] for one in found] or [np.empty(0)])
     time_ns: Column = np.concatenate(
         [one.time_ns for one in found] or [np.empty(0, dtype=np.int64)]

@@ -61,7 +61,9 @@ def slope(parts: Sequence[TimeSeries]) -> Estimate | None:
 
 def _slopes(times: Series, values: Series) -> Series:
     earlier, later = np.triu_indices(len(times), 1)
-    return np.asarray((values[later] - values[earlier]) / (times[later] - times[earlier]))
+    passed = times[later] - times[earlier]
+    known = passed != 0  # a line that is there twice
+    return np.asarray((values[later] - values[earlier])[known] / passed[known])
 
 
 def _variance(values: Series) -> float:

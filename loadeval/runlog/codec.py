@@ -17,6 +17,7 @@ from loadeval.errors import RunLogError
 from loadeval.runlog.columns import UNKNOWN, Column, Values
 from loadeval.runlog.fields import (
     LARGEST,
+    LARGEST_VALUE,
     OPTIONAL_COLUMNS,
     STAGE_COLUMNS,
     WITH_GAPS,
@@ -111,9 +112,9 @@ def _to_json(value: Any) -> Any:
 
 
 def _list_of(values: Column | Values) -> list[float | None] | None:
-    """A list with null for what is unknown or not finite; None where all of a Column is."""
+    """A list with null for what is unknown or no reading; None where all of a Column is."""
     whole = values.dtype.kind == "i"
-    known = values != UNKNOWN if whole else np.isfinite(values)
+    known = values != UNKNOWN if whole else np.abs(values) <= LARGEST_VALUE
     if whole and len(values) and not known.any():
         return None
     found: list[float | None] = values.tolist()
@@ -178,7 +179,15 @@ def check_readable(line: Line) -> None:
 
 
 def _check_transforms(found: Fields) -> None:
-    """Raises RunLogError when a transform has more or fewer values than there are batches."""
+    """Raises RunLogError when a transform has more or fewer values than there are batches.
+
+    Or when its calls are not known, or nothing but them.
+    """
+    if found["transform_ns"].keys() != found["transform_calls"].keys():
+        raise RunLogError(
+            "has other transforms in 'transform_ns' than in 'transform_calls', where the same were "
+            "expected"
+        )
     for name in ("transform_ns", "transform_calls"):
         by_transform = {f"{name}: {key}": column for key, column in found[name].items()}
         check_lengths({"batch": found["batch"], **by_transform}, "batch")

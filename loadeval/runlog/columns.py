@@ -12,3 +12,8 @@ Values = npt.NDArray[np.float64]
 ValuesByName = Mapping[str, Values]
 UNKNOWN = -1
 """Stands for "not known" in a column of integers; `null` on disk."""
+
+
+def constant(value: int, length: int) -> Column:
+    """A read-only column of one value, which takes no memory for its length."""
+    return np.broadcast_to(np.int64(value), length)

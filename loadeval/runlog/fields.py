@@ -5,8 +5,8 @@ What is wrong raises RunLogError, which says what was found and what was expecte
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from dataclasses import fields, is_dataclass
 from functools import cache, partial
 from types import NoneType, UnionType
@@ -32,15 +32,19 @@ MAY_BE_MISSING = (
 """Fields that older logs do not have."""
 LARGEST = 2**62 - 1
 """In nanoseconds 146 years; two of them still add up within 64 bits."""
+LARGEST_VALUE = 1e100
+"""More is no reading of anything; the squares of so much still add up to what a float holds."""
 WHOLE = "a whole number, 0 or more"
-NUMBER = "a finite number or null"
+NUMBER = f"a number up to {LARGEST_VALUE:g} or null"
 TYPES_IN_WORDS = {int: WHOLE, str: "text", bool: "true or false", NoneType: "null"}
 
 Fields = dict[str, Any]
 
 
-def fields_of(kind: Any, content: Fields) -> Fields:
+def fields_of(kind: Any, content: Any) -> Fields:
     """The fields of `kind`, a dataclass: all of `content`, checked by their annotations."""
+    if not isinstance(content, dict):
+        raise RunLogError("is not a JSON object")
     readers = _readers_of(kind)
     check_names(content, readers)
     return {name: read(name, content[name]) for name, read in readers.items() if name in content}
@@ -59,6 +63,8 @@ def _readers_of(kind: Any) -> dict[str, Callable[[str, Any], Any]]:
             found[name] = _counts_of
         elif hint == Mapping[str, int]:
             found[name] = _counts_by_name
+        elif get_origin(hint) is tuple:
+            found[name] = partial(_objects_of, get_args(hint)[0])
         else:
             several = isinstance(hint, UnionType) or get_origin(hint) is Literal
             found[name] = partial(_value, get_args(hint) if several else (hint,))
@@ -73,7 +79,7 @@ def check_names(found: Fields, expected: Collection[str]) -> None:
     unknown = ", ".join(repr(name) for name in found if name not in expected)
     if unknown:
         raise RunLogError(
-            f"has {unknown}, which the format does not know, where only "
+            f"has {_shortened(unknown)}, which the format does not know, where only "
             f"{', '.join(map(repr, expected))} were expected"
         )
 
@@ -84,8 +90,8 @@ def check_lengths(columns: Mapping[str, Any], first: str) -> None:
     for name, column in columns.items():
         if len(column) != length:
             raise RunLogError(
-                f"has {len(column)} values in {name!r} and {length} in {first!r}, where as many "
-                "were expected"
+                f"has {len(column)} values in {_shortened(repr(name))} and {length} in {first!r}, "
+                "where as many were expected"
             )
 
 
@@ -131,6 +137,12 @@ def _counts_of(name: str, values: Any) -> tuple[int, ...]:
     return tuple(values)
 
 
+def _objects_of(kind: Any, name: str, values: Any) -> tuple[Any, ...]:
+    if not isinstance(values, list):
+        raise unexpected(name, values, "a list of objects")
+    return tuple(kind(**fields_of(kind, value)) for value in values)
+
+
 def _check_counts(name: str, values: list[Any], expected: str) -> None:
     # Looking at the types and the extremes is quicker than at each value.
     if set(map(type, values)) - {int} or (
@@ -150,19 +162,20 @@ def _counts_by_name(name: str, counts: Any) -> Mapping[str, int]:
 def _values_by_name(name: str, columns: Any) -> ValuesByName:
     if not isinstance(columns, dict):
         raise unexpected(name, columns, "an object of lists")
-    return {quantity: _values_of(quantity, values) for quantity, values in columns.items()}
+    return {quantity: values_of(quantity, values) for quantity, values in columns.items()}
 
 
-def _values_of(name: str, values: Any) -> Values:
+def values_of(name: str, values: Any) -> Values:
     """The values that a list holds, NaN for null."""
     if not isinstance(values, list):
         raise unexpected(name, values, "a list of numbers or null")
-    for value in values:
-        # No more than a float holds, either: it would be infinite.
-        finite = type(value) in {int, float} and abs(value) <= sys.float_info.max
-        if value is not None and not finite:
-            raise unexpected(name, value, NUMBER)
-    return np.array(values, dtype=np.float64)
+    if set(map(type, values)) <= {int, float, NoneType}:
+        with suppress(OverflowError):  # a whole number that is more than a float holds
+            found: Values = np.array(values, dtype=np.float64)
+            if (np.abs(found) <= LARGEST_VALUE).sum() == len(values) - values.count(None):
+                return found
+    wrong = next(value for value in values if not (value is None or _is_number(value)))
+    raise unexpected(name, wrong, NUMBER)
 
 
 def _is_count(value: Any) -> bool:
@@ -170,9 +183,16 @@ def _is_count(value: Any) -> bool:
     return type(value) is int and 0 <= value <= LARGEST
 
 
+def _is_number(value: Any) -> bool:
+    return type(value) in {int, float} and abs(value) <= LARGEST_VALUE
+
+
 def unexpected(name: str, value: Any, expected: str) -> RunLogError:
     """The error that says what was found as `name` and what was expected there."""
-    shown = repr(value)
+    what, where = _shortened(repr(value)), _shortened(repr(name))
+    return RunLogError(f"has {what} as {where}, where {expected} was expected")
+
+
+def _shortened(text: str) -> str:
     limit = 60
-    shown = shown if len(shown) <= limit else shown[:limit] + "…"
-    return RunLogError(f"has {shown} as {name!r}, where {expected} was expected")
+    return text if len(text) <= limit else text[:limit] + "…"

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import re
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.environment import cpus_usable
 from loadeval.runlog.model import Run, Steps
 from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import Assembly, read_run
@@ -83,12 +80,9 @@ def read_ranks(paths: Sequence[Path]) -> list[Run]:
     its name. Raises RunLogError.
     """
     found: list[Run] = []
-    # Only Polars lets other threads run meanwhile.
-    threads = cpus_usable() if find_spec("polars") else 1
-    with ThreadPoolExecutor(threads) as pool:
-        for path, run in zip(paths, pool.map(read_batches, paths), strict=True):
-            placed = _placed(run, path, len(paths))
-            found.append(_sharing(placed, found[0].steps) if found else placed)
+    for path in paths:
+        placed = _placed(read_batches(path), path, len(paths))
+        found.append(_sharing(placed, found[0].steps) if found else placed)
     return found
 
 
@@ -101,7 +95,7 @@ def read_whole(rank: Run) -> Run:
 
 def read_batches(path: Path) -> Run:
     """The run in `path` without what NOT_NEEDED names. Raises RunLogError."""
-    return Assembly.of_batches(path, without=NOT_NEEDED).run()
+    return Assembly.of_file(path, without=NOT_NEEDED).run()
 
 
 def _placed(run: Run, path: Path, count: int) -> Run:

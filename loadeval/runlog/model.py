@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from loadeval.runlog.columns import UNKNOWN, Column, ValuesByName
+from loadeval.runlog.columns import UNKNOWN, Column, ValuesByName, constant
 from loadeval.runlog.stages import (  # noqa: TC001 - as above
     CodeSamples,
     OperatorTimes,
@@ -178,7 +178,7 @@ class Steps:
         if not len(self.batch):
             object.__setattr__(self, "batch", rank_in_epoch(self.epoch))
         if not len(self.gpu_step_ns):
-            object.__setattr__(self, "gpu_step_ns", np.full(len(self), UNKNOWN))
+            object.__setattr__(self, "gpu_step_ns", constant(UNKNOWN, len(self)))
 
     def __len__(self) -> int:
         return len(self.request_ns)
@@ -198,7 +198,7 @@ class Steps:
             epoch=_repeated([block.epoch for block in blocks], lengths),
             arm=_repeated([ARMS.index(block.arm) for block in blocks], lengths),
             pair=_repeated(pairs, lengths),
-            gpu_idle_ns=np.full(sum(lengths), UNKNOWN),
+            gpu_idle_ns=constant(UNKNOWN, sum(lengths)),
             **{name: _concatenated([getattr(one, name) for one in blocks]) for name in COLUMNS},
         )
         excerpts = _repeated([isinstance(block, Excerpt) for block in blocks], lengths) == 1
@@ -206,8 +206,8 @@ class Steps:
             [one.batch for one in blocks if isinstance(one, Excerpt)]
         )
         steps._close(ends, ~excerpts)
-        steps._fill_gpu_idle(gpu_idle)
-        return steps
+        gpu_idle = tuple(gpu_idle)
+        return steps._with_gpu_idle(gpu_idle) if gpu_idle else steps
 
     def blocks(self) -> list[Block]:
         """The same batches in as few blocks as can be: one for each span of one arm and pair."""
@@ -249,12 +249,18 @@ class Steps:
         still_open = rows & (self.step_ns == UNKNOWN) & known
         self.step_ns[still_open] = (next_ns - self.request_ns - self.wait_ns)[still_open]
 
-    def _fill_gpu_idle(self, gpu_idle: Iterable[GpuIdle]) -> None:
+    def _with_gpu_idle(self, gpu_idle: Sequence[GpuIdle]) -> Steps:
+        gpu_idle_ns, gpu_step_ns = (np.full(len(self), UNKNOWN) for _ in range(2))
+        epochs, starts = np.unique(self.epoch, return_index=True)
+        bounds = pairwise([*starts.tolist(), len(self)])
+        rows_of = dict(zip(epochs.tolist(), bounds, strict=True))
         for found in gpu_idle:
-            (rows,) = np.nonzero((self.epoch == found.epoch) & (self.batch >= found.first))
-            count = min(len(rows), len(found))  # of a killed process, batches may be missing
-            self.gpu_idle_ns[rows[:count]] = found.gpu_idle_ns[:count]
-            self.gpu_step_ns[rows[:count]] = found.gpu_step_ns[:count]
+            start, stop = rows_of.get(found.epoch, (0, 0))
+            first = start + int(np.searchsorted(self.batch[start:stop], found.first))
+            count = min(stop - first, len(found))  # of a killed process, batches may be missing
+            gpu_idle_ns[first : first + count] = found.gpu_idle_ns[:count]
+            gpu_step_ns[first : first + count] = found.gpu_step_ns[:count]
+        return replace(self, gpu_idle_ns=gpu_idle_ns, gpu_step_ns=gpu_step_ns)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -396,7 +402,7 @@ class GpuIdle:
 
     def __post_init__(self) -> None:
         if not len(self.gpu_step_ns):
-            object.__setattr__(self, "gpu_step_ns", np.full(len(self), UNKNOWN))
+            object.__setattr__(self, "gpu_step_ns", constant(UNKNOWN, len(self)))
 
     def __len__(self) -> int:
         return len(self.gpu_idle_ns)
@@ -455,7 +461,8 @@ class Run:
 
 def rank_in_epoch(epoch: Column) -> Column:
     """Each batch's number within its epoch, from 0; `epoch` is the steps' column, sorted."""
-    _, first, lengths = np.unique(epoch, return_index=True, return_counts=True)
+    (first,) = np.nonzero(np.append(True, epoch[1:] != epoch[:-1])[: len(epoch)])
+    lengths = np.diff(first, append=len(epoch))
     return np.arange(len(epoch)) - np.repeat(first, lengths)
 
 
@@ -481,6 +488,8 @@ def _joined(parts: list[Readings]) -> Readings:
 
 
 def _repeated(values: list[int], counts: list[int]) -> Column:
+    if len(set(values)) == 1:
+        return constant(values[0], sum(counts))
     return np.repeat(np.array(values, dtype=np.int64), np.array(counts, dtype=np.int64))
 
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from pathlib import Path
+from typing import Literal
 
+from loadeval.runlog.fields import fields_of
 from loadeval.runlog.remote import names_in, open_binary
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 Role = Literal["training", "validation", "other"]
 REPLAYED = "-replay"
@@ -78,8 +77,7 @@ def processes_in(folder: Path, *, replayed: bool = False) -> list[ProcessRecord]
 def _read(path: Path) -> ProcessRecord | None:
     try:
         with open_binary(path) as file:
-            found: dict[str, Any] = json.load(file)
-        loaders = tuple(LoaderRecord(**one) for one in found.pop("loaders"))
-        return ProcessRecord(**found, loaders=loaders)
-    except (OSError, ValueError, TypeError, AttributeError, KeyError):
+            found = ProcessRecord(**fields_of(ProcessRecord, json.load(file)))
+    except (OSError, ValueError, RecursionError):
         return None  # claimed a moment ago, or not ours
+    return found if all(Path(one.log).name == one.log for one in found.loaders) else None

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO, TypeVar
 
 from loadeval.errors import RunLogError
-from loadeval.runlog.block_lines import BLOCK, decoded_blocks
+from loadeval.runlog.bulk import decoded_lines
 from loadeval.runlog.codec import Line, RunEnd, decode
 from loadeval.runlog.dali import is_dali, run_from_dali
 from loadeval.runlog.histogram import PARTS
@@ -33,7 +34,7 @@ from loadeval.runlog.stages import CodeSamples, OperatorTimes, StageTimes, Worke
 
 if TYPE_CHECKING:
     import os
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
 LineKind = TypeVar("LineKind")
 
@@ -44,8 +45,8 @@ NO_END = "there is no end line: the run was still going on, or its process was k
 DAMAGED = "the file is damaged there; cut off before this line, it can still be read"
 LOG_START = b'{"type":'
 """How a run log begins; looking for it spares parsing all of one as something else."""
-MOST_BYTES = 4_000_000
-"""After so many bytes one reading ends, so that a long log is not held in memory whole."""
+PART_BYTES = 1_000_000
+"""So much of a log is decoded at a time, so that a long one is not held in memory whole."""
 
 
 def read_run(path: str | os.PathLike[str]) -> Run:
@@ -96,6 +97,23 @@ def opened(path: Path) -> Iterator[BinaryIO]:
         ) from error
 
 
+def parts_of(file: Iterable[bytes], size_bytes: int | None = None) -> Iterator[list[bytes]]:
+    """The lines of `file`, or those in its first `size_bytes`, some PART_BYTES at a time."""
+    left = sys.maxsize if size_bytes is None else size_bytes
+    texts: list[bytes] = []
+    room = PART_BYTES
+    for text in file:
+        texts.append(text)
+        room -= len(text)
+        left -= len(text)
+        if left <= 0:
+            break
+        if room <= 0:
+            yield texts
+            texts, room = [], PART_BYTES
+    yield texts
+
+
 class Assembly:
     """Lines, one after the other, become a Run. `unit` is what errors call a line."""
 
@@ -110,67 +128,44 @@ class Assembly:
         self._validator = LineValidator()
 
     @classmethod
-    def of_file(cls, path: Path, size_bytes: int | None = None) -> Assembly:
+    def of_file(
+        cls, path: Path, size_bytes: int | None = None, without: Sequence[str] = ()
+    ) -> Assembly:
         """The lines of the run log at `path`, or those in its first `size_bytes`.
 
-        A log whose process was killed has no end line, and may have half a last line: both
-        are told in `Run.notes`. Anything else that is wrong raises RunLogError with its line
-        number.
+        Whole lines of the types in `without` are left out, unchecked. A log whose process was
+        killed has no end line, and may have half a last line: both are told in `Run.notes`.
+        Anything else that is wrong raises RunLogError with its line number.
         """
         assembly = cls(path)
         with opened(path) as file:
-            for text in file:
-                assembly.add_text(text)
-                if size_bytes is not None:
-                    size_bytes -= len(text)
-                    if size_bytes <= 0:
-                        break
+            for texts in parts_of(file, size_bytes):
+                assembly.add_texts(texts, without)
         return assembly
 
-    @classmethod
-    def of_batches(cls, path: Path, without: Sequence[str]) -> Assembly:
-        """The same of a whole log, without the lines of the types in `without`, left unchecked.
-
-        Its blocks are decoded all at once where that can be.
-        """
-        beginnings = tuple(b'{"type":"%s"' % name.encode() for name in without)
-        with opened(path) as file:
-            lines = [
-                (number, text)
-                for number, text in enumerate(file)
-                if not (text.startswith(beginnings) and text.endswith(b"\n"))
-            ]
-        blocks = decoded_blocks(
-            {
-                place: text
-                for place, (_, text) in enumerate(lines)
-                if text.startswith(BLOCK) and text.endswith(b"\n")
-            }
-        )
-        assembly = cls(path)
-        try:
-            assembly.add_lines(lines, blocks or {})
-        except RunLogError:
-            if not blocks:
-                raise
-            assembly = cls(path)  # line by line the error tells which one is wrong
-            assembly.add_lines(lines, {})
-        return assembly
-
-    def add_lines(
-        self, lines: Iterable[tuple[int, bytes]], blocks: Mapping[int, Block | None]
-    ) -> None:
-        """Take each of `lines`, which are texts with how many lines of the log come before.
-
-        Those in `blocks`, by their place in `lines`, are decoded; None is part of the one before.
-        """
-        for place, (number, text) in enumerate(lines):
+    def add_texts(self, texts: Sequence[bytes], without: Sequence[str] = ()) -> None:
+        """Take the next lines; of those with batches and readings many become one."""
+        beginnings = tuple(b'{"type":"%s",' % name.encode() for name in without)
+        before = self._number
+        numbered = [
+            (number, text)
+            for number, text in enumerate(texts, before)
+            if not (text.startswith(beginnings) and text.endswith(b"\n"))
+        ]
+        decoded = decoded_lines([text for _, text in numbered])
+        for place, (number, text) in enumerate(numbered):
             self._number = number
-            if place not in blocks:
+            line = decoded.get(place)
+            if place not in decoded:
                 self.add_text(text)
-            elif (block := blocks[place]) is not None:
-                self._validator.check(block)
-                self.take(block)
+            elif line is not None:
+                try:
+                    self._validator.check(line)
+                    self.take(line)
+                except RunLogError:
+                    decoded = {}  # one by one they tell which is wrong
+                    self.add_text(text)
+        self._number = before + len(texts)
 
     def add_text(self, text: bytes) -> None:
         """Take the next line; only a last line, without its newline, may be cut off."""
@@ -298,20 +293,19 @@ class Follower:
         same = identity == self._file and size_bytes >= self._offset
         if not same or file.read(len(self._head)) != self._head:
             self._begin_anew()
-        self._file = identity
-        anew, start = self._offset == 0, self._offset
+        start = self._offset
         file.seek(start)
-        for text in file:
-            if not text.endswith(b"\n"):
-                break
-            self._assembly.add_text(text)
-            self._head = self._head or text
-            self._offset += len(text)
-            if self._offset - start > MOST_BYTES:
-                break
-        more = self._offset - start > MOST_BYTES
+        texts = next(parts_of(file))
+        if texts and not texts[-1].endswith(b"\n"):
+            del texts[-1]
+        self._file = None  # if a line is wrong, the next reading begins anew
+        self._assembly.add_texts(texts)
+        self._file = identity
+        self._head = self._head or b"".join(texts[:1])
+        size_bytes = sum(map(len, texts))
+        self._offset += size_bytes
         lines, self._assembly.lines = self._assembly.lines, []
-        return Appended(lines, anew, more, written_s)
+        return Appended(lines, start == 0, size_bytes >= PART_BYTES, written_s)
 
     def _begin_anew(self) -> None:
         self._assembly = Assembly(self.path)

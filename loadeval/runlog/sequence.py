@@ -5,11 +5,24 @@ from __future__ import annotations
 from loadeval.errors import RunLogError
 from loadeval.runlog.codec import Line, RunEnd
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runlog.model import Aggregate, Block, EpochEnd, Excerpt, Header, Prefetch, Window
+from loadeval.runlog.model import (
+    Aggregate,
+    Block,
+    EpochEnd,
+    Excerpt,
+    Header,
+    Prefetch,
+    Readings,
+    Window,
+)
 
 BACKWARDS = (
     "goes back in time: it holds a request before the delivery that the same epoch last had, "
     "where times in the order of the clock were expected"
+)
+READ_BACKWARDS = (
+    "goes back in time: it holds a reading from before one that the same subject had, where times "
+    "in the order of the clock were expected"
 )
 
 
@@ -25,9 +38,10 @@ class LineValidator:
         self._aggregated: dict[int, int] = {}
         self._aggregated_ns: dict[int, int] = {}
         self._ended_epochs: set[int] = set()
+        self._read_ns: dict[tuple[str, str], int] = {}
 
     def check(self, line: Line) -> None:
-        """Raises RunLogError when `line` cannot come now."""
+        """Raises RunLogError when `line` cannot come now; blocks and readings changed nothing then."""
         if self._ended:
             raise RunLogError("comes after the end line, where nothing more was expected")
         if isinstance(line, Header) is self._begun:
@@ -48,6 +62,8 @@ class LineValidator:
             self._check_block(line)
         elif isinstance(line, EpochEnd):
             self._check_epoch_end(line)
+        elif isinstance(line, Readings):
+            self._check_readings(line)
         elif isinstance(line, RunEnd):
             self._check_run_end(line)
 
@@ -81,15 +97,14 @@ class LineValidator:
             raise RunLogError(f"is of another kind than its log, where {kinds} were expected")
         if isinstance(block, Excerpt):
             self._check_numbers(block)
-        else:
+        if len(block) and block.request_ns[0] != UNKNOWN:
+            deliver_ns = block.request_ns + block.wait_ns
+            early = (block.request_ns[1:] < deliver_ns[:-1]).any()
+            if early or block.request_ns[0] < self._delivered_ns.get(block.epoch, 0):
+                raise RunLogError(BACKWARDS)
+            self._delivered_ns[block.epoch] = int(deliver_ns[-1])
+        if not isinstance(block, Excerpt):
             self._batches += len(block)
-        if not len(block) or block.request_ns[0] == UNKNOWN:
-            return
-        deliver_ns = block.request_ns + block.wait_ns
-        early = (block.request_ns[1:] < deliver_ns[:-1]).any()
-        if early or block.request_ns[0] < self._delivered_ns.get(block.epoch, 0):
-            raise RunLogError(BACKWARDS)
-        self._delivered_ns[block.epoch] = int(deliver_ns[-1])
 
     def _check_numbers(self, excerpt: Excerpt) -> None:
         expected = self._excerpted.get(excerpt.epoch, 0)
@@ -106,6 +121,14 @@ class LineValidator:
         if end.request_ns is not None and end.request_ns < self._delivered_ns.get(end.epoch, 0):
             raise RunLogError(BACKWARDS)
         self._ended_epochs.add(end.epoch)
+
+    def _check_readings(self, readings: Readings) -> None:
+        time_ns, subject = readings.time_ns, (readings.probe, readings.subject)
+        if len(time_ns):
+            early = (time_ns[1:] < time_ns[:-1]).any()
+            if early or time_ns[0] < self._read_ns.get(subject, 0):
+                raise RunLogError(READ_BACKWARDS)
+            self._read_ns[subject] = int(time_ns[-1])
 
     def _check_run_end(self, end: RunEnd) -> None:
         if end.batches != self._batches:

@@ -156,10 +156,11 @@ class Annotation:
     def _around(self, span: Span) -> Iterator[None]:
         """The batches of `span` in ranges, after an exception of the loader too."""
         begun: list[Generator[Any, None, None]] = []
-        source = span.source
+        # Not `span` itself, which would be held by what it holds, and with it the loader's workers.
+        source, arm = span.source, span.arm
 
         def batches() -> Iterator[Any]:
-            begun.append(self._batches(source, span.arm))
+            begun.append(self._batches(source, arm))
             return begun[-1]
 
         span.source = restarting(batches)

@@ -18,7 +18,7 @@ import numpy as np
 
 from loadeval.errors import in_words, warn
 from loadeval.runlog.codec import RunEnd, decode
-from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.columns import UNKNOWN, constant
 from loadeval.runlog.model import Block, EpochEnd, Event, Header
 from loadeval.runlog.reader import Assembly
 from loadeval.runlog.stages import StageTimes
@@ -515,11 +515,6 @@ class Chunk:
             return constant(samples, stop - start), constant(nbytes, stop - start)
         samples, nbytes = np.array(found, dtype=np.int64)[which].T.copy()
         return samples, nbytes
-
-
-def constant(value: int, length: int) -> Column:
-    """A read-only column of one value, which takes no memory for its length."""
-    return np.broadcast_to(np.int64(value), length)
 
 
 class OpenEpoch:

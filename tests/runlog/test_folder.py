@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from loadeval.errors import RunLogError
-from loadeval.runlog import folder
 from loadeval.runlog.codec import encode, to_text
 from loadeval.runlog.folder import (
     is_folder,
@@ -95,13 +94,7 @@ def test_equal_columns_are_held_once(job: Path) -> None:
     assert one.steps.wait_ns is not other.steps.wait_ns
 
 
-@pytest.mark.parametrize("has_polars", [True, False])
-def test_ranks_are_read_in_order_with_polars_and_without(
-    job: Path, monkeypatch: pytest.MonkeyPatch, has_polars: bool
-) -> None:
-    if not has_polars:
-        monkeypatch.setattr(folder, "find_spec", lambda _: None)
-        monkeypatch.setitem(sys.modules, "polars", None)
+def test_ranks_are_read_in_order(job: Path) -> None:
     runs = read_ranks(logs_in(job))
     assert [run.header.environment["rank"] for run in runs] == list(range(12))
     assert all(len(run.steps) == 10 for run in runs)

@@ -76,7 +76,7 @@ def test_half_a_line_waits_for_its_end(log: Path, path: Path) -> None:
 def test_a_long_log_comes_in_parts(log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each says that there is more, but for the last one."""
     expected = kinds(read(Follower(log)))
-    monkeypatch.setattr(reader, "MOST_BYTES", 10)
+    monkeypatch.setattr(reader, "PART_BYTES", 10)
     follower = Follower(log)
     parts = [read(follower) for _ in range(len(expected) + 1)]
     assert [kinds(part) for part in parts] == [*([kind] for kind in expected), []]

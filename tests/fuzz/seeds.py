@@ -1,0 +1,126 @@
+"""The files that are mutated: logs of each mode, metrics files, files of processes, DALI's."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.runlog.codec import encode, to_text
+from loadeval.runlog.model import Event, GpuIdle, Readings
+from loadeval.runlog.processes import LoaderRecord, ProcessRecord
+from loadeval.runlog.reader import read_run
+from loadeval.runlog.writer import write_metrics
+from tests.cli.commands import MS, record
+from tests.runs import DALI, DEMO, SPDL
+from tests.staged import staged, write_run
+from tests.synchronous import runs_of, train
+
+if TYPE_CHECKING:
+    from loadeval.runlog.codec import Line
+
+PROCESS = "rank0.json"
+"""The name of a process's file."""
+MANY = 6
+"""So many lines of readings, code and stages are enough."""
+OF_DALI = {
+    "mode": "log",
+    "total_batches": 4,
+    "total_time": 1.0,
+    "avg_batch_time": 0.075,
+    "min_batch_time": 0.0,
+    "max_batch_time": 0.1,
+    "batch_times": [0.1, 0.1, 0.0, 0.1],
+    "cached_batches": 2,
+    "cache_ready": False,
+}
+
+
+def seeds() -> dict[str, bytes]:
+    """Their contents, by file names that tell what they are."""
+    with TemporaryDirectory() as folder:
+        return {path.name: path.read_bytes() for path in _written(Path(folder))}
+
+
+def _written(folder: Path) -> list[Path]:
+    logs = [
+        record(folder / "log.jsonl", epochs=3, batches=8, probes=()),
+        record(folder / "thinned.jsonl", epochs=2, batches=9, every=2, probes=()),
+        record(folder / "replay.jsonl", "replay", epochs=2, batches=6, probes=()),
+        record(folder / "alternate.jsonl", "alternate", epochs=2, batches=120, probes=()),
+        write_run(staged(batches=60), folder / "staged.jsonl"),
+    ]
+    for path in logs:
+        path.write_bytes(_the_same_everywhere(path.read_bytes()))
+    logs[0].write_bytes(_with_machine(logs[0].read_bytes()))
+    for path in (DEMO, DALI, SPDL):
+        logs.append(folder / f"real-{path.name}")
+        logs[-1].write_bytes(_shortened(path.read_bytes()))
+    files = list(logs)
+    for path in logs[:4]:
+        files.append(path.with_suffix(".json"))
+        write_metrics(read_run(path), files[-1])
+    for mode in ("log", "replay"):
+        files.append(folder / f"dali-{mode}.json")
+        files[-1].write_text(json.dumps({**OF_DALI, "mode": mode}), encoding="utf-8")
+    loaders = [
+        LoaderRecord("log.jsonl", "training", "log", "a.Loader", "Photographs", True, 2, 14),
+        LoaderRecord("replay.jsonl", "validation", "log", "a.Loader", None, False, 1, 0),
+    ]
+    ProcessRecord("rank0", 0, 7, "node0", True, tuple(loaders)).save(folder)
+    return [*files, folder / PROCESS, *job(folder)]
+
+
+def job(folder: Path) -> list[Path]:
+    """The logs of three ranks, of which the second makes the others wait."""
+    waits_ns = np.full((3, 24), MS)
+    waits_ns[1, ::4] += 30 * MS
+    logs = []
+    for rank, run in enumerate(runs_of(train(waits_ns), epochs=(12, 12))):
+        logs.append(folder / f"rank{rank}.jsonl")
+        write_run(run, logs[-1])
+    return logs
+
+
+def _the_same_everywhere(log: bytes) -> bytes:
+    """With a header that does not tell when and where it was made."""
+    header, rest = log.split(b"\n", 1)
+    content = json.loads(header)
+    content |= {"run_id": "1a2b", "created": "2026-11-21T10:00:00+00:00"}
+    content["environment"] = {"host": "node0", "cpus_usable": 4, "packages": {"numpy": "2.0"}}
+    return json.dumps(content, separators=(",", ":")).encode() + b"\n" + rest
+
+
+def _with_machine(log: bytes) -> bytes:
+    """With readings of the host and a GPU, an event, and how long the GPU idled."""
+    header, rest = log.split(b"\n", 1)
+    time_ns = np.arange(1, 9) * 100 * MS
+    cpu = np.linspace(0.5, 1.5, 8)
+    lines: list[Line] = [
+        Readings("host", "process", time_ns, {"cpu_cores": cpu, "read_bytes_per_s": cpu * 1e6}),
+        Readings("host", "workers", time_ns, {"cpu_cores": cpu, "alive_workers": cpu + 1}),
+        Readings("gpu", "GPU 0", time_ns, {"kernel_busy_percent": cpu * 50}),
+        Readings("threads", "python lock", time_ns, {"lock_wait_ns": cpu * MS}),
+        Readings("gpu", "", time_ns[:0], {}, "no NVIDIA driver found"),
+        GpuIdle(0, 0, np.full(8, MS)),
+        Event(150 * MS, "the step changes its batch"),
+    ]
+    texts = [to_text(encode(line)).encode() for line in lines]
+    return b"".join([header, b"\n", *texts, rest])
+
+
+def _shortened(log: bytes) -> bytes:
+    """Without most of the lines of which a run has many."""
+    seen: Counter[bytes] = Counter()
+    kept = []
+    for line in log.splitlines(keepends=True):
+        kind = line.split(b'"', 4)[3]
+        seen[kind] += 1
+        few = kind not in {b"readings", b"code", b"stages", b"operator", b"worker_start"}
+        if few or seen[kind] <= MANY:
+            kept.append(line)
+    return b"".join(kept)

@@ -1,0 +1,69 @@
+"""What an epoch held is let go with it: a loader's iterator has worker processes."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+
+from loadeval import LoaderEvaluator
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+class Batches:
+    """An iterator that can be watched."""
+
+    def __init__(self) -> None:
+        self.left = 60
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        return self
+
+    def __next__(self) -> torch.Tensor:
+        self.left -= 1
+        if self.left < 0:
+            raise StopIteration
+        return torch.zeros(2)
+
+
+class Loader:
+    """Remembers its iterators, but does not keep them."""
+
+    def __init__(self) -> None:
+        self.made: list[weakref.ref[Batches]] = []
+
+    def __iter__(self) -> Iterator[torch.Tensor]:
+        iterator = Batches()
+        self.made.append(weakref.ref(iterator))
+        return iterator
+
+    def __len__(self) -> int:
+        return 60
+
+
+@pytest.mark.parametrize("annotate", [None, "torch"])
+@pytest.mark.parametrize(
+    "options", [{"mode": "log"}, {"mode": "alternate", "pairs": 10}], ids=["log", "alternate"]
+)
+@pytest.mark.parametrize("most", [None, 5], ids=["exhausted", "broken off"])
+def test_an_iterator_is_let_go_with_its_epoch(
+    options: dict[str, Any], annotate: str | None, most: int | None
+) -> None:
+    """Without the garbage collector, which a process may have switched off."""
+    loader = Loader()
+    gc.disable()
+    try:
+        with LoaderEvaluator(loader, annotate=annotate, probes=(), **options) as evaluator:
+            for _ in range(3):
+                for _ in islice(evaluator, most):
+                    pass
+                assert [one() for one in loader.made] == [None] * len(loader.made)
+    finally:
+        gc.enable()
+    assert len(loader.made) == 3

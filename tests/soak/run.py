@@ -1,0 +1,270 @@
+"""Trains for an hour with everything on, and objects to what grows.
+
+    python tests/soak/run.py [--minutes 60] [--batches 10000000] [--alternate 100000]
+
+A loader in the training process and one with two workers in mode log, and one with two workers in
+mode alternate, each with a log, stages, system metrics and ranges for a profiler. Each takes its
+share of the time, in which the loop sleeps where it is faster, and longer where it is slower. At so
+many moments the memory, file descriptors, threads and child processes are counted, and the CPU
+time for each batch since the last one. Prints a table; exit status 1 where one of them grew.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from statistics import median
+from tempfile import TemporaryDirectory
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+import psutil
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+sys.path.insert(0, str(Path(__file__).parents[2]))  # also for workers that are spawned
+
+from loadeval import LoaderEvaluator
+from loadeval.analysis.live import LiveRun
+from loadeval.analysis.stats import Estimate, slope
+from loadeval.runlog.reader import Follower
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from loadeval.runlog.model import Mode
+
+MINUTES, LOGGED, ALTERNATED = 60.0, 10_000_000, 100_000
+WORKERS_SHARE = 0.01
+"""Batches of the loader with workers in mode log, of those of the one without."""
+SAMPLES = 120
+SETTLED = 0.2
+"""This share of a phase is over before memory is looked at: allocators keep what they once had."""
+TENTH = SAMPLES // 10
+MOST_GROWTH_MB = 8.0
+"""What memory may grow by over a phase, where it surely does."""
+MOST_COST = 1.5
+"""What a batch may cost at the end, times that at the beginning; the machine may be busy."""
+PACED = 200
+"""After so many batches the loop sleeps, if it is early."""
+
+
+class Items(Dataset[dict[str, torch.Tensor]]):
+    """Small batches, each of which takes `load_s` asleep."""
+
+    def __init__(self, length: int, load_s: float = 0.0) -> None:
+        self.length = length
+        self.load_s = load_s
+        self.batch = {"x": torch.zeros(4, 8), "y": torch.zeros(4, dtype=torch.long)}
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, _: int) -> dict[str, torch.Tensor]:
+        if self.load_s:
+            time.sleep(self.load_s)
+        return self.batch
+
+
+@dataclass(frozen=True)
+class Phase:
+    """One loader in one mode, for `share` of the time."""
+
+    name: str
+    mode: Mode
+    share: float
+    batches: int
+    epoch: int
+    workers: int = 0
+    load_s: float = 0.0
+    options: dict[str, Any] = field(default_factory=dict)
+
+
+class Sample(NamedTuple):
+    """What the process has after `batches`; CPU times are of all of it, and of this thread."""
+
+    batches: int
+    memory_mb: float
+    files: int
+    threads: int
+    children: int
+    cpu_s: float
+    own_cpu_s: float
+
+
+@dataclass(frozen=True)
+class Soaked:
+    """What became of a phase."""
+
+    phase: Phase
+    took_s: float
+    samples: tuple[Sample, ...]
+    log_mb: float
+    logged: int
+
+    @property
+    def growth_mb(self) -> Estimate:
+        """By how much memory grew over the phase, if it did so all the time as after SETTLED."""
+        settled = self.samples[int(SETTLED * len(self.samples)) :]
+        batches = np.array([one.batches for one in settled]) / self.phase.batches
+        found = slope([(batches, np.array([one.memory_mb for one in settled]))])
+        assert found is not None
+        return found
+
+    def costs_us(self, name: str) -> tuple[float, float]:
+        """CPU time for a batch in the first tenth of the phase and in the last, the medians."""
+        before = np.diff([getattr(one, name) for one in self.samples])
+        costs = before / np.diff([one.batches for one in self.samples]) * 1e6
+        return median(costs[:TENTH].tolist()), median(costs[-TENTH:].tolist())
+
+    @property
+    def grown(self) -> list[str]:
+        """What grew that should not have."""
+        growth, settled = self.growth_mb, self.samples[int(SETTLED * len(self.samples)) :]
+        found = []
+        if (growth.low or 0.0) > 0 and (growth.high or 0.0) > MOST_GROWTH_MB:
+            found.append("memory")
+        for name in ("files", "threads", "children"):
+            counts = [getattr(one, name) for one in settled]
+            # Those of an epoch, and of batches that are on their way, come and go.
+            if min(counts[-TENTH:]) > max(counts[:TENTH]):
+                found.append(name)
+        for name in ("cpu_s", "own_cpu_s"):
+            first, last = self.costs_us(name)
+            if last > MOST_COST * first:
+                found.append(name)
+        if self.logged != self.phase.batches:
+            found.append(f"log of {self.logged:,} batches")
+        return found
+
+
+def phases(logged: int, alternated: int) -> list[Phase]:
+    """Their epochs are so short that each has some hundred at full length."""
+    workers = max(int(logged * WORKERS_SHARE), SAMPLES)
+    return [
+        Phase("log", "log", 0.5, logged, max(logged // 100, 1)),
+        Phase("log, 2 workers", "log", 0.2, workers, max(workers // 200, 30), 2),
+        Phase(
+            "alternate, 2 workers", "alternate", 0.3, alternated, max(alternated // 50, 200), 2,
+            0.0005, {"pairs": 10**6},
+        ),
+    ]  # fmt: skip
+
+
+def sample(process: psutil.Process, batches: int) -> Sample:
+    return Sample(
+        batches,
+        process.memory_info().rss / 1e6,
+        process.num_fds(),
+        process.num_threads(),
+        len(process.children(recursive=True)),
+        time.process_time(),
+        time.thread_time(),
+    )
+
+
+def soaked(phase: Phase, seconds: float, folder: Path) -> Soaked:
+    """Train through `phase`, for `seconds` at least."""
+    loader = DataLoader(
+        Items(phase.epoch, phase.load_s), batch_size=None, num_workers=phase.workers
+    )
+    path = folder / "run.jsonl"
+    evaluator = LoaderEvaluator(
+        loader, phase.mode, log_file=path, overwrite=True, stages=True, annotate="torch",
+        **phase.options,
+    )  # fmt: skip
+    process, samples, served = psutil.Process(), [], 0
+    due = [round(phase.batches * part / SAMPLES) for part in range(SAMPLES, 0, -1)]
+    began_s = time.perf_counter()
+    with evaluator:
+        while due:
+            for _ in evaluator:
+                served += 1
+                if served == due[-1]:
+                    due.pop()
+                    samples.append(sample(process, served))
+                    if not due:
+                        break
+                if not served % PACED:
+                    early_s = began_s + seconds * served / phase.batches - time.perf_counter()
+                    time.sleep(max(early_s, 0.0))
+    took_s = time.perf_counter() - began_s
+    return Soaked(phase, took_s, tuple(samples), path.stat().st_size / 1e6, batches_in(path))
+
+
+def batches_in(path: Path) -> int:
+    """How many batches the log at `path` has."""
+    follower, run = Follower(path), LiveRun()
+    more = True
+    while more:
+        appended = follower.read()
+        assert appended is not None
+        for line in appended.lines:
+            run.take(line)
+        more = appended.more
+    state = run.state(0)
+    return 0 if state is None else state.batches
+
+
+def soak(minutes: float, logged: int, alternated: int) -> list[Soaked]:
+    """All phases, one after the other; prints a row for each."""
+    print(
+        "| | batches | minutes | log | memory | grew by | files | threads | CPU of training, us "
+        "| of the process, us |\n|---|---|---|---|---|---|---|---|---|---|"
+    )
+    found = []
+    for phase in phases(logged, alternated):
+        with TemporaryDirectory() as folder:
+            found.append(soaked(phase, 60 * minutes * phase.share, Path(folder)))
+        print(row(found[-1]), flush=True)
+    return found
+
+
+def row(one: Soaked) -> str:
+    last, growth = one.samples[-1], one.growth_mb
+    interval = "" if growth.low is None else f" [{growth.low:.2f}, {growth.high:.2f}]"
+    own, whole = (one.costs_us(name) for name in ("own_cpu_s", "cpu_s"))
+    cells = (
+        one.phase.name,
+        f"{last.batches:,}",
+        f"{one.took_s / 60:.1f}",
+        f"{one.log_mb:,.0f} MB",
+        f"{last.memory_mb:.0f} MB",
+        f"{growth.value:.2f}{interval} MB",
+        _range(one.samples, "files"),
+        _range(one.samples, "threads"),
+        f"{own[0]:.1f}, {own[1]:.1f}",
+        f"{whole[0]:.1f}, {whole[1]:.1f}",
+    )
+    return f"| {' | '.join(cells)} |"
+
+
+def _range(samples: Sequence[Sample], name: str) -> str:
+    counts = [getattr(one, name) for one in samples]
+    return f"{min(counts)}" if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
+
+
+def main() -> int:
+    """Do it, and tell what grew."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--minutes", type=float, default=MINUTES)
+    parser.add_argument("--batches", type=int, default=LOGGED)
+    parser.add_argument("--alternate", type=int, default=ALTERNATED)
+    options = parser.parse_args()
+    logging.getLogger("loadeval").setLevel(logging.ERROR)
+    torch.set_num_threads(1)
+    grown = [
+        f"{one.phase.name}: {what}"
+        for one in soak(options.minutes, options.batches, options.alternate)
+        for what in one.grown
+    ]
+    print("\n".join(["", "grown: ", *grown]) if grown else "\nnothing grew")
+    return 1 if grown else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
