@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from loadeval.cli.compare import straggler
-from loadeval.cli.console import errors_printed, report_of_training
+from loadeval.cli.console import REDACT, errors_printed, report_of_training
 from loadeval.errors import LoadevalError, UsageError
 from loadeval.launch.command import (
     CannotStartError,
@@ -67,6 +67,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
     ] = None,
+    redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
 ) -> None:
     """Run a command unchanged, and measure the loaders that its programs iterate.
 
@@ -83,13 +84,14 @@ def run(
     first: Mode = "alternate" if mode == "alternate" else "log"
     with errors_printed():
         check(Settings("", first, batches))
-        folder = new_folder(name_of(command), time.strftime("%Y%m%d-%H%M%S"), output)
+        name = "run" if redact else name_of(command)
+        folder = new_folder(name, time.strftime("%Y%m%d-%H%M%S"), output)
     place = _short(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
     modes: list[Mode] = [first, "replay"] if replay else [first]
     for one in modes:
         most = (batches or stop_after) if one == "alternate" else None
-        ended = _run(command, Settings(str(folder), one, most), stop_after)
+        ended = _run(command, Settings(str(folder), one, most, redact), stop_after)
         if ended.was_stopped:
             say(STOPPED.format(stop_after=stop_after))
         elif ended.code:

@@ -20,6 +20,7 @@ from loadeval.launch.folder import NothingMeasured
 from loadeval.launch.inject import sitecustomize
 from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import Follower
+from loadeval.runlog.redaction import placeholder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -182,6 +183,7 @@ def _run_until(
     replayed: bool,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Ended:
+    hosts = {socket.gethostname(), placeholder("host", socket.gethostname())}
     counters: dict[str, BatchCounter] = {}
     stopped_s: float | None = None
     is_terminated = False
@@ -194,7 +196,7 @@ def _run_until(
         processes = processes_in(folder, replayed=replayed)
         mains = [one.main.log for one in processes if one.main is not None]
         batches = (counters.setdefault(log, BatchCounter(folder / log)).batches() for log in mains)
-        pids = [one.pid for one in processes if not one.ended and one.host == socket.gethostname()]
+        pids = [one.pid for one in processes if not one.ended and one.host in hosts]
         if stopped_s is None:
             if max(batches, default=0) >= stop_after:
                 stopped_s = now_s()

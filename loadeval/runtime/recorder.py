@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from loadeval.errors import LoadevalWarning
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import Block, EpochEnd, Event, Header
 from loadeval.runlog.reader import Assembly
+from loadeval.runlog.redaction import redacted
 from loadeval.runlog.stages import StageTimes
 from loadeval.runlog.writer import RunLog
 from loadeval.runtime.cuda import GpuIdleTimer, timing_events
@@ -77,6 +78,7 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     `facts` are the settings that the header tells. `stages` makes what looks into the loader.
     Raises RunLogError if the log exists or cannot be written.
     """
+    redact: Callable[[Line], Line] = redacted if settings.redact else _as_it_is
     header = Header(
         run_id=uuid.uuid4().hex,
         name=name,
@@ -90,10 +92,15 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
         cache=cache,
         every=settings.every,
     )
+    header = cast("Header", redact(header))
     path = settings.log_file
     log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
     inside = stages if settings.looks_inside else _no_stages
-    return Recorder(header, log, settings.clock, probes, inside)
+    return Recorder(header, log, settings.clock, probes, inside, redact=redact)
+
+
+def _as_it_is(line: Line) -> Line:
+    return line
 
 
 def _no_stages() -> None:
@@ -115,8 +122,11 @@ class Recorder:
         clock: Callable[[], int],
         probes: Probes,
         stages: Callable[[], LoaderStages | None],
+        *,
+        redact: Callable[[Line], Line],
     ) -> None:
         self.header = header
+        self._redact = redact
         self.origin_ns = clock()
         self._stages = StageRecorder(stages)
         self.closed = False
@@ -222,7 +232,7 @@ class Recorder:
         # Reading a long log takes seconds, in which the training goes on.
         assembly = Assembly(None) if log is None else Assembly.of_file(log.path, written)
         for line in ([] if assembly.header else header) + lines:
-            assembly.take(line)
+            assembly.take(self._redact(line))
         assembly.closed = closed
         return assembly.run()
 
@@ -313,7 +323,7 @@ class Recorder:
         return Event(self._clock() - self.origin_ns, message, kind)
 
     def _keep(self, line: Line) -> None:
-        log = self._log
+        log, line = self._log, self._redact(line)
         if log is not None and not log.broken:
             written = line.with_steps() if isinstance(line, Block) else line
             self._attempt(log, partial(log.write, written))
