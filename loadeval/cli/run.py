@@ -97,7 +97,7 @@ def run(
         elif ended.code:
             break
     try:
-        _report(folder, first, 0 if ended.was_stopped else ended.code)
+        _report(folder, first, 0 if ended.was_stopped else ended.code, redact=redact)
     except LoadevalError as error:
         say(f"loadeval: {printable(error)}")
     end_like(0 if ended.was_stopped else ended.code)
@@ -112,7 +112,7 @@ def _run(command: list[str], settings: Settings, stop_after: int | None) -> Ende
         raise typer.Exit(error.code) from None
 
 
-def _report(folder: Path, mode: Mode, code: int) -> None:
+def _report(folder: Path, mode: Mode, code: int, *, redact: bool) -> None:
     """Print what the logs in `folder` say. Raises LoadevalError if one cannot be read."""
     why, what = why_nothing(folder, code)
     loaders = _loaders(folder)
@@ -125,7 +125,7 @@ def _report(folder: Path, mode: Mode, code: int) -> None:
     lines = launch_screen(
         [(training.logs[0], report) for training, report in reports],
         loaders,
-        _more(folder, reports, loaders[0][0].log),
+        _more(folder, reports, loaders[0][0].log, " --redact" if redact else ""),
         Console(stderr=True).width,
         alternates=mode == "alternate",
     )
@@ -144,7 +144,9 @@ def _told(folder: Path, training: Training) -> list[tuple[Training, Report]]:
         return [(Training((log,)), report_of_training([folder / log], [], folder)) for log in alone]
 
 
-def _more(folder: Path, reports: Sequence[tuple[Training, Report]], first_log: str) -> Rows:
+def _more(
+    folder: Path, reports: Sequence[tuple[Training, Report]], first_log: str, redact: str
+) -> Rows:
     """Where the logs are, and the commands that say more of each training."""
     short = _short(folder)
     more = [("logs", short)]
@@ -157,7 +159,7 @@ def _more(folder: Path, reports: Sequence[tuple[Training, Report]], first_log: s
         more += [
             *straggler(report),
             ("everything", f"loadeval {_telling(report)} {place} --full"),
-            ("page", f"loadeval report {place}"),
+            ("page", f"loadeval report {place}{redact}"),
         ]
     return more
 
