@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from contextlib import suppress
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -347,14 +348,18 @@ class WorkerActivity:
     def __init__(self) -> None:
         import psutil  # noqa: PLC0415 - kept out of `import loadeval`
 
-        self._psutil = psutil
-        self._self = psutil.Process()
+        self._error = psutil.Error
+        self._self: psutil.Process | None = None
+        with suppress(psutil.Error):  # without /proc
+            self._self = psutil.Process()
 
     def workers_cpu_ns(self) -> int | None:
         """CPU time of all living child processes so far; None if it cannot be read."""
+        if self._self is None:
+            return None
         try:
             children = self._self.children(recursive=True)
-        except self._psutil.Error:
+        except (self._error, OSError):
             return None
         return round(sum(map(self._cpu_s, children)) * 1e9)
 
@@ -377,6 +382,6 @@ class WorkerActivity:
     def _cpu_s(self, process: psutil.Process) -> float:
         try:
             times = process.cpu_times()
-        except self._psutil.Error:  # it has just ended
+        except self._error:  # it has just ended
             return 0.0
         return float(times.user + times.system)

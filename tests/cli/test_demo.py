@@ -116,9 +116,9 @@ def test_not_a_folder(tmp_path: Path) -> None:
     assert result.stderr.count("\n") == 1
 
 
-@pytest.mark.parametrize("package", ["torch", "PIL"])
+@pytest.mark.parametrize("package", ["torch", "PIL", "matplotlib"])
 def test_package_missing(package: str, tmp_path: Path) -> None:
-    """Without torch or Pillow it says in one line what to install, and makes nothing."""
+    """Without torch, Pillow or matplotlib it says in one line what to install, and makes nothing."""
     result = _in_python_without(package, "demo", "--output", str(tmp_path / "demo"))
     assert result.returncode == 1
     assert f"{package} is not installed" in result.stderr

@@ -69,3 +69,22 @@ def test_without_affinity_every_cpu_is_usable(monkeypatch: pytest.MonkeyPatch) -
     """Systems that cannot tie a process to CPUs let it run on all of them."""
     monkeypatch.delattr(os, "sched_getaffinity", raising=False)
     assert describe_environment()["cpus_usable"] == os.cpu_count()
+
+
+def test_what_cannot_be_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc, or in a sandbox that forbids to ask: training goes on without the facts."""
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError(13, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_getaffinity", forbidden)
+    monkeypatch.setattr("psutil.virtual_memory", forbidden)
+    monkeypatch.setattr("shutil.disk_usage", forbidden)
+    monkeypatch.setattr("platform.node", forbidden)
+    monkeypatch.setattr("platform.platform", forbidden)
+    monkeypatch.setattr("importlib.metadata.version", forbidden)
+    facts = describe_environment()
+    unknown = ("host", "platform", "memory_bytes", "shm_free_bytes")
+    assert [facts[name] for name in unknown] == [None] * len(unknown)
+    assert facts["packages"] == {}
+    assert facts["cpus_usable"] == os.cpu_count()
