@@ -25,9 +25,12 @@ NOT_LOWEST = -k "not no_one_shape and not nested_tensor and not has_a_stand_in"
 # `make test-pythons` tests those of them that are on PATH.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 TORCH ?= torch
+NOT_NEWEST = $(shell grep '^torch==' constraints.txt)
+# On which of them `make release-check` trains the demo: torch takes long to install.
+DEMO_PYTHONS ?= python3.11
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test test-all test-lowest test-pythons test-frameworks lint types docs bench truth predict faults gpu peer-suites clean
+.PHONY: demo test test-all test-lowest test-newest test-pythons release-check test-frameworks lint types docs bench truth predict faults gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -42,6 +45,13 @@ test-all: .venv/.dev  ## browsers, examples, documents, frameworks and faults to
 test-lowest: .venv-lowest/.done  ## the quick tests of the core, with the lowest versions
 	$(call test-core,.venv-lowest) $(INSIDE_TORCH) -o filterwarnings=default $(NOT_LOWEST)
 
+test-newest:  ## the same with the newest versions of all but torch, whatever constraints.txt says
+	[ -e .venv-newest ] || { $(PYTHON) -m venv .venv-newest && echo "*" > .venv-newest/.gitignore; }
+	.venv-newest/bin/pip install --quiet --disable-pip-version-check --upgrade \
+		--upgrade-strategy eager $(TEST_PACKAGES) pillow "$(NOT_NEWEST)" --editable ".[report,cluster,export]"
+	.venv-newest/bin/pip check
+	$(call test-core,.venv-newest) $(INSIDE_TORCH)
+
 test-pythons:  ## the quick tests of the core, with each Python that is installed (2 minutes each)
 	@for python in $(PYTHONS); do \
 		if $$python -c "" 2> /dev/null; then $(MAKE) test-$$python || exit; \
@@ -55,6 +65,9 @@ test-core = OMP_NUM_THREADS=1 $(1)/bin/python -m pytest --numprocesses=$(WORKERS
 	-m "not slow" $(CORE) $(NOT_CORE)
 WITHOUT_TORCH = -k "not an_adapter_of_loadevals and not this_machine" \
 	$(shell grep -rlE "^(import|from) torch" $(CORE) | sed "s,^,--ignore=,; s,/conftest.py,,")
+
+release-check: .venv-release/.done  ## build a release twice, and try its wheel in clean environments (5 minutes for each Python)
+	.venv-release/bin/python tests/release/check.py $(PYTHONS) --demo $(DEMO_PYTHONS)
 
 test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
 	$(PYTEST) tests/frameworks
@@ -96,13 +109,20 @@ peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped
 	.venv/bin/python tests/peers/run.py $(SUITES)
 
 clean:
-	rm -rf .venv .venv-lowest .venv-3.*
+	rm -rf .venv .venv-lowest .venv-newest .venv-release .venv-3.*
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
 
 .venv-lowest/.done: pyproject.toml
 	$(call new-environment,$(PYTHON),.venv-lowest,$(LOWEST))
+	touch $@
+
+.venv-release/.done: pyproject.toml
+	$(PYTHON) -m venv .venv-release
+	echo "*" > .venv-release/.gitignore
+	.venv-release/bin/pip install --quiet --disable-pip-version-check \
+		cyclonedx-bom hatchling mypy "pip>=23" "pyright[nodejs]"
 	touch $@
 
 .venv-3.%/.done: pyproject.toml constraints.txt
@@ -119,7 +139,7 @@ clean:
 define new-environment
 	$(1) -m venv $(2)
 	echo "*" > $(2)/.gitignore
-	$(2)/bin/pip install --quiet --disable-pip-version-check $(3) $(TEST_PACKAGES) --editable .
+	$(2)/bin/pip install --quiet --disable-pip-version-check $(3) $(TEST_PACKAGES) --editable ".[report]"
 endef
 
 .venv/.demo: .venv/bin/pip pyproject.toml constraints.txt

@@ -223,6 +223,8 @@ class LoaderEvaluator(DALICompatible):
             hand-over (docs/inside-the-loader.md); by default in `alternate` mode alone.
         every: in `log` mode, for very long runs: keep the details of one batch in N, and exact
             totals of all batches (docs/run-log.md).
+        redact: whether the log has placeholders for paths, host and user names, and the texts of
+            exceptions (SECURITY.md).
         overwrite: whether `log_file` may replace an existing file.
         dataloader: another name for `loader`, which DALI's LoaderEvaluator uses.
         clock: a clock in nanoseconds, for tests.
@@ -257,6 +259,7 @@ class LoaderEvaluator(DALICompatible):
         annotate: str | None = None,
         every: int = 1,
         stages: bool | None = None,
+        redact: bool = False,
         overwrite: bool = False,
         dataloader: Any = None,
         clock: Callable[[], int] = time.perf_counter_ns,
@@ -285,6 +288,7 @@ class LoaderEvaluator(DALICompatible):
             annotate=annotate,  # type: ignore[arg-type]  # checked there
             every=every,
             stages=stages,
+            redact=redact,
             clock=clock,
         )
         self._wrap(dataloader if loader is None else loader, settings)

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from pathlib import Path
 from shutil import copytree
-from zipfile import ZipFile
 
 import pytest
 import torch
@@ -126,19 +125,3 @@ def test_make_demo_runs_the_command() -> None:
     """`make demo` is `loadeval demo` in an environment of its own."""
     assert "make demo" in COMMANDS
     assert ".venv/bin/loadeval demo --output loadeval-demo" in run("make", "-n", "demo", cwd=ROOT)
-
-
-def test_an_installation_is_whole(tmp_path: Path) -> None:
-    """`pip install .` installs both packages, their types, the command and the adapters."""
-    assert "pip install ." in COMMANDS
-    wheel = ("pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", str(tmp_path))
-    run(sys.executable, "-m", *wheel, str(ROOT), cwd=tmp_path)
-    (built,) = tmp_path.glob("loadeval-*.whl")
-    names = ZipFile(built).namelist()
-    entry_points = ZipFile(built).read(
-        next(name for name in names if name.endswith("entry_points.txt"))
-    )
-    assert {"loadeval/py.typed", "loadeval/__init__.py", "loadeval_adapters/pytorch.py"} <= {*names}
-    assert not any(name.startswith(("tests", "examples")) for name in names)
-    assert b"torch.utils.data = loadeval_adapters.pytorch:PyTorchAdapter" in entry_points
-    assert b"loadeval = loadeval.cli.main:app" in entry_points

@@ -65,6 +65,7 @@ class DoctorCode(Enum):
     NO_DALI = "no dali"
     DALI = "dali"
     DALI_FOR_NEWER_CUDA = "dali for newer cuda"
+    MEMORY_NOT_KNOWN = "memory not known"
     DATA_NOT_GIVEN = "data not given"
     DATA_COUNTED_IN_PART = "data counted in part"
     DATA_FITS = "data fits"
@@ -253,14 +254,17 @@ def _dali(machine: Machine, _: LoaderPlan) -> Result:
 
 def _page_cache(machine: Machine, plan: LoaderPlan) -> Result:
     """Whether the data set can stay in memory from epoch to epoch."""
+    available_bytes = machine.memory_available_bytes
+    if available_bytes is None:
+        return _not_measured(DoctorCode.MEMORY_NOT_KNOWN)
     room: dict[str, Value] = {
-        "available_bytes": machine.memory_available_bytes,
+        "available_bytes": available_bytes,
         "memory_bytes": machine.memory_bytes,
     }
     if plan.data is None:
         return _not_measured(DoctorCode.DATA_NOT_GIVEN, **room)
     found = room | {"data_bytes": plan.data.nbytes, "counted_whole": plan.data.whole}
-    if plan.data.nbytes > machine.memory_available_bytes:
+    if plan.data.nbytes > available_bytes:
         return _change(DoctorCode.DATA_TOO_LARGE, **found)
     if not plan.data.whole:
         return _not_measured(DoctorCode.DATA_COUNTED_IN_PART, **found)

@@ -23,6 +23,7 @@ from loadeval.analysis.stats import Estimate  # noqa: TC001 - dataclass fields
 from loadeval.analysis.summary import summarise
 from loadeval.errors import UsageError
 from loadeval.runlog.columns import UNKNOWN
+from loadeval.runlog.stages import TORCHS_OWN
 
 if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
@@ -39,8 +40,6 @@ MOSTLY_BLOCKED = 0.2
 """Of fetching: from here on it matters whether blocked time would grow with more workers."""
 USUAL_PREFETCH = 2
 """Batches that torch keeps ready for each worker, unless told otherwise."""
-TORCHS_OWN = ("torch/", "_utils/", "data/dataloader.py", "multiprocessing/")
-"""How places in torch's own code begin, which nobody makes faster."""
 
 
 @dataclass(frozen=True)

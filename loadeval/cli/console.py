@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 import json
 import sys
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -21,6 +21,7 @@ from loadeval.report.formatting import printable
 from loadeval.report.tables import GAP, NO_LIMIT, table_lines
 from loadeval.runlog.folder import is_folder, logs_in, read_ranks, read_whole, replayed_logs
 from loadeval.runlog.reader import read_run
+from loadeval.runlog.redacted_copies import redacted_copies
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +31,10 @@ if TYPE_CHECKING:
 
     from loadeval.runlog.model import Run
 
+REDACT = (
+    "Put placeholders in place of paths, host and user names, names of runs and texts of "
+    "exceptions."
+)
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead.")]
 FAILED = 1
 LOST_TOO_MUCH = 3
@@ -108,6 +113,11 @@ def told_together(logs: Sequence[Path], folder: Path) -> JobReport | Run:
             "one for each rank; give those to look at by name"
         )
     return JobReport.of(ranks, read_whole, folder.name)
+
+
+def readable(paths: Sequence[Path], *, redact: bool) -> AbstractContextManager[Sequence[Path]]:
+    """The files to read: `paths`, or copies with placeholders that are removed at the end."""
+    return redacted_copies(paths) if redact else nullcontext(paths)
 
 
 def new_console() -> Console:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from loadeval.demo.run import DemoResult
 
-NEEDED = {"torch", "PIL"}
+NEEDED = {"torch", "PIL", "matplotlib"}
 COLUMNS = (
     TextColumn("{task.description}"),
     BarColumn(),
@@ -52,7 +52,8 @@ def demo(
 ) -> None:
     """Train on JPEGs, with real and ideal loading in turn, and compare.
 
-    Takes under a minute on two CPU cores. Needs torch and Pillow: pip install "loadeval[demo]".
+    Takes under a minute on two CPU cores. Needs torch, Pillow and matplotlib: pip install
+    "loadeval[demo]".
     """
     try:
         with errors_printed():
@@ -89,8 +90,8 @@ def _imported(device: Device) -> Callable[[Path, Bars], DemoResult]:
         if error.name not in NEEDED:
             raise
         raise LoadevalError(
-            f"the demo trains on images with torch and Pillow, and {error.name} is not installed; "
-            'install both with: pip install "loadeval[demo]"'
+            f"the demo needs torch, Pillow and matplotlib, and {error.name} is not installed; "
+            'install them with: pip install "loadeval[demo]"'
         ) from error
     check_device(device.value)
     return partial(run_demo, device=device.value)

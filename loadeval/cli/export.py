@@ -7,7 +7,7 @@ from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import errors_printed
+from loadeval.cli.console import REDACT, errors_printed, readable
 from loadeval.export import Format, default_path, export_run
 from loadeval.report.formatting import printable
 from loadeval.runlog.reader import read_run
@@ -26,6 +26,7 @@ def export(
     form: Annotated[Format, typer.Option("--format", "-f", help=FORMAT)],
     output: Annotated[Path | None, typer.Option("--output", "-o", help=OUTPUT)] = None,
     overwrite: Annotated[bool, typer.Option("--overwrite", help=OVERWRITE)] = False,
+    redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
 ) -> None:
     """Write a run in a form that another tool opens.
 
@@ -33,6 +34,7 @@ def export(
     """
     with errors_printed():
         path = default_path(run, form) if output is None else output
-        written = export_run(read_run(run), form, path, overwrite=overwrite)
+        with readable([run], redact=redact) as (file,):
+            written = export_run(read_run(file), form, path, overwrite=overwrite)
     for file in written:
         typer.echo(f"Written to {printable(file)}")

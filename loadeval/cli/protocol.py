@@ -22,6 +22,7 @@ from loadeval.launch.folder import new_folder
 from loadeval.launch.protocol import Plan, run_steps
 from loadeval.launch.steps import FOLDERS, NotRun, Step, StepResult
 from loadeval.probes.machine import read_machine
+from loadeval.report.extra import check_installed
 from loadeval.report.formatting import printable
 from loadeval.report.html.page import default_path, write_page
 from loadeval.report.html.protocol import protocol_page
@@ -74,6 +75,7 @@ def protocol(
     """
     found = shutil.which("nsys") if nsys else None
     with errors_printed():
+        check_installed("plotly", "a page")  # before it is measured for minutes
         folder = new_folder(name_of(command), time.strftime("%Y%m%d-%H%M%S"), output)
     plan = Plan(command, folder, stop_after or None, warm_up, found)
     say(f"loadeval: page and logs in {printable(folder)}")

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path  # noqa: TC003 - typer reads the annotations when it runs
+from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from loadeval.cli.console import errors_printed, report_of
+from loadeval.cli.console import REDACT, errors_printed, readable, report_of
 from loadeval.report.formatting import printable
 from loadeval.report.html.page import (
+    EXTENSION,
     check_replaceable,
     default_path,
     page_of,
@@ -33,6 +34,7 @@ def report(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="PAGE", help=OUTPUT)
     ] = None,
+    redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
 ) -> None:
     """Write a page with the verdict, the findings and figures of runs.
 
@@ -42,6 +44,12 @@ def report(
     with errors_printed():
         path = default_path(runs[0]) if output is None else page_path(output)
         check_replaceable(path)
-        found = report_of(runs)
-        write_page(page_of(found, runs, path), path)
+        with readable(runs, redact=redact) as files:
+            found = report_of(files)
+            if redact:
+                names, page = [Path(file.name) for file in files], Path(f"report{EXTENSION}")
+                text = page_of(found, names, page)
+            else:
+                text = page_of(found, runs, path)
+        write_page(text, path)
     typer.echo(f"Page written to {printable(path)}")

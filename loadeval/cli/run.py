@@ -12,7 +12,7 @@ import typer
 from rich.console import Console
 
 from loadeval.cli.compare import straggler
-from loadeval.cli.console import errors_printed, report_of_training
+from loadeval.cli.console import REDACT, errors_printed, report_of_training
 from loadeval.errors import LoadevalError, UsageError, in_words
 from loadeval.launch.command import (
     CannotStartError,
@@ -68,6 +68,7 @@ def run(
     output: Annotated[
         Path | None, typer.Option("--output", "-o", metavar="DIR", help=OUTPUT)
     ] = None,
+    redact: Annotated[bool, typer.Option("--redact", help=REDACT)] = False,
 ) -> None:
     """Run a command unchanged, and measure the loaders that its programs iterate.
 
@@ -84,19 +85,20 @@ def run(
     first: Mode = "alternate" if mode == "alternate" else "log"
     with errors_printed():
         check(Settings("", first, batches))
-        folder = new_folder(name_of(command), time.strftime("%Y%m%d-%H%M%S"), output)
+        name = "run" if redact else name_of(command)
+        folder = new_folder(name, time.strftime("%Y%m%d-%H%M%S"), output)
     place = _short(folder)
     say(f"loadeval: logs in {place}; to follow them: loadeval watch {shlex.quote(place)}")
     modes: list[Mode] = [first, "replay"] if replay else [first]
     for one in modes:
         most = (batches or stop_after) if one == "alternate" else None
-        ended = _run(command, Settings(str(folder), one, most), stop_after)
+        ended = _run(command, Settings(str(folder), one, most, redact), stop_after)
         if ended.was_stopped:
             say(STOPPED.format(stop_after=stop_after))
         elif ended.code:
             break
     try:
-        _report(folder, first, 0 if ended.was_stopped else ended.code)
+        _report(folder, first, 0 if ended.was_stopped else ended.code, redact=redact)
     except LoadevalError as error:
         say(f"loadeval: {printable(error)}")
     except (Exception, KeyboardInterrupt) as error:  # noqa: BLE001 - the command has ended as it has
@@ -113,7 +115,7 @@ def _run(command: list[str], settings: Settings, stop_after: int | None) -> Ende
         raise typer.Exit(error.code) from None
 
 
-def _report(folder: Path, mode: Mode, code: int) -> None:
+def _report(folder: Path, mode: Mode, code: int, *, redact: bool) -> None:
     """Print what the logs in `folder` say. Raises LoadevalError if one cannot be read."""
     if not folder.exists():
         say(LOGS_ARE_GONE.format(folder=folder))
@@ -129,7 +131,7 @@ def _report(folder: Path, mode: Mode, code: int) -> None:
     lines = launch_screen(
         [(training.logs[0], report) for training, report in reports],
         loaders,
-        _more(folder, reports, loaders[0][0].log),
+        _more(folder, reports, loaders[0][0].log, " --redact" if redact else ""),
         Console(stderr=True).width,
         alternates=mode == "alternate",
     )
@@ -148,7 +150,9 @@ def _told(folder: Path, training: Training) -> list[tuple[Training, Report]]:
         return [(Training((log,)), report_of_training([folder / log], [], folder)) for log in alone]
 
 
-def _more(folder: Path, reports: Sequence[tuple[Training, Report]], first_log: str) -> Rows:
+def _more(
+    folder: Path, reports: Sequence[tuple[Training, Report]], first_log: str, redact: str
+) -> Rows:
     """Where the logs are, and the commands that say more of each training."""
     short = _short(folder)
     more = [("logs", short)]
@@ -161,7 +165,7 @@ def _more(folder: Path, reports: Sequence[tuple[Training, Report]], first_log: s
         more += [
             *straggler(report),
             ("everything", f"loadeval {_telling(report)} {place} --full"),
-            ("page", f"loadeval report {place}"),
+            ("page", f"loadeval report {place}{redact}"),
         ]
     return more
 

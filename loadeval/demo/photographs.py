@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib import cbook
 from PIL import Image
 
 from loadeval.errors import LoadevalError
@@ -51,9 +52,7 @@ def make_photographs(
 
 
 def _photograph() -> Image.Image:
-    from matplotlib.cbook import get_sample_data  # noqa: PLC0415 - half a second, not for --help
-
-    path: Any = get_sample_data("grace_hopper.jpg", asfileobj=False)
+    path: Any = cbook.get_sample_data("grace_hopper.jpg", asfileobj=False)
     try:
         with Image.open(path) as photograph:
             return photograph.convert("RGB")

@@ -20,6 +20,7 @@ from loadeval.launch.folder import NothingMeasured
 from loadeval.launch.inject import sitecustomize
 from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import Follower
+from loadeval.runlog.redaction import placeholder
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -203,6 +204,7 @@ def _run_until(
     replayed: bool,
     now_s: Callable[[], float] = time.monotonic,
 ) -> Ended:
+    hosts = {socket.gethostname(), placeholder("host", socket.gethostname())}
     counters: dict[str, BatchCounter] = {}
     pids: list[int] = []
     stopped_s: float | None = None
@@ -216,8 +218,7 @@ def _run_until(
         batches = 0
         with suppress(OSError, LoadevalError):  # the program may remove or damage its logs
             processes = processes_in(folder, replayed=replayed)
-            host = socket.gethostname()
-            pids = [one.pid for one in processes if not one.ended and one.host == host]
+            pids = [one.pid for one in processes if not one.ended and one.host in hosts]
             mains = [one.main.log for one in processes if one.main is not None]
             each = (counters.setdefault(log, BatchCounter(folder / log)).batches() for log in mains)
             batches = max(each, default=0)

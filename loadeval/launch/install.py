@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +25,13 @@ def install(
     *,
     batches: int | None = None,
     output: str | os.PathLike[str] | None = None,
+    redact: bool = False,
 ) -> Path:
     """Measure every known loader that this process iterates, from now on: `loadeval run` inside.
 
     The loader that is iterated with gradients on, between whose batches optimizers make steps, is
     the training loader. It is measured in `mode`; others are logged beside it, in logs of their
-    own. `batches` is as in LoaderEvaluator.
+    own. `batches` and `redact` are as in LoaderEvaluator.
 
     Returns the folder of the logs: `output`, which must be new or empty, or one in
     `loadeval-runs`. `uninstall()` ends it, and Python's end does.
@@ -40,13 +42,14 @@ def install(
         raise UsageError(
             "this process is measured already; call loadeval.uninstall() before you install again"
         )
-    settings = Settings("", mode, batches)  # type: ignore[arg-type]  # checked next
+    settings = Settings("", mode, batches, redact)  # type: ignore[arg-type]  # checked next
     check(settings)
     name = Path(sys.argv[0]).stem if sys.argv and "ipykernel" not in sys.argv[0] else "notebook"
     place = None if output is None else Path(output)
+    name = "python" if redact else name
     folder = new_folder(name or "python", time.strftime("%Y%m%d-%H%M%S"), place)
     said.clear()
-    hook.use(Session(Settings(str(folder), settings.mode, batches)))
+    hook.use(Session(replace(settings, folder=str(folder))))
     names = [*CLASSES, *other_modules()]
     finder = Finder(names, hook.patch)
     sys.meta_path.insert(0, finder)

@@ -24,6 +24,7 @@ from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.inject.sitecustomize import FOLDER, MODULES, failed
 from loadeval.launch.measured import MeasuredLoader
 from loadeval.runlog.processes import REPLAYED, ProcessRecord
+from loadeval.runlog.redaction import placeholder
 from loadeval.runlog.writer import REMOVED, why
 from loadeval.runtime.adapter import length_of
 from loadeval.runtime.log_queue import STALLED_S, is_news, patience_s, tell_once
@@ -56,6 +57,7 @@ class Settings:
     folder: str
     mode: Mode = "log"
     batches: int | None = None
+    redact: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Settings:
@@ -169,6 +171,7 @@ class Session:
     def _record(self, *, ended: bool) -> ProcessRecord:
         loaders = with_roles(tuple(one.record() for one in self.loaders))
         host = socket.gethostname()
+        host = placeholder("host", host) if self._settings.redact else host
         return ProcessRecord(self._name, self._rank, self._pid, host, ended, loaders)
 
     def _measured(self, loader: Any) -> MeasuredLoader:
@@ -185,7 +188,9 @@ class Session:
             self._start()
         mode = self._mode_of(loader) if has_gradients else "log"
         log = self._free_log("" if has_gradients else "-validation")
-        options: dict[str, Any] = {"batches": self._settings.batches} if mode == "alternate" else {}
+        options: dict[str, Any] = {"name": Path(log).stem, "redact": self._settings.redact}
+        if mode == "alternate":
+            options["batches"] = self._settings.batches
         if mode == "log":
             options["stages"] = True
         if isinstance(loader, DatasetBatches):

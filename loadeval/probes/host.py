@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
@@ -353,19 +354,25 @@ class MachineLoad:
 
     def _counters(self) -> Quantities:
         """What has been counted since the machine began."""
-        times = psutil.cpu_times()._asdict()
+        busy_s = None
+        with suppress(OSError):  # without /proc
+            times = psutil.cpu_times()._asdict()
+            busy_s = sum(times[name] for name in times if name not in (*IDLE, *ELSEWHERE))
         group = self._cpu_group
         throttled, periods = (None if group is None else group.periods) or (None, None)
         return {
             "time_s": time.perf_counter(),
-            "busy_s": sum(times[name] for name in times if name not in (*IDLE, *ELSEWHERE)),
+            "busy_s": busy_s,
             "throttled": throttled,
             "periods": periods,
             "heated": _throttles(self._thermal),
         }
 
     def _memory(self) -> Quantities:
-        memory = psutil.virtual_memory()
+        try:
+            memory = psutil.virtual_memory()
+        except OSError:
+            return {"memory_limit_bytes": None, "memory_available_bytes": None}
         limit, available = memory.total, memory.available
         group = self._memory_group
         allowed = None if group is None else group.memory_limit_bytes

@@ -47,8 +47,8 @@ class Machine:
     open_files: int | None
     open_files_at_most: int | None
     start_method: str
-    memory_bytes: int
-    memory_available_bytes: int
+    memory_bytes: int | None
+    memory_available_bytes: int | None
     driver: Driver
     packages: Mapping[str, str]
 
@@ -68,6 +68,7 @@ def read_machine() -> Machine:
     open_files, open_files_at_most = _open_files()
     group = tightest_cpu()
     memory = MachineLoad().read()
+    limit, available = memory["memory_limit_bytes"], memory["memory_available_bytes"]
     return Machine(
         cpus=os.cpu_count(),
         cpus_usable=cpus_usable() or 1,
@@ -79,8 +80,8 @@ def read_machine() -> Machine:
         open_files=open_files,
         open_files_at_most=open_files_at_most,
         start_method=_start_method(),
-        memory_bytes=int(memory["memory_limit_bytes"] or 0),
-        memory_available_bytes=int(memory["memory_available_bytes"] or 0),
+        memory_bytes=None if limit is None else int(limit),
+        memory_available_bytes=None if available is None else int(available),
         driver=driver(),
         packages=_packages(),
     )

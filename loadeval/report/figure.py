@@ -41,6 +41,7 @@ from loadeval.report.drawing import (
     width_of,
     write,
 )
+from loadeval.report.extra import check_installed
 from loadeval.report.findings import findings_in_short
 from loadeval.report.formatting import (
     LONGEST_NAME,
@@ -146,7 +147,11 @@ def save_figure(figure: Figure, path: Path) -> None:
 
 
 def figure_path(output: str | os.PathLike[str]) -> Path:
-    """`output` as a path. Raises UsageError for a format that figures are not written in."""
+    """`output` as a path.
+
+    Raises UsageError for a format that figures are not written in, or without matplotlib.
+    """
+    check_installed("matplotlib", "a figure")
     path = Path(output)
     if path.suffix.lower() not in FORMATS:
         raise UsageError(

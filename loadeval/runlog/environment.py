@@ -7,11 +7,12 @@ import platform
 import shutil
 import sys
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+Fact = TypeVar("Fact")
 SHM = "/dev/shm"  # noqa: S108 - where loaders share batches, not a file of ours
 MODULES = {
     "loadeval": "loadeval",
@@ -29,17 +30,15 @@ def describe_environment() -> dict[str, Any]:
     `packages` lists the installed versions of loadeval, and of each framework that this
     process has imported. `cpus_usable` counts the CPUs that the process may run on.
     """
-    import psutil  # noqa: PLC0415 - kept out of `import loadeval`
-
     return {
-        "host": platform.node() or None,
-        "platform": platform.platform(),
+        "host": _known(platform.node) or None,
+        "platform": _known(platform.platform),
         "python": platform.python_version(),
         "pid": os.getpid(),
         "cpus": os.cpu_count(),
         "cpus_usable": cpus_usable(),
-        "memory_bytes": _read(lambda: psutil.virtual_memory().total),
-        "shm_free_bytes": _read(lambda: shutil.disk_usage(SHM).free),
+        "memory_bytes": _known(_memory_bytes),
+        "shm_free_bytes": _known(lambda: shutil.disk_usage(SHM).free),
         "packages": {
             package: version
             for package, module in MODULES.items()
@@ -48,26 +47,30 @@ def describe_environment() -> dict[str, Any]:
     }
 
 
-def _read(value: Callable[[], int]) -> int | None:
-    """What the system says; None where it does not, as without /proc."""
+def _known(read: Callable[[], Fact]) -> Fact | None:
+    """What `read` returns; None where it raises, as without /proc or in a sandbox."""
     try:
-        return int(value())
-    except OSError:
+        return read()
+    except Exception:  # noqa: BLE001 - whatever the reason is, training goes on without this fact
         return None
+
+
+def _memory_bytes() -> int:
+    import psutil  # noqa: PLC0415 - kept out of `import loadeval`
+
+    return int(psutil.virtual_memory().total)
 
 
 def cpus_usable() -> int | None:
     """How many CPUs this process may run on."""
     # macOS and Windows have no affinity call.
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    found = _known(lambda: len(os.sched_getaffinity(0)))
+    return os.cpu_count() if found is None else found
 
 
 def installed_version(package: str) -> str | None:
     """The version of `package`; None where it is not installed."""
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return None
+    return _known(lambda: metadata.version(package))
 
 
 def own_version() -> str:

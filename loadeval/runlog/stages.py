@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 MOMENTS = ("requested_ns", "delivered_ns", "fetch_start_ns", "pickle_start_ns", "received_ns")
 """Columns that are times since the run's start; the others in nanoseconds are durations."""
+TORCHS_OWN = ("torch/", "_utils/", "data/dataloader.py", "multiprocessing/")
+"""How places in torch's own code begin, which nobody makes faster."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

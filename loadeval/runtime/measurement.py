@@ -230,7 +230,8 @@ class Measurement:
 
     def _recorder(self, loader: Any, info: LoaderInfo, fill_ns: int, probes: Probes) -> Recorder:
         settings, cache = self.settings, self.cache
-        file_name = None if settings.log_file is None else Path(settings.log_file).stem
+        file = None if settings.redact else settings.log_file
+        file_name = None if file is None else Path(file).stem
         facts = {option: getattr(settings, option) for option in IN_HEADER}
         if settings.epoch_batches == math.inf:
             facts["epoch_batches"] = "inf"

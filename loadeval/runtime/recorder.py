@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from loadeval.runlog.codec import RunEnd, decode
 from loadeval.runlog.columns import UNKNOWN, constant
 from loadeval.runlog.model import Block, EpochEnd, Event, Header
 from loadeval.runlog.reader import Assembly
+from loadeval.runlog.redaction import redacted
 from loadeval.runlog.stages import StageTimes
 from loadeval.runlog.writer import RunLog
 from loadeval.runtime.cuda import GpuIdleTimer, timing_events
@@ -87,6 +88,7 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     `facts` are the settings that the header tells. `stages` makes what looks into the loader.
     Raises RunLogError if the log exists or cannot be written.
     """
+    redact: Callable[[Line], Line] = redacted if settings.redact else _as_it_is
     header = Header(
         run_id=uuid.uuid4().hex,
         name=name,
@@ -100,10 +102,15 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
         cache=cache,
         every=settings.every,
     )
+    header = cast("Header", redact(header))
     path = settings.log_file
     log = None if path is None else RunLog(path, header, overwrite=settings.overwrite)
     inside = stages if settings.looks_inside else _no_stages
-    return Recorder(header, log, settings.clock, probes, inside)
+    return Recorder(header, log, settings.clock, probes, inside, redact=redact)
+
+
+def _as_it_is(line: Line) -> Line:
+    return line
 
 
 def _no_stages() -> None:
@@ -128,8 +135,11 @@ class Recorder:
         clock: Callable[[], int],
         probes: Probes,
         stages: Callable[[], LoaderStages | None],
+        *,
+        redact: Callable[[Line], Line],
     ) -> None:
         self.header = header
+        self._redact = redact
         self.origin_ns = clock()
         self._stages = StageRecorder(stages)
         self.closed = False
@@ -285,8 +295,8 @@ class Recorder:
         if self._log is not None and written_bytes:
             assembly = Assembly.of_file(self._log.path, written_bytes)
         if assembly.header is None:
-            assembly.take(self.header)
-        for line in [*(decode(json.loads(text)) for text in texts), *lines]:
+            assembly.take(self._redact(self.header))
+        for line in [*(decode(json.loads(text)) for text in texts), *map(self._redact, lines)]:
             assembly.take(line)
         assembly.closed = closed
         return assembly.run()
@@ -424,7 +434,7 @@ class Recorder:
 
     def _keep(self, line: Line, *, always: bool = False) -> None:
         """Take `line` to the log, or to memory; a log that is full gets what it must have."""
-        log = self._log
+        log, line = self._log, self._redact(line)
         if log is not None and log.is_broken and log.is_lost and not self._kept:
             self._kept.append(self._event(LOST.format(path=log.path)))
         if log is None or log.is_broken or not log.is_file:

@@ -55,6 +55,7 @@ class Settings:
     annotate: Tool | None = None
     every: int = 1
     stages: bool | None = None
+    redact: bool = False
 
     def __post_init__(self) -> None:
         _one_of(get_args(Mode), "mode", self.mode)
@@ -73,6 +74,8 @@ class Settings:
             )
         if not isinstance(cast("object", self.stages), bool | None):
             raise UsageError(f"stages is {self.stages!r}; expected True, False, or None")
+        if not isinstance(cast("object", self.redact), bool):
+            raise UsageError(f"redact is {self.redact!r}; expected True or False")
         self._check_mode()
         if not self.probe_interval_s > 0:
             raise UsageError(

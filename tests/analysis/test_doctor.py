@@ -185,6 +185,7 @@ CASES: dict[str, list[tuple[dict[str, Any], LoaderPlan, CheckStatus, Code, dict[
     ],
     # Data that fits is read from disk once; nothing follows from a part of it that fits.
     "page cache": [
+        ({"memory_available_bytes": None}, PLAN, NOT_MEASURED, Code.MEMORY_NOT_KNOWN, {}),
         ({}, PLAN, NOT_MEASURED, Code.DATA_NOT_GIVEN, {"available_bytes": 200 * GB}),
         ({}, data(140), OK, Code.DATA_FITS, {"data_bytes": 140 * GB}),
         ({}, data(201), CHANGE, Code.DATA_TOO_LARGE, {"counted_whole": True}),

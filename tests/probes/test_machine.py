@@ -40,12 +40,26 @@ def test_this_machine() -> None:
     found = read_machine()
     assert found.cpus == psutil.cpu_count()
     assert found.cpus_usable == len(os.sched_getaffinity(0))
-    assert found.memory_bytes <= psutil.virtual_memory().total
-    assert 0 < found.memory_available_bytes <= found.memory_bytes
+    limit, available = found.memory_bytes, found.memory_available_bytes
+    assert limit is not None
+    assert available is not None
+    assert 0 < available <= limit <= psutil.virtual_memory().total
     shared = shutil.disk_usage(SHM)
     assert found.shm_bytes == shared.total
     assert found.shm_free_bytes is not None
     assert {"torch", "nvidia-ml-py"} <= set(found.packages)
+
+
+def test_without_proc_its_memory_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in some containers; nothing of it is taken for 0."""
+
+    def missing(*_: object) -> None:
+        raise FileNotFoundError(2, "No such file or directory", "/proc/stat")
+
+    monkeypatch.setattr(psutil, "virtual_memory", missing)
+    monkeypatch.setattr(psutil, "cpu_times", missing)
+    found = read_machine()
+    assert (found.memory_bytes, found.memory_available_bytes) == (None, None)
 
 
 def test_limits_of_the_process() -> None:

@@ -75,3 +75,20 @@ def test_copied_files_have_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where loadeval is on PYTHONPATH and not installed, that stands for its version."""
     monkeypatch.setattr(environment, "installed_version", lambda _: None)
     assert own_version() == "(not installed)"
+def test_what_cannot_be_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without /proc, or in a sandbox that forbids to ask: training goes on without the facts."""
+
+    def forbidden(*_: object) -> None:
+        raise PermissionError(13, "Operation not permitted")
+
+    monkeypatch.setattr(os, "sched_getaffinity", forbidden)
+    monkeypatch.setattr("psutil.virtual_memory", forbidden)
+    monkeypatch.setattr("shutil.disk_usage", forbidden)
+    monkeypatch.setattr("platform.node", forbidden)
+    monkeypatch.setattr("platform.platform", forbidden)
+    monkeypatch.setattr("importlib.metadata.version", forbidden)
+    facts = describe_environment()
+    unknown = ("host", "platform", "memory_bytes", "shm_free_bytes")
+    assert [facts[name] for name in unknown] == [None] * len(unknown)
+    assert facts["packages"] == {}
+    assert facts["cpus_usable"] == os.cpu_count()

@@ -500,6 +500,18 @@ def test_a_process_that_has_ended_has_no_cpu_time(monkeypatch: pytest.MonkeyPatc
         assert alternate.WorkerActivity().workers_cpu_ns() is None
 
 
+def test_without_proc_cpu_time_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nobody is waited for."""
+
+    def gone(*_: Any, **__: Any) -> None:
+        raise psutil.NoSuchProcess(1)
+
+    monkeypatch.setattr(psutil.Process, "_init", gone)
+    activity = alternate.WorkerActivity()
+    assert activity.workers_cpu_ns() is None
+    assert activity.wait_until_idle(20)
+
+
 def test_an_epoch_that_was_broken_off_leaves_nothing_behind() -> None:
     """Its iterator, and so the loader's workers, are gone without the garbage collector."""
     gone = []

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from loadeval.errors import UsageError
+from loadeval.report.extra import check_installed
 from loadeval.report.formatting import printable, short_name, shortened
 from loadeval.report.html.blocks import Figure
 from loadeval.report.html.escaping import script_json
@@ -142,7 +143,8 @@ def default_path(run: Path) -> Path:
 
 
 def check_replaceable(path: Path) -> None:
-    """Raises UsageError where `path` is there already, and is no page of ours."""
+    """Raises UsageError where `path` is there already and no page of ours, or without plotly."""
+    check_installed("plotly", "a page")
     try:
         with path.open("rb") as file:
             beginning = file.read(BEGINNING)

@@ -74,6 +74,7 @@ SENTENCES = {
         "{packages} is built for CUDA {needed_cuda_major}, but the driver runs CUDA up to "
         "{cuda_major}.{cuda_minor}: install {package}, or a newer driver"
     ),
+    DoctorCode.MEMORY_NOT_KNOWN: "the system does not report its memory",
     DoctorCode.DATA_NOT_GIVEN: f"{CACHE}; give the data set with --data or --data-bytes",
     DoctorCode.DATA_COUNTED_IN_PART: (
         f"{CACHE}, and at least {{data_bytes:size}} of data: give its size with --data-bytes"

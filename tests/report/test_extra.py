@@ -1,0 +1,60 @@
+"""Without the packages of `loadeval[report]` every command that draws says what to install."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval.errors import UsageError
+from loadeval.report.curve_figure import plot_worker_curve
+from loadeval.report.figure import plot_comparison
+from tests.cli.commands import record, runner
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+INSTALL = 'which is not installed; install it with: pip install "loadeval[report]"'
+WITHOUT = {
+    ("compare", "{log}", "-o", "figure.png"): "a figure needs the package matplotlib",
+    ("whatif", "{log}", "-o", "figure.png"): "a figure needs the package matplotlib",
+    ("tune", "x:y", "-o", "figure.png"): "a figure needs the package matplotlib",
+    ("tune", "x:y", "-o", "page.html"): "a page needs the package plotly",
+    ("report", "{log}"): "a page needs the package plotly",
+    ("protocol", "--", "true"): "a page needs the package plotly",
+}
+
+
+@pytest.fixture(autouse=True)
+def _neither(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for package in ("matplotlib", "plotly"):
+        monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("command", WITHOUT)
+def test_a_command_that_draws(command: tuple[str, ...], tmp_path: Path) -> None:
+    """It ends before it does anything, with one line."""
+    log = str(record(tmp_path / "run.jsonl"))
+    code, out, err = runner()(*(word.format(log=log) for word in command))
+    assert (code, out, err) == (1, "", f"Error: {WITHOUT[command]}, {INSTALL}\n")
+    assert [path.name for path in tmp_path.iterdir()] == ["run.jsonl"]
+
+
+@pytest.mark.parametrize(
+    "command", [("show", "{log}"), ("compare", "{log}"), ("export", "{log}", "-f", "csv")]
+)
+def test_others_work(command: tuple[str, ...], tmp_path: Path) -> None:
+    """As ever."""
+    log = str(record(tmp_path / "run.jsonl", "alternate", batches=120))
+    code, _, err = runner()(*(word.format(log=log) for word in command))
+    assert (code, err) == (0, "")
+
+
+@pytest.mark.parametrize("plot", [plot_comparison, plot_worker_curve])
+def test_functions_raise(plot: object, tmp_path: Path) -> None:
+    """The same."""
+    assert callable(plot)
+    with pytest.raises(UsageError, match="a figure needs the package matplotlib"):
+        plot(record(tmp_path / "run.jsonl"), output=tmp_path / "figure.png")

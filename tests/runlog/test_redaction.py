@@ -1,0 +1,182 @@
+"""What tells whose machine and files a run is of becomes placeholders; nothing else changes."""
+
+from __future__ import annotations
+
+import getpass
+import platform
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+
+from loadeval.analysis.stages import stages_of
+from loadeval.runlog.model import EpochEnd, Event, Readings
+from loadeval.runlog.redaction import placeholder, redacted
+from loadeval.runlog.stages import CodeSamples
+from tests.staged import staged
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from loadeval.runlog.codec import Line
+    from loadeval.runlog.model import EventKind, Header
+
+MISSING = "[Errno 2] No such file or directory: '/data/patient-7.dcm'"
+
+
+@pytest.fixture(autouse=True)
+def _alice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "node", lambda: "node7")
+    monkeypatch.setattr(getpass, "getuser", lambda: "alice")
+
+
+def message(text: str, kind: EventKind = "note") -> str:
+    line = redacted(Event(5, text, kind))
+    assert isinstance(line, Event)
+    assert (line.time_ns, line.kind) == (5, kind)
+    return line.message
+
+
+def test_a_placeholder_is_stable() -> None:
+    """The same for the same text in any process, another for another, and for itself itself."""
+    assert placeholder("host", "node7") == "host-4ec1defc"
+    assert placeholder("host", "node8") != placeholder("host", "node7")
+    assert placeholder("path", placeholder("host", "node7")) == placeholder("host", "node7")
+    assert placeholder("path", "\udcff") != placeholder("path", "\udcfe")  # a name in no encoding
+
+
+def test_a_header_names_no_host(make_header: Callable[..., Header]) -> None:
+    """All else in it stays."""
+    header = make_header(environment={"host": "node7", "pid": 5})
+    expected = make_header(environment={"host": placeholder("host", "node7"), "pid": 5})
+    assert redacted(header) == expected
+    assert redacted(expected) == expected
+
+
+@pytest.mark.parametrize("environment", [{}, {"host": None}])
+def test_an_unknown_host_stays_unknown(
+    make_header: Callable[..., Header], environment: dict[str, Any]
+) -> None:
+    header = make_header(environment=environment)
+    assert redacted(header) is header
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"),
+    [
+        (None, None),
+        ("TimeoutError: ", "TimeoutError: "),
+        ("TimeoutError", "TimeoutError"),
+        (f"OSError: {MISSING}", f"OSError: {placeholder('text', MISSING)}"),
+        ("cannot read: x", placeholder("text", "cannot read: x")),
+    ],
+)
+def test_an_exception_keeps_its_name_alone(error: str | None, expected: str | None) -> None:
+    """Whatever its text is about."""
+    line = redacted(EpochEnd(3, "failed", 7, 8, error))
+    assert line == EpochEnd(3, "failed", 7, 8, expected)
+    assert redacted(line) == line
+
+
+def test_an_exception_that_was_read_on_keeps_its_name_alone() -> None:
+    """The sentence around it stays."""
+    told = "epoch 3: the loader raised {}, and was read on"
+    found = message(told.format(f"timeout: {MISSING}"), "error read on")
+    assert found == told.format(f"timeout: {placeholder('text', MISSING)}")
+    assert message("read /data/x", "error read on") == f"read {placeholder('path', '/data/x')}"
+
+
+def test_the_error_of_a_backend_that_failed_keeps_its_name_alone() -> None:
+    """It is the loader's."""
+    found = message(f"OSError: {MISSING}", "failed backend")
+    assert found == f"OSError: {placeholder('text', MISSING)}"
+
+
+@pytest.mark.parametrize(
+    ("text", "gone"),
+    [
+        ("worker 1 is not looked into (KeyError: 'patient 7')", "'patient 7'"),
+        ("the stages are not timed: struct.error: patient 7", "patient 7"),
+        ("cannot read /home/alice/data: try again", "/home/alice/data:"),
+        ("cannot read C:\\Users\\alice\\x.bin", "C:\\Users\\alice\\x.bin"),
+        ("reads s3://bucket/scans/7, slowly", "s3://bucket/scans/7"),
+        ("reads ../scans of today", "../scans"),
+        ("reads ~/scans", "~/scans"),
+        ('reads "patient 7" twice', '"patient 7"'),
+        ("measured on node7 as ever", "node7"),
+        ("measured for alice", "alice"),
+    ],
+)
+def test_a_note_names_neither_file_nor_user(text: str, gone: str) -> None:
+    """What is left of it can still be read."""
+    found = message(text)
+    assert found in {
+        text.replace(gone, placeholder(k, gone)) for k in ("text", "path", "host", "user")
+    }
+    assert message(found) == found
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "worker 1 (pid 5150) died (killed by signal 9) while loading sample 7 of batch 3",
+        "the workers are threads: what they do is not timed",
+        "the loader's workers had started before it was looked into, so torch's own",
+        "alicenode7 is another word",
+    ],
+)
+def test_a_note_about_no_file_stays(text: str) -> None:
+    assert message(text) == text
+
+
+def test_a_long_text_takes_no_time() -> None:
+    """A second would be seen in a training: the time grows with the length, no faster."""
+    for text in ("a" * 1_000_000, "'" * 1_000_000, "a." * 500_000, "A: " * 300_000):
+        message(text)
+
+
+@pytest.mark.parametrize("error", [KeyError, OSError])
+def test_a_user_without_a_name_is_none(
+    monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+) -> None:
+    """As in a container that runs under a bare number; nor need a machine have a name."""
+
+    def nobody() -> str:
+        raise error
+
+    monkeypatch.setattr(getpass, "getuser", nobody)
+    monkeypatch.setattr(platform, "node", str)
+    assert message("measured for alice on node7") == "measured for alice on node7"
+
+
+def test_why_a_probe_has_nothing_names_no_file() -> None:
+    """The readings that there are stay."""
+    values = {"cpu_cores": np.array([0.5])}
+    line = Readings("host", "process", np.array([1]), values, "cannot read /proc/stat")
+    found = redacted(line)
+    assert isinstance(found, Readings)
+    assert found.missing == f"cannot read {placeholder('path', '/proc/stat')}"
+    assert found.values is values
+    complete = Readings("host", "process", np.array([1]), values)
+    assert redacted(complete) is complete
+
+
+def test_lines_of_code_name_no_file_but_torchs() -> None:
+    """Line, function and what it calls stay: advice needs them."""
+    torchs, own = "_utils/fetch.py:52 fetch > read", "demo/scans.py:31 Scans.__getitem__ > read"
+    found = redacted(CodeSamples(0, {torchs: 3, own: 4}, {"demo/scans.py:9": 2}))
+    hidden = placeholder("path", "demo/scans.py")
+    running = {torchs: 3, f"{hidden}:31 Scans.__getitem__ > read": 4}
+    assert found == CodeSamples(0, running, {f"{hidden}:9": 2})
+
+
+def test_what_is_found_in_code_is_the_same() -> None:
+    """Functions and their shares do not depend on how files are called."""
+    run = staged()
+    lines: list[Line] = [*run.code]
+    code = tuple(one for one in map(redacted, lines) if isinstance(one, CodeSamples))
+    found = [stages_of(one) for one in (run, replace(run, code=code))]
+    before, after = ([(one.function, one.share) for one in each.code] for each in found if each)
+    assert after == before
+    assert len(before) > 2

@@ -1,0 +1,226 @@
+"""With `redact` nothing that is written names the user, the machine, or the files of the data."""
+
+from __future__ import annotations
+
+import getpass
+import json
+import platform
+import shutil
+import socket
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+import loadeval
+from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
+from loadeval.runlog.processes import processes_in
+from loadeval.runlog.redaction import placeholder
+from tests.cli.commands import runner
+from tests.launch.conftest import LOADEVAL, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from loadeval import Run
+
+USER, HOST, FILE, ARGUMENT = "alice-quincy", "node-quincy.cluster", "scan-quincy", "token-quincy"
+NEEDLES = ("quincy", "unpublished_scans")
+PROGRAM = Path(__file__).with_name("redacted_program.py")
+
+
+@pytest.fixture(autouse=True)
+def _alice(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "node", lambda: HOST)
+    monkeypatch.setattr(socket, "gethostname", lambda: HOST)
+    monkeypatch.setattr(getpass, "getuser", lambda: USER)
+
+
+def tell_tales(folder: Path) -> dict[str, list[str]]:
+    """Which files, by name or by content, hold which needles."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    assert files
+    found = {
+        str(path): [
+            needle
+            for needle in NEEDLES
+            if needle.encode() in str(path.relative_to(folder)).encode() + path.read_bytes()
+        ]
+        for path in files
+    }
+    return {path: needles for path, needles in found.items() if needles}
+
+
+class Failing:
+    """A loader that raises over a file, and can be read on."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __init__(self) -> None:
+        self.served = 0
+
+    def __next__(self) -> Any:
+        self.served += 1
+        if self.served % 3 == 0:
+            raise FileNotFoundError(2, "no such file", f"/home/{USER}/{FILE}.npy")
+        if self.served == 12:
+            raise StopIteration
+        return np.zeros(4)
+
+
+def measured(**options: Any) -> Run:
+    """A run in which the loader raises, is read on, and in the end is given up."""
+    with LoaderEvaluator(Failing(), probes=(), **options) as evaluator:
+        batches = iter(evaluator)
+        for _ in range(2):
+            next(batches)
+        with pytest.raises(FileNotFoundError):
+            next(batches)
+        next(batches)
+        evaluator._measurement.recorder.note(f"cannot read /home/{USER}/{FILE}.npy on {HOST}")
+        next(batches)
+        with pytest.raises(FileNotFoundError):
+            next(batches)
+        del batches
+        return evaluator.recorded()
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_a_run_says_what_happened_and_to_whom_not(tmp_path: Path, *, in_memory: bool) -> None:
+    """In its log, in what is kept in memory, and in the metrics file."""
+    log = tmp_path / "unpublished_scans.jsonl"
+    run = measured(redact=True, log_file=None if in_memory else log)
+    (read_on, _), ends = run.events, run.ends
+    assert read_on.message.startswith("epoch 0: the loader raised FileNotFoundError: text-")
+    assert ends[-1].error is not None
+    assert ends[-1].error.startswith("FileNotFoundError: text-")
+    assert run.header.name == "Failing"
+    assert run.header.environment["host"] == placeholder("host", HOST)
+    assert not [
+        needle
+        for needle in NEEDLES
+        for text in (run.header, run.events, run.ends)
+        if needle in str(text)
+    ]
+
+
+def test_without_redact_they_are_named(tmp_path: Path) -> None:
+    """Else the tests here could not fail."""
+    measured(log_file=tmp_path / "unpublished_scans.jsonl")
+    text = (tmp_path / "unpublished_scans.jsonl").read_text()
+    assert all(needle in text for needle in (USER, HOST, FILE, "unpublished_scans"))
+
+
+def test_files_have_placeholders(tmp_path: Path) -> None:
+    """The log while the run goes on, and the metrics after it."""
+    log, metrics = tmp_path / "log.jsonl", tmp_path / "metrics.json"
+    measured(redact=True, log_file=log, metrics_file=metrics)
+    assert read_run(log).batches == read_run(metrics).batches == 4
+    assert tell_tales(tmp_path) == {}
+
+
+def test_a_name_that_is_given_stays(tmp_path: Path) -> None:
+    """Who measures has chosen it for others."""
+    log = tmp_path / "log.jsonl"
+    assert measured(redact=True, log_file=log, name="baseline").header.name == "baseline"
+
+
+def test_redact_is_yes_or_no() -> None:
+    """A text would be taken for yes."""
+    with pytest.raises(UsageError, match="redact is 'no'; expected True or False"):
+        LoaderEvaluator([1], redact="no")  # type: ignore[arg-type]
+
+
+def test_a_loader_in_place(tmp_path: Path) -> None:
+    """Its log is like that of a wrapped one."""
+    loader = DataLoader(TensorDataset(torch.zeros(8, 1)), 4)
+    evaluator = evaluate_in_place(loader, redact=True, log_file=tmp_path / "log.jsonl")
+    assert len(list(loader)) == 2
+    evaluator.close()
+    assert read_run(tmp_path / "log.jsonl").batches == 2
+    assert tell_tales(tmp_path) == {}
+
+
+@pytest.mark.parametrize("redact", [True, False])
+def test_an_installed_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, redact: bool
+) -> None:
+    """The file of the process and the folder neither name the machine nor the program."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", ["unpublished_scans.py", ARGUMENT])
+    folder = loadeval.install(redact=redact)
+    list(DataLoader(TensorDataset(torch.zeros(8, 1)), 4))
+    assert loadeval.uninstall() == folder / "rank0.jsonl"
+    (process,) = processes_in(folder)
+    assert process.host == (placeholder("host", HOST) if redact else HOST)
+    assert read_run(folder / "rank0.jsonl").header.name == "rank0"
+    assert (tell_tales(tmp_path) == {}) is redact
+
+
+def launch(tmp_path: Path, *options: str) -> subprocess.CompletedProcess[str]:
+    """`loadeval run` of a program in whose home its data is."""
+    home = tmp_path / "home" / USER
+    home.mkdir(parents=True, exist_ok=True)
+    program = home / "unpublished_scans.py"
+    shutil.copy(PROGRAM, program)
+    command = [sys.executable, str(program), "--token", ARGUMENT]
+    return subprocess.run(
+        [sys.executable, *LOADEVAL, "run", *options, "--", *command],
+        cwd=tmp_path,
+        env={**environment(), "HOME": str(home), "USER": USER, "LOGNAME": USER},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+
+
+@pytest.mark.slow
+def test_a_program_that_nobody_edited(tmp_path: Path) -> None:
+    """Logs and page of `loadeval run --redact`, and what it says at the end."""
+    done = launch(tmp_path, "--redact", "--mode", "alternate")
+    (folder,) = (tmp_path / "loadeval-runs").iterdir()
+    assert f"loadeval report {folder.relative_to(tmp_path)} --redact" in done.stderr
+    assert not [needle for needle in NEEDLES if needle in done.stderr]
+    code, out, err = runner("report")(folder, "--redact")
+    assert (code, err) == (0, ""), out
+    run = read_run(folder / "rank0.jsonl")
+    assert any(event.kind == "error read on" for event in run.events)
+    assert run.code
+    assert run.stages
+    assert tell_tales(tmp_path / "loadeval-runs") == {}
+
+
+@pytest.mark.slow
+def test_pages_and_exports_of_a_run_that_was_not_redacted(tmp_path: Path) -> None:
+    """`--redact` of `report` and `export` makes them such that others may see them."""
+    launch(tmp_path)
+    (folder,) = (tmp_path / "loadeval-runs").iterdir()
+    log, shared = folder / "rank0.jsonl", tmp_path / "shared"
+    shared.mkdir()
+    assert all(needle in folder.name + log.read_text() for needle in (*NEEDLES, HOST, FILE))
+    renamed = folder / "unpublished_scans.jsonl"
+    shutil.copy(log, renamed)
+    for number, run in enumerate([folder, log, renamed]):
+        code, _, err = runner("report")(run, "-o", shared / f"{number}.html", "--redact")
+        assert (code, err) == (0, "")
+        assert runner("report")(run, "-o", tmp_path / f"{number}.html")[0] == 0
+        assert any(needle in (tmp_path / f"{number}.html").read_text() for needle in NEEDLES)
+    for form, name in {
+        "chrome": "run.trace.json",
+        "csv": "run.csv",
+        "parquet": "run.parquet",
+        "tensorboard": "run",
+    }.items():
+        code, _, err = runner("export")(renamed, "-f", form, "-o", shared / name, "--redact")
+        assert (code, err) == (0, "")
+    assert len(list(shared.iterdir())) > 7
+    assert tell_tales(shared) == {}
+    record = json.loads((folder / "rank0.json").read_text())
+    assert record["host"] == HOST

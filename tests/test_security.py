@@ -1,0 +1,143 @@
+"""What SECURITY.md says of files, permissions and the network is so."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from loadeval import LoaderEvaluator
+from tests.cli.commands import record, runner
+from tests.launch.conftest import LOADEVAL, PROGRAM, environment
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ROOT = Path(__file__).parents[1]
+WATCHING = """
+import os, socket, sys
+
+LOCAL = {socket.AF_UNIX, getattr(socket, "AF_NETLINK", socket.AF_UNIX)}
+
+def watch(event, arguments):
+    is_local = event == "socket.__new__" and arguments[1] in LOCAL
+    if event in NETWORK and not is_local:
+        with open(os.environ["SEEN"], "a") as file:
+            file.write(f"{event} {arguments[1:]}\\n")
+
+NETWORK = {"socket.__new__", "socket.getaddrinfo", "socket.gethostbyname", "urllib.Request"}
+sys.addaudithook(watch)
+"""
+
+
+@pytest.fixture(params=[0o022, 0o077], name="umask")
+def _umask(request: pytest.FixtureRequest) -> Iterator[int]:
+    umask: int = request.param
+    before = os.umask(umask)
+    yield umask
+    os.umask(before)
+
+
+def modes_in(folder: Path) -> dict[str, int]:
+    return {
+        str(path.relative_to(folder)): stat.S_IMODE(path.stat().st_mode)
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+def test_files_have_the_permissions_of_the_umask(tmp_path: Path, umask: int) -> None:
+    """Logs, metrics, pages, figures and exports; none can be executed."""
+    log = record(tmp_path / "run.jsonl", "alternate", batches=120)
+    record(tmp_path / "log.jsonl", metrics_file=tmp_path / "metrics.json")
+    assert runner("report")(log)[0] == 0
+    assert runner("compare")(log, "-o", tmp_path / "figure.png")[0] == 0
+    for form in ("chrome", "csv", "parquet", "tensorboard"):
+        assert runner("export")(log, "-f", form)[0] == 0
+    modes = modes_in(tmp_path)
+    assert len(modes) >= 10
+    assert set(modes.values()) == {0o666 & ~umask}
+
+
+def launched(folder: Path, *options: str, **variables: str) -> str:
+    """What `loadeval run` of a program says that has a home, and a folder for temporary files."""
+    for name in ("home", "tmp", "work"):
+        (folder / name).mkdir()
+    places = {"HOME": str(folder / "home"), "TMPDIR": str(folder / "tmp")}
+    done = subprocess.run(
+        [*(sys.executable, *LOADEVAL, "run", *options, "--"), sys.executable, str(PROGRAM)],
+        cwd=folder / "work",
+        env={**environment(), **places, **variables},
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=100,
+    )
+    return done.stderr
+
+
+@pytest.mark.slow
+def test_a_run_writes_into_its_folder_alone(tmp_path: Path, umask: int) -> None:
+    """Nothing is left in the home directory, nor among temporary files."""
+    launched(tmp_path)
+    modes = modes_in(tmp_path)
+    assert {Path(name).parts[:2] for name in modes} == {("work", "loadeval-runs")}
+    assert {Path(name).name for name in modes} == {
+        "rank0.jsonl",
+        "rank0-validation.jsonl",
+        "rank0.json",
+    }
+    assert set(modes.values()) == {0o666 & ~umask}
+    (folder,) = (tmp_path / "work" / "loadeval-runs").iterdir()
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o777 & ~umask
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [(), ("--mode", "alternate"), ("--replay", "--redact")])
+def test_nothing_is_sent(tmp_path: Path, options: tuple[str, ...]) -> None:
+    """No process of a run makes a network socket or asks for an address, nor does its report."""
+    (tmp_path / "sitecustomize.py").write_text(WATCHING)
+    seen = tmp_path / "seen"
+    path = os.pathsep.join([str(tmp_path), environment()["PYTHONPATH"]])
+    watched = {"PYTHONPATH": path, "SEEN": str(seen)}
+    (tmp_path / "run").mkdir()
+    launched(tmp_path / "run", *options, **watched)
+    (folder,) = (tmp_path / "run" / "work" / "loadeval-runs").iterdir()
+    command = [sys.executable, *LOADEVAL, "report", str(folder), "--redact"]
+    subprocess.run(command, env={**environment(), **watched}, check=True, capture_output=True)
+    assert not seen.exists()
+    asking = "import socket; socket.socket().close(); socket.getaddrinfo('localhost', 80)"
+    subprocess.run([sys.executable, "-c", asking], env={**environment(), **watched}, check=True)
+    lines = seen.read_text().splitlines()
+    assert [line.split()[0] for line in lines] == ["socket.__new__", "socket.getaddrinfo"]
+
+
+def test_a_log_that_is_there_is_not_replaced_through_a_link(tmp_path: Path) -> None:
+    """A link under the name of a log leads nowhere, unless overwriting was asked for."""
+    victim = tmp_path / "victim"
+    victim.write_text("precious")
+    (tmp_path / "run.jsonl").symlink_to(victim)
+    with pytest.raises(ValueError, match="already exists"):
+        LoaderEvaluator([1], log_file=tmp_path / "run.jsonl")
+    assert victim.read_text() == "precious"
+
+
+def test_the_citation_is_of_this_version() -> None:
+    """As pyproject.toml has it, under the same name and licence."""
+    project = (ROOT / "pyproject.toml").read_text()
+    citation = (ROOT / "CITATION.cff").read_text()
+    for found, cited in (
+        ('version = "(.*)"', "version: (.*)"),
+        ('license = "(.*)"', "license: (.*)"),
+    ):
+        expected, told = re.search(found, project), re.search(rf"^{cited}$", citation, re.MULTILINE)
+        assert expected is not None
+        assert told is not None
+        assert told[1] == expected[1]
+    assert "name: The loadeval developers" in citation
