@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 
 from tests.gpu.device import missing
-from tests.gpu.results import RESULTS, Result, append, where
+from tests.gpu.results import ERROR, RESULTS, Result, append, where
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Generator, Iterator
 
     from tests.gpu.claims import Claim
 
@@ -27,6 +27,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     why = missing() if marked else ""
     for item in marked if why else []:
         item.add_marker(pytest.mark.skip(reason=f"no GPU: {why}"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note what a test raises: it has measured nothing more then."""
+    report = yield
+    path = os.environ.get(RESULTS)
+    if path and call.excinfo is not None and report.failed and report.when == "call":
+        error = repr(call.excinfo.value)
+        append(Path(path), Result(ERROR, item.name, "no error", error, held=False, **where()))
+    return report
 
 
 class Notes:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from contextlib import contextmanager
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 STAND_IN = "LOADEVAL_GPU_STAND_IN"
 """The variable that puts the stand-in in place of a device, in this and all child processes."""
@@ -86,3 +87,21 @@ def host_s(do: Callable[[], object]) -> float:
     do()
     torch.cuda.synchronize()
     return time.perf_counter() - began
+
+
+@contextmanager
+def memory_left(nbytes: int) -> Iterator[None]:
+    """The device has no more free memory than that."""
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    if is_stand_in():
+        from tests.gpu.stand_in import ACCOUNT, TOTAL_BYTES  # noqa: PLC0415 - it changes torch
+
+        ACCOUNT.total_bytes = ACCOUNT.bytes_held + nbytes
+        yield
+        ACCOUNT.total_bytes = TOTAL_BYTES
+        return
+    ballast = torch.empty(torch.cuda.mem_get_info()[0] - nbytes, dtype=torch.uint8, device="cuda")
+    yield
+    del ballast
+    torch.cuda.empty_cache()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.gpu.claims import PARTS
+from tests.gpu.results import ERROR
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -33,8 +34,8 @@ def page(found: Sequence[Result]) -> str:
         f"| {claim.text} | {claim.tolerance or '-'} | {outcome(claim, found)} |\n"
         for claim in _claims()
     ]
-    for claim in _claims():
-        lines += _details(claim, [one for one in found if one.claim == claim.name])
+    for name in (*(claim.name for claim in _claims()), ERROR):
+        lines += _details(name, [one for one in found if one.claim == name])
     return HEAD + "".join(lines)
 
 
@@ -61,10 +62,10 @@ def _where(found: Sequence[Result]) -> str:
     return f"Measured on {last.date}, on one {last.device} with {driver}, {versions}.\n\n"
 
 
-def _details(claim: Claim, found: Sequence[Result]) -> list[str]:
+def _details(name: str, found: Sequence[Result]) -> list[str]:
     if not found:
         return []
-    lines = [f"\n## {claim.name[0].upper()}{claim.name[1:]}\n\n"]
+    lines = [f"\n## {name[0].upper()}{name[1:]}\n\n"]
     lines.append("| of | expected | measured | 95% CI | |\n|---|---|---|---|---|\n")
     for one in found:
         interval = "" if one.interval is None else "{:.3g} to {:.3g}".format(*one.interval)

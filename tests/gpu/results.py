@@ -16,6 +16,8 @@ FILE = Path(__file__).with_name("results.jsonl")
 """The measurements of the last run on a device, which docs/gpu.md shows."""
 RESULTS = "LOADEVAL_GPU_RESULTS"
 """The variable that names the file to append to."""
+ERROR = "errors of tests"
+"""Stands for a claim where a test raised something, and measured nothing more."""
 
 
 @dataclass(frozen=True)

@@ -24,6 +24,8 @@ from tests.gpu.claims import PARTS
 from tests.gpu.page import page
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from tests.gpu.claims import Part
 
 ROOT = Path(__file__).parents[2]
@@ -63,8 +65,9 @@ def _kill(child: subprocess.Popen[bytes]) -> None:
         return
 
 
-def main() -> int:
-    """Run the parts; 1 where a claim did not hold or a part went wrong."""
+def main(arguments: Sequence[str] | None = None, parts: Sequence[Part] = PARTS) -> int:
+    """Run `parts`; 1 where a claim did not hold or a part went wrong."""
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C: see below
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -73,7 +76,7 @@ def main() -> int:
     parser.add_argument("--minutes", type=float, default=9.0, help="begin no part that may not end")
     parser.add_argument("--stand-in", action="store_true", help="a stand-in instead of a GPU")
     parser.add_argument("parts", nargs="*", help="files of tests/gpu; by default all")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     began_s = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:
         measured = options.results or Path(folder) / "results.jsonl"
@@ -81,14 +84,18 @@ def main() -> int:
         if options.stand_in:
             environment[STAND_IN] = "1"
         wrong = []
-        for part in PARTS:
+        for part in parts:
             if options.parts and not any(one in part.file for one in options.parts):
                 continue
             left_s = options.minutes * 60 - (time.monotonic() - began_s)
             name = " ".join(filter(None, (part.file, part.keyword)))
             print(f"\n{name}: {time.monotonic() - began_s:.0f} s since the beginning", flush=True)
             limit_s = min(part.limit_s * (SLOWER if options.stand_in else 1), left_s)
-            problem = "no time is left" if left_s < 1 else run(part, limit_s, environment)
+            try:
+                problem = "no time is left" if left_s < 1 else run(part, limit_s, environment)
+            except KeyboardInterrupt:
+                wrong += [f"{name}: interrupted"]
+                break
             wrong += [f"{name}: {problem}"] if problem else []
         new = results.read(measured)
     if new and not options.stand_in:

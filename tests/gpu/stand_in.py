@@ -228,7 +228,6 @@ def _do_all(stream: weakref.ref[Stream], tasks: queue.SimpleQueue[Task]) -> None
             ACCOUNT.loads.append((begin_ns, end_ns, task.load))
         if task.duration_ns or task.event is not None:
             _sleep_until(end_ns)
-        ACCOUNT.busy_ns += task.duration_ns
         task.do()
         if task.event is not None:
             task.event.time_ns = end_ns
@@ -239,29 +238,6 @@ def _do_all(stream: weakref.ref[Stream], tasks: queue.SimpleQueue[Task]) -> None
         elif tasks.empty():  # until then a stream that nobody has any more goes on
             return
         del alive
-
-
-class BusyProbe:
-    """What NVML says of how busy the device is, since it was last asked."""
-
-    name = "gpu"
-    every = 1
-
-    def __init__(self) -> None:
-        self._before = (time.perf_counter_ns(), ACCOUNT.busy_ns)
-
-    def open(self) -> None:
-        """Nothing to begin."""
-
-    def read(self) -> dict[str, dict[str, float]]:
-        """The share of the time in which a kernel ran."""
-        (began_ns, before_ns), now = self._before, (time.perf_counter_ns(), ACCOUNT.busy_ns)
-        self._before = now
-        share = (now[1] - before_ns) / max(now[0] - began_ns, 1)
-        return {"gpu0": {"kernel_busy_percent": min(100 * share, 100.0)}}
-
-    def close(self) -> None:
-        """Nothing to end."""
 
 
 def _sleep_until(end_ns: int) -> None:
@@ -369,7 +345,6 @@ class Account:
     most_held: int = 0
     total_bytes: int = TOTAL_BYTES
     synchronizations: int = 0
-    busy_ns: int = 0
     rng: torch.Tensor | None = None
     loads: deque[tuple[int, int, Load]] = field(default_factory=lambda: deque(maxlen=100_000))
     """What tasks kept busy, from when to when."""

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import time
-from contextlib import contextmanager, nullcontext
+from contextlib import nullcontext
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -28,7 +28,7 @@ from tests.gpu.claims import (
     GRAPH_CAPTURE,
     IN_PLACE,
 )
-from tests.gpu.device import Products, is_stand_in
+from tests.gpu.device import Products, is_stand_in, memory_left
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -271,24 +271,6 @@ def test_replay_keeps_its_bound_on_the_device(note: Notes) -> None:
         measured=f"{taken:.1f} in memory; {told}; {left:.1f} left",
         held=round(taken, 1) == 5 and told == "7 of 9 batches for replay" and round(left, 1) == 0,
     )
-
-
-@contextmanager
-def memory_left(nbytes: int) -> Iterator[None]:
-    """The device has no more free memory than that."""
-    torch.cuda.synchronize()
-    torch.cuda.empty_cache()
-    if is_stand_in():
-        from tests.gpu.stand_in import ACCOUNT, TOTAL_BYTES  # noqa: PLC0415 - it changes torch
-
-        ACCOUNT.total_bytes = ACCOUNT.bytes_held + nbytes
-        yield
-        ACCOUNT.total_bytes = TOTAL_BYTES
-        return
-    ballast = torch.empty(torch.cuda.mem_get_info()[0] - nbytes, dtype=torch.uint8, device="cuda")
-    yield
-    del ballast
-    torch.cuda.empty_cache()
 
 
 def test_copies_leave_the_training_memory(note: Notes) -> None:

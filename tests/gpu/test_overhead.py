@@ -23,10 +23,12 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.gpu
 
-ROUNDS = 7
+ROUNDS = 5
 MOST_OF_FLOOR = 3.0
 MOST_OF_RUN = 1.5
 WITHIN = 0.05
+SPREAD = 0.1
+"""Between rounds, of what two events cost."""
 
 
 def test_logging_costs_little_more_than_the_floor(note: Notes) -> None:
@@ -62,7 +64,7 @@ def test_logging_costs_little_more_than_the_floor(note: Notes) -> None:
     floor_ns, log_ns, events_ns = (
         statistics.median(rounds[name]) - bare_ns for name in ("floor", "log", "events")
     )
-    most_ns = MOST_OF_FLOOR * floor_ns + events_ns
+    most_ns = (MOST_OF_FLOOR * floor_ns + events_ns) * (1 + SPREAD)
     note(
         OVERHEAD_LOG,
         f"a floor of {floor_ns:.0f} ns, two events of {events_ns:.0f} ns",
@@ -86,19 +88,16 @@ class Sleeping(Dataset[torch.Tensor]):
         return torch.full((2**16,), float(index))
 
 
-@pytest.mark.parametrize(
-    ("workers", "load_ms", "syncs"), [(0, 2.0, False), (2, 10.0, False), (2, 24.0, True)]
-)
+@pytest.mark.parametrize(("batches", "load_ms", "syncs"), [(300, 10.0, False), (200, 24.0, True)])
 def test_alternating_takes_little_longer(
-    note: Notes, workers: int, load_ms: float, syncs: bool
+    note: Notes, batches: int, load_ms: float, syncs: bool
 ) -> None:
-    """Than the same run without: loading faster than a step of 8 ms, and slower."""
-    batches = 200
-    work = Products(8.0)
+    """Than the same run without: two workers load faster than a step of 10 ms, or slower."""
+    work = Products(10.0)
 
     def loader() -> DataLoader[torch.Tensor]:
         data = Sleeping(load_ms, batches)
-        return DataLoader(data, batch_size=None, num_workers=workers, pin_memory=True)
+        return DataLoader(data, batch_size=None, num_workers=2, pin_memory=True)
 
     def epoch(loader: Iterable[torch.Tensor]) -> None:
         for batch in loader:
@@ -111,12 +110,11 @@ def test_alternating_takes_little_longer(
         with LoaderEvaluator(loader(), mode="alternate") as evaluator:
             epoch(evaluator)
 
-    epoch(loader())
     plain_s = host_s(lambda: epoch(loader()))
     ratio = host_s(alternating) / plain_s
     note(
         OVERHEAD_ALTERNATE,
-        f"{workers} workers of {load_ms:g} ms, {'synced' if syncs else 'asynchronous'} steps",
+        f"2 workers of {load_ms:g} ms, {'synced' if syncs else 'asynchronous'} steps of 10 ms",
         expected=f"at most {MOST_OF_RUN}x of {plain_s:.2f} s",
         measured=f"{ratio:.2f}x",
         held=ratio <= MOST_OF_RUN,
@@ -141,7 +139,7 @@ def test_replay_is_as_fast_as_batches_in_memory(note: Notes, syncs: bool) -> Non
     """Medians of turns, of steps of 2 ms on batches of the device's memory."""
     work = Products(2.0)
     kept = [torch.full((2**16,), float(number), device="cuda") for number in range(20)]
-    loader = InMemory(kept, 150)
+    loader = InMemory(kept, 100)
 
     def epoch(batches: Iterable[torch.Tensor]) -> None:
         for batch in batches:
