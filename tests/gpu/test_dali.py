@@ -141,7 +141,9 @@ def test_batches_are_those_of_dali(
         per_epoch = list(range(IMAGES))
     right = same(found, bare)
     devices = sorted({str(images.device) for _, images in batches})
-    told = evaluator.recorded().header.loader.device
+    run = evaluator.recorded()
+    told = run.header.loader.device
+    arms = {"log": {0}, "alternate": {0, 1}, "replay": {1}}[mode]
     result(
         DALI,
         mode,
@@ -151,7 +153,8 @@ def test_batches_are_those_of_dali(
         held=right == len(found) == EPOCHS * IMAGES
         and numbers == per_epoch * EPOCHS
         and devices == [device]
-        and told == device,
+        and told == device
+        and set(run.steps.arm.tolist()) == arms,
     )
 
 

@@ -36,7 +36,7 @@ PROGRAMS_FOLDER = Path(__file__).with_name("programs")
 LOADEVAL = (sys.executable, "-m", "loadeval")
 TORCHRUN = (
     *(sys.executable, "-m", "torch.distributed.run"),
-    *("--standalone", "--nproc-per-node", "2"),
+    *("--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"),
 )
 REFUSAL = re.compile("Duplicate GPU detected.*")
 LIMIT_S = 300 if is_stand_in() else 48
@@ -138,6 +138,8 @@ def environment() -> dict[str, str]:
         "OMP_NUM_THREADS": "1",
         "COLUMNS": "80",
         "HF_HUB_OFFLINE": "1",
+        "GLOO_SOCKET_IFNAME": "lo",  # a machine without a network may not know its own name
+        "NCCL_SOCKET_IFNAME": "lo",
     }
 
 
