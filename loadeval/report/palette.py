@@ -79,8 +79,8 @@ def series(number: int) -> str:
 
 
 def dash(number: int) -> str:
-    """How the line of thing `number`, from 0, is dashed."""
-    return DASHES[number % SERIES]
+    """How the line of thing `number`, from 0, is dashed; another way where its colour returns."""
+    return DASHES[(number + number // SERIES) % SERIES]
 
 
 def css_classes() -> str:

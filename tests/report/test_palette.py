@@ -72,3 +72,9 @@ def test_things_without_a_colour_of_their_own() -> None:
     assert len({series(number) for number in range(SERIES)}) == SERIES
     assert {series(number) for number in range(100)} <= THEMES["light"].keys()
     assert len({dash(number) for number in range(SERIES)}) == SERIES
+
+
+def test_a_colour_that_returns_has_another_dash() -> None:
+    """As of the seventh GPU of eight."""
+    many = range(SERIES * SERIES)
+    assert len({(series(number), dash(number)) for number in many}) == len(many)

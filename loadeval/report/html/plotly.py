@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from loadeval.report.html.blocks import Json
     from loadeval.report.point_charts import Axis, PointChart, Points, RunTime
     from loadeval.runlog.columns import Values
+    from loadeval.runlog.model import Run
 
 FAMILY = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', Arial, sans-serif"
 HOVER = "%{customdata}<extra></extra>"
@@ -225,9 +226,9 @@ def _batches_in_words(chart: PointChart, one: Points) -> list[str]:
     ]
 
 
-def shades(chart: PointChart) -> tuple[list[Json], int]:
+def shades(run: Run, time: RunTime) -> tuple[list[Json], int]:
     """A rectangle for each measured block, or none where they are too many; and their number."""
-    blocks, time = blocks_of(chart.run), chart.time
+    blocks = blocks_of(run)
     if len(blocks) > MOST_BLOCKS:
         return [], len(blocks)
     columns = time.x[blocks.first], time.end[blocks.last], blocks.arm

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.analysis.metrics import THREADS
 from loadeval.analysis.summary import OUTLIER_TIMES_MEDIAN, iterations_of, steady
 from loadeval.report.bar_charts import iteration_chart, ranks_chart, throughput_chart
 from loadeval.report.formatting import LONGEST_NAME, counted, duration, number, share, shortened
@@ -34,6 +35,7 @@ from loadeval.report.wording.metrics import LONGEST_SUBJECT, quantity_in_words, 
 from loadeval.report.wording.page import (
     DISTRIBUTION,
     EPOCH_STARTS,
+    GPU_IDLE,
     ITERATION_PARTS,
     LOST_TIME,
     METRICS,
@@ -49,6 +51,7 @@ from loadeval.report.wording.page import (
     OUTLIERS,
     RINGS,
     SHADED,
+    SHADED_METRICS,
     THINNED,
     THROUGHPUT,
     TIMELINE,
@@ -103,6 +106,8 @@ def iteration_time(report: Report) -> Section:
     chart = iteration_chart(report)
     caption = ITERATION_PARTS if report.backends is None else f"{ITERATION_PARTS} {OF_BACKENDS}"
     caption = caption if report.comparison is None else LOST_TIME
+    if any(bar.color == "gpu_idle" for row in chart.rows for bar in row.bars):
+        caption += GPU_IDLE
     rows = []
     for row in chart.rows:
         parts = ", ".join(f"{NAMES[bar.color]} {bar.text}" for bar in row.bars)
@@ -277,7 +282,7 @@ def _timeline(one: RunReport) -> Figure:
     caption = TIMELINE + (RINGS if waits.marks else "")
     shades: list[Json] = []
     if one.run.header.mode == "alternate":
-        shades, count = plotly.shades(waits)
+        shades, count = plotly.shades(one.run, waits.time)
         caption += SHADED if shades else NOT_SHADED.format(count=count) if count else ""
     form = plotly.layout(440)
     form |= {
@@ -462,6 +467,8 @@ def _metric_lines(run: Run) -> list[MetricLine]:
     for name in MAIN:
         for readings in run.readings:
             values = readings.values.get(name)
+            if readings.probe == THREADS:
+                continue  # they have a table of their own
             if values is not None and (known := np.isfinite(values)).any():
                 times_ns = readings.time_ns[known]
                 found.append(MetricLine(name, readings.subject, times_ns, values[known]))
@@ -475,7 +482,9 @@ def _metrics(one: RunReport, found: Sequence[MetricLine]) -> Figure:
     form = plotly.layout(PANELS_AROUND + PANEL * len(quantities))
     form["margin"]["t"] += round(PANEL_GAP * PANEL)
     form["grid"] = {"subplots": [[f"x{axis}"] for axis in axes], "ygap": PANEL_GAP}
-    form["xaxis"] = plotly.time_axis(RunTime.of(one.run), anchor=axes[-1])
+    time = RunTime.of(one.run)
+    form["xaxis"] = plotly.time_axis(time, anchor=axes[-1])
+    form["shapes"], _ = plotly.shades(one.run, time)
     form["annotations"] = []
     for axis, name in zip(axes, quantities, strict=True):
         top = max(float(line.values.max()) for line in found if line.quantity == name)
@@ -490,6 +499,7 @@ def _metrics(one: RunReport, found: Sequence[MetricLine]) -> Figure:
         data.append(_metric_trace(line, subjects.index(line.subject), axis, first=first))
     count, shown = sum(len(line.values) for line in found), sum(len(one["x"]) for one in data)
     caption = METRICS.format(names=", ".join(map(quantity_in_words, quantities)))
+    caption += SHADED_METRICS if form["shapes"] else ""
     notes = _thinned(shown, count, "readings")
     return Figure(f"machine-{one.number}", caption, data, form, notes, f"run-{one.number}")
 

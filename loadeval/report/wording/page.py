@@ -34,6 +34,7 @@ LOST_TIME = (
     "others). The ideal arm trains on batches in memory. Whiskers are 95% CIs; hollow bars are "
     "gains."
 )
+GPU_IDLE = " GPU idle while waiting is the part of the wait in which the GPU had no work queued."
 ITERATION_PARTS = "Mean iteration time in the steady state: the wait for the batch and the step."
 OF_BACKENDS = (
     "For alternating runs the step is split into what it takes alone and what contention adds: "
@@ -66,5 +67,6 @@ DISTRIBUTION = (
 )
 ZEROS = " Waits of zero are at its left end."
 METRICS = "System metrics over the run: {names}. Zoom follows the timeline."
+SHADED_METRICS = " Measured blocks are shaded as there."
 NO_METRICS = "No system metrics: {why}."
 NO_READINGS_OF_RUN = "this run has no readings"

@@ -195,6 +195,44 @@ def test_readings_share_the_axis_of_the_waits(alternating: Record, readings: Rec
     assert timeline.layout["xaxis"]["range"] == machine.layout["xaxis"]["range"]
 
 
+def test_readings_are_shaded_where_blocks_were_measured(
+    alternating: Record, record: Record, readings: Record
+) -> None:
+    """As the timeline is; a run of one mode has no blocks."""
+    found = figures([readings(alternating())])
+    shaded = [shape for shape in found["timeline-0"].layout["shapes"] if shape["type"] == "rect"]
+    assert found["machine-0"].layout["shapes"] == shaded != []
+    assert "Measured blocks are shaded" in found["machine-0"].caption
+    machine = figures([readings(record("log"))])["machine-0"]
+    assert machine.layout["shapes"] == []
+    assert "shaded" not in machine.caption
+
+
+def test_threads_are_not_among_the_readings(alternating: Record, readings: Record) -> None:
+    """They are many, and have a table of their own."""
+    run = readings(alternating())
+    (process, *_) = run.readings
+    threads = replace(process, probe="threads", subject="loadeval-log")
+    names = [
+        trace["name"]
+        for trace in figures([replace(run, readings=(threads, *run.readings))])["machine-0"].data
+    ]
+    assert "process" in names
+    assert "loadeval-log" not in names
+
+
+@pytest.mark.parametrize("idle_ns", [None, 30_000])
+def test_the_caption_explains_gpu_idle_where_it_is_drawn(
+    alternating: Record, idle_ns: int | None
+) -> None:
+    run = alternating()
+    if idle_ns is not None:
+        idle = np.full(len(run.steps), idle_ns)
+        run = replace(run, steps=replace(run.steps, gpu_idle_ns=idle))
+    caption = figures([run])["iteration-time"].caption
+    assert ("GPU idle while waiting is" in caption) is (idle_ns is not None)
+
+
 def test_a_run_without_times_is_drawn_by_batch(record: Record) -> None:
     """As one of DALI's LoaderEvaluator is."""
     run = record("log")
