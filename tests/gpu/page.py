@@ -29,9 +29,9 @@ NEVER_MEASURED = "never measured"
 
 def page(found: Sequence[Result]) -> str:
     """The page of these results, of one run."""
-    lines = [_where(found), "| claim | tolerance | outcome |\n|---|---|---|\n"]
+    lines = [_where(found), "| claim | what holds | tolerance | outcome |\n|---|---|---|---|\n"]
     lines += [
-        f"| {claim.text} | {claim.tolerance or '-'} | {outcome(claim, found)} |\n"
+        f"| {claim.name} | {claim.text} | {claim.tolerance or '-'} | {outcome(claim, found)} |\n"
         for claim in _claims()
     ]
     for name in (*(claim.name for claim in _claims()), ERROR):

@@ -488,11 +488,53 @@ def test_workers_are_waited_for_until_they_are_idle(monkeypatch: pytest.MonkeyPa
     assert activity.wait_until_idle(20)
 
 
-def test_a_process_that_has_ended_has_no_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+FAMILY = """
+import os, sys, time
+os.fork()
+while time.process_time() < 0.2:
+    pass
+sys.stdin.read()
+"""
+"""A process and its child, which both work for a moment, and live until their input ends."""
 
+
+@pytest.mark.parametrize("has_proc", [True, False])
+def test_the_cpu_time_of_workers_is_that_of_all_descendants(
+    monkeypatch: pytest.MonkeyPatch, has_proc: bool
+) -> None:
+    monkeypatch.setattr(alternate, "HAS_PROC", has_proc and alternate.HAS_PROC)
+    activity = alternate.WorkerActivity()
+    before_ns = activity.workers_cpu_ns() or 0
+    with subprocess.Popen([sys.executable, "-c", FAMILY], stdin=subprocess.PIPE):
+        found = (activity.workers_cpu_ns() or 0 for _ in range(10**6))
+        # More than one of them has alone.
+        assert next(now_ns for now_ns in found if now_ns - before_ns > 350_000_000)
+
+
+def test_a_process_that_has_ended_has_no_cpu_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.listdir", lambda _: ["4194305", "self"])  # more than a pid can be
+    monkeypatch.setattr(alternate, "HAS_PROC", True)
+    assert alternate.WorkerActivity().workers_cpu_ns() == 0
+
+
+def test_where_processes_cannot_be_listed_their_cpu_time_is_not_known(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def refused(_: str) -> list[str]:
+        raise PermissionError
+
+    monkeypatch.setattr("os.listdir", refused)
+    monkeypatch.setattr(alternate, "HAS_PROC", True)
+    assert alternate.WorkerActivity().workers_cpu_ns() is None
+
+
+def test_without_proc_a_process_that_has_ended_has_none_either(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     def gone(*_: Any, **__: Any) -> None:
         raise psutil.NoSuchProcess(1)
 
+    monkeypatch.setattr(alternate, "HAS_PROC", False)
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE):
         monkeypatch.setattr(psutil.Process, "cpu_times", gone)
         assert alternate.WorkerActivity().workers_cpu_ns() == 0
