@@ -37,9 +37,9 @@ CLAIMS = list(dict.fromkeys(claim for part in PARTS for claim in part.claims))
 
 def rows(text: str) -> dict[str, str]:
     """The outcome of each claim by its text, from the page's first table."""
-    table = text.partition("|---|---|---|\n")[2].partition("\n\n")[0]
+    table = text.partition("|---|---|---|---|\n")[2].partition("\n\n")[0]
     cells = [line.strip("| ").split(" | ") for line in table.strip().splitlines()]
-    return {claim: outcome for claim, _, outcome in cells}
+    return {text: outcome for _, text, _, outcome in cells}
 
 
 def result_of(claim: str, *, held: bool | None) -> Result:
