@@ -67,7 +67,8 @@ def metrics_rows(sides: Sequence[tuple[Metrics, Arm]]) -> list[Rows]:
 
 def _rows(metrics: Metrics, arm: Arm) -> Iterator[tuple[str, str]]:
     idle_ns = metrics.gpu_idle_ns[arm]
-    yield "GPU idle while waiting, mean", NO_DEVICE if idle_ns is None else duration(idle_ns)
+    unknown = NO_DEVICE if arm == "real" else NOT_MEASURED  # in replay it never is
+    yield "GPU idle while waiting, mean", unknown if idle_ns is None else duration(idle_ns)
     read = False
     for one in metrics.quantities:
         level = one.real if arm == "real" else one.ideal

@@ -21,7 +21,17 @@ from loadeval.report.wording.metrics import (
     level_in_words,
     value_of,
 )
-from loadeval.runlog.model import Arm, Block, GpuIdle, Header, LoaderInfo, Readings, Run, Steps
+from loadeval.runlog.model import (
+    ARMS,
+    Arm,
+    Block,
+    GpuIdle,
+    Header,
+    LoaderInfo,
+    Readings,
+    Run,
+    Steps,
+)
 
 MS = 1_000_000
 TIMES = np.array([1000, 2000, 3000, 4000]) * MS
@@ -68,6 +78,14 @@ def test_each_arm_has_its_column() -> None:
         [("GPU idle while waiting, mean", "10 ns"), ("GPU 0 (H100) kernel busy", "41%")],
         [("GPU idle while waiting, mean", "0 ns"), ("GPU 0 (H100) kernel busy", "93%")],
     ]
+
+
+def test_gpu_idle_of_a_replay_is_not_measured_for_whatever_reason() -> None:
+    """It is not in replay, on a device or without one."""
+    real, ideal = (dict(metrics_rows([(UNKNOWN, arm)])[0]) for arm in ARMS)
+    name = "GPU idle while waiting, mean"
+    assert real[name] == "not measured: no CUDA device was in use"
+    assert ideal[name] == "not measured"
 
 
 def test_runs_side_by_side_have_the_same_rows() -> None:
