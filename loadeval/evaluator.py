@@ -200,7 +200,8 @@ class LoaderEvaluator(DALICompatible):
             dimension of its first array.
         unit: what reports call the samples, such as "images".
         max_cache_bytes: the most memory that kept or prefetched batches may take. Replay raises
-            CacheError beyond it; an ideal block gets shorter.
+            CacheError beyond it; an ideal block gets shorter. Of batches on a GPU an ideal block
+            takes no more than half of its free memory either.
         name: what reports call the run; by default the log file's name.
         replay_after: in `replay` mode, how many real batches to serve and measure first.
         epoch_batches: in `replay` mode, the batches in an epoch, or math.inf; by default the

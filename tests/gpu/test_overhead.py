@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import statistics
 import time
 from functools import partial
 from itertools import cycle, islice
@@ -32,7 +31,7 @@ SPREAD = 0.1
 
 
 def test_logging_costs_little_more_than_the_floor(note: Notes) -> None:
-    """Medians of what each adds to a bare loop over the same batches, in turn.
+    """The least of some rounds of what each adds to a bare loop over the same batches, in turn.
 
     Of tensors on the device; of NumPy arrays with the stand-in, whose tensors are slow to tell
     their shape.
@@ -60,9 +59,9 @@ def test_logging_costs_little_more_than_the_floor(note: Notes) -> None:
         for subject in subjects:
             rounds[subject.name].append(overhead.ns_per_batch(subject))
             torch.cuda.synchronize()
-    bare_ns = statistics.median(rounds["bare for"])
+    bare_ns = min(rounds["bare for"])
     floor_ns, log_ns, events_ns = (
-        statistics.median(rounds[name]) - bare_ns for name in ("floor", "log", "events")
+        min(rounds[name]) - bare_ns for name in ("floor", "log", "events")
     )
     most_ns = (MOST_OF_FLOOR * floor_ns + events_ns) * (1 + SPREAD)
     note(
@@ -88,7 +87,7 @@ class Sleeping(Dataset[torch.Tensor]):
         return torch.full((2**16,), float(index))
 
 
-@pytest.mark.parametrize(("batches", "load_ms", "syncs"), [(300, 10.0, False), (200, 24.0, True)])
+@pytest.mark.parametrize(("batches", "load_ms", "syncs"), [(400, 10.0, False), (200, 24.0, True)])
 def test_alternating_takes_little_longer(
     note: Notes, batches: int, load_ms: float, syncs: bool
 ) -> None:
@@ -136,7 +135,7 @@ class InMemory:
 
 @pytest.mark.parametrize("syncs", [False, True], ids=["asynchronous", "syncs"])
 def test_replay_is_as_fast_as_batches_in_memory(note: Notes, syncs: bool) -> None:
-    """Medians of turns, of steps of 2 ms on batches of the device's memory."""
+    """The least of some turns, of steps of 2 ms on batches of the device's memory."""
     work = Products(2.0)
     kept = [torch.full((2**16,), float(number), device="cuda") for number in range(20)]
     loader = InMemory(kept, 100)
@@ -147,13 +146,13 @@ def test_replay_is_as_fast_as_batches_in_memory(note: Notes, syncs: bool) -> Non
             if syncs:
                 batch[0].item()
 
-    ratios = []
+    plain_s, replay_s = [], []
     with LoaderEvaluator(loader, mode="replay", probes=()) as evaluator:
         epoch(evaluator)
         for _ in range(ROUNDS):
-            plain_s = host_s(partial(epoch, loader))
-            ratios.append(host_s(partial(epoch, evaluator)) / plain_s)
-    ratio = statistics.median(ratios)
+            plain_s.append(host_s(partial(epoch, loader)))
+            replay_s.append(host_s(partial(epoch, evaluator)))
+    ratio = min(replay_s) / min(plain_s)
     note(
         OVERHEAD_REPLAY,
         f"steps of 2 ms, {'synced' if syncs else 'asynchronous'}",

@@ -251,8 +251,8 @@ ADVICE: dict[Enum, str] = {
         "Keep the iterator: batches = iter(loader) once, then next(batches) at each step."
     ),
     Advice.PIN_MEMORY: (
-        "Pass {setting}={proposed} and copy with .to(device, non_blocking=True): the copy then "
-        "overlaps the step."
+        "Pass {setting}={proposed} and copy with .to(device, non_blocking=True): the copy is then "
+        "faster, and nothing waits for it. What that brings is not predicted."
     ),
     Advice.KEEP_LOADER: "Leave the loader as it is: these waits cost nothing.",
     Advice.PROFILE_STEP: (
