@@ -21,7 +21,7 @@ from loadeval.in_place import samplers_of
 from loadeval.launch.batches import DatasetBatches, rows_of
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.inject.sitecustomize import FOLDER, MODULES, failed
-from loadeval.launch.measured import MeasuredLoader
+from loadeval.launch.measured import MeasuredLoader, are_gradients_on
 from loadeval.runlog.processes import REPLAYED, ProcessRecord
 from loadeval.runtime.adapter import length_of
 from loadeval.runtime.measurement import place_among_ranks
@@ -30,6 +30,7 @@ from loadeval.runtime.registry import OWN, registered
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from loadeval.launch.measured import Read
     from loadeval.runlog.model import Mode
 
     Iter = Callable[[Any], Iterator[Any]]
@@ -93,8 +94,10 @@ class Session:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._trained: MeasuredLoader | None = None
+        self._with_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
         self._without_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
         self._saved_s = 0.0
+        self._has_stepped = False
 
     def epoch(self, loader: Any, original: Iter) -> Iterator[Any] | None:
         """A measured epoch of `loader`, or None; `original` is the `__iter__` that was replaced.
@@ -152,14 +155,10 @@ class Session:
 
     def _measured(self, loader: Any) -> MeasuredLoader:
         """The one that `loader` belongs to: itself, or one of its kind that is not being read."""
+        found = self._known(loader)
+        if found is not None:
+            return found
         has_gradients = self.has_gradients(loader)
-        kind, is_rebuilt = _kind_of(loader)
-        for one in self.loaders:
-            if one.has_gradients != has_gradients or one.kind != kind:
-                continue
-            # Lightning begins an epoch before it has dropped the one before.
-            if one.reads(loader) or (not one.is_read and (is_rebuilt or one.is_of(loader))):
-                return one
         if not self.loaders:
             self._start()
         mode = self._mode_of(loader) if has_gradients else "log"
@@ -169,10 +168,22 @@ class Session:
             options["stages"] = True
         if isinstance(loader, DatasetBatches):
             options["samples"] = rows_of
+        kind, _ = _kind_of(loader)
         measured = MeasuredLoader(loader, mode, self.folder / log, kind, self, options)
         self.loaders.append(measured)
         self.save()
         return measured
+
+    def _known(self, loader: Any) -> MeasuredLoader | None:
+        has_gradients = self.has_gradients(loader)
+        kind, is_rebuilt = _kind_of(loader)
+        for one in self.loaders:
+            if one.has_gradients != has_gradients or one.kind != kind:
+                continue
+            # Lightning begins an epoch before it has dropped the one before.
+            if one.reads(loader) or (not one.is_read and (is_rebuilt or one.is_of(loader))):
+                return one
+        return None
 
     def _mode_of(self, loader: Any) -> Mode:
         mode = self._settings.mode
@@ -194,44 +205,63 @@ class Session:
             number += 1
 
     def has_gradients(self, loader: Any) -> bool:
-        """Whether gradients are on, and were when batches of `loader` were last asked for."""
+        """Whether an epoch of `loader` that is asked for now is likely read with gradients on.
+
+        Frameworks ask for an iterator with gradients on, and turn them off for each batch: so of
+        a loader that was only ever read without them.
+        """
         return are_gradients_on() and not any(one is loader for one in self._without_gradients)
 
-    def began(self, measured: MeasuredLoader, loader: Any) -> MeasuredLoader:
-        """The first batch of an epoch of `loader` is asked for; where it is to be noted.
+    def began(self, measured: MeasuredLoader, read: Read) -> MeasuredLoader:
+        """The first batch of an epoch is asked for; where it is to be noted.
 
         Its iterator may have been asked for with gradients on, and its batches without.
         """
-        has_gradients = are_gradients_on()
-        late = self._without_gradients
+        has_gradients, loader = are_gradients_on(), read.loader
         with suppress(TypeError):  # it takes no weak reference
-            (late.discard if has_gradients else late.add)(loader)
+            self._note_gradients(read, has_gradients=has_gradients)
         with self._lock:
             if has_gradients != measured.has_gradients:
                 measured = self._moved(measured, loader)
             measured.epochs += 1
+            measured.follows_training |= self._has_stepped
             if has_gradients:
                 self._trained = measured
             self.save()
         return measured
 
+    def _note_gradients(self, read: Read, *, has_gradients: bool) -> None:
+        loader, with_gradients = read.loader, self._with_gradients
+        if has_gradients:
+            with_gradients.add(loader)
+            self._without_gradients.discard(loader)
+        elif read.had_gradients and not any(one is loader for one in with_gradients):
+            self._without_gradients.add(loader)
+
     def _moved(self, measured: MeasuredLoader, loader: Any) -> MeasuredLoader:
-        if not measured.epochs:
+        """Where an epoch is to be noted that is read otherwise than it was asked for."""
+        is_first = not measured.epochs
+        if measured.mode == "replay" and not is_first:  # it has batches of its own
+            return measured
+        found = None if measured.mode == "replay" else self._known(loader)
+        if found is None and is_first and measured.mode != "alternate":  # only training does
             measured.has_gradients = not measured.has_gradients
-        elif measured.mode == "log":  # a plan of the other modes cannot be noted elsewhere
-            try:
-                found = self._measured(loader)
-            except Exception as error:  # noqa: BLE001 - the program goes on
-                failed(error)
-            else:
-                return found if found.mode == "log" else measured
-        return measured
+            return measured
+        try:
+            found = found or self._measured(loader)
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            failed(error)
+            return measured
+        if is_first and measured.drop():
+            self.loaders.remove(measured)
+        return found
 
     def stepped(self, *_: Any) -> None:
         """An optimizer made a step: on a batch of what is being read, or was read to its end."""
         read = [one for one in self.loaders if one.has_gradients and one.is_read]
         if not read and self._trained is not None:
             read = [self._trained]
+        self._has_stepped = True
         for one in read:
             one.optimizer_steps += 1
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
@@ -253,12 +283,6 @@ def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:
     is_stream = isinstance(dataset, torch_data.IterableDataset)
     samples = None if is_stream else length_of(dataset)
     return (type(loader), type(dataset), samples, type(sampler), loader.batch_size), True
-
-
-def are_gradients_on() -> bool:
-    """Whether what is computed now can be trained; True without torch."""
-    torch = sys.modules.get("torch")
-    return torch is None or bool(torch.is_grad_enabled())
 
 
 def _rank(environment: Mapping[str, str]) -> int:
