@@ -9,9 +9,9 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loadeval.runlog.blocks import head_for
 from loadeval.runlog.model import Prefetch, Window
 from loadeval.runtime.loop import Span, WholeEpoch, restarting
-from loadeval.runtime.schedule import head_for
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -247,7 +247,8 @@ class AlternatingEpoch:
             yield from self._ended_by(prefetched)
         if not self._over:
             warmup = self._warmup(max(block.warmup - self._settled, 0))
-            yield from self._uncounted(self._in_order, warmup, "real")
+            if warmup:
+                yield from self._uncounted(self._in_order, warmup, "real")
         if not self._over:
             yield from self._counted(block, self._in_order, self._shared.progress.left)
 
@@ -264,7 +265,8 @@ class AlternatingEpoch:
         if prefetched.is_full:
             shared.progress.limit(count - warmup)
         batches = drained(self._held)
-        yield from self._uncounted(batches, warmup, "ideal")
+        if warmup:
+            yield from self._uncounted(batches, warmup, "ideal")
         if count > warmup:
             yield from self._counted(block, batches, count - warmup)
         yield from self._ended_by(prefetched)

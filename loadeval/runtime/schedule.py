@@ -11,6 +11,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.runlog.blocks import (
+    SHORTEST_WARMUP,
+    SMALLEST_BLOCK,
+    block_for,
+    head_for,
+    two_blocks_for,
+)
 from loadeval.runlog.model import SECOND_NS
 
 if TYPE_CHECKING:
@@ -22,10 +29,6 @@ if TYPE_CHECKING:
 
     Enough = Callable[[Sequence[Values], Sequence[Values]], bool]
 
-SMALLEST_BLOCK = 8
-"""The fewest counted batches of one arm in one pair."""
-SHORTEST_WARMUP = 3
-"""Batches until a memory-bound step runs at full speed again after a switch of arms."""
 BLOCK_NS = SECOND_NS // 10
 """How long an ideal block is to last: what its first steps lose after the pause is then little.
 
@@ -83,20 +86,6 @@ def arms_of(seed: int, pair: int) -> list[Arm]:
     order: list[Arm] = ["real", "ideal"]
     random.Random(f"{seed}/{pair // 2}").shuffle(order)  # noqa: S311 - no secret
     return order[::-1] if pair % 2 else order
-
-
-def head_for(prefetch_depth: int) -> int:
-    """Batches until a loader whose queue begins empty has refilled it, and steps are steady."""
-    return max(prefetch_depth + 1, SHORTEST_WARMUP)
-
-
-def block_for(prefetch_depth: int) -> int:
-    """The smallest ideal block: prefetching it takes more than the queue holds.
-
-    So there are batches that time the loader alone, and what a real block took out of the queue
-    is served in the next ideal block.
-    """
-    return max(SMALLEST_BLOCK, 2 * prefetch_depth + 2)
 
 
 class Progress:
@@ -245,7 +234,7 @@ class Schedule(Progress):
         self._of_pairs: dict[Arm, list[Values]] = {"real": [], "ideal": []}
         self._head_iterations_ns: list[int] = []
         self._head_steps_ns: list[int] = []
-        self._two_blocks = SMALLEST_BLOCK + block_for(prefetch_depth)
+        self._two_blocks = two_blocks_for(prefetch_depth)
         self._has_room = True
         self._latest: deque[int] = deque(maxlen=SHORT_IN_A_ROW)
         self._start_ns = 0
@@ -278,6 +267,7 @@ class Schedule(Progress):
     def leave_whole(self) -> None:
         """See Progress."""
         self.whole = 0
+        self._latest.clear()
         self._begin_anew()
 
     def note_start(self, elapsed_ns: int) -> None:
