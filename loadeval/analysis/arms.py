@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from loadeval.analysis.intervals import (
+    FEWEST_PAIRS,
     AllWaits,
     MeanError,
     MeanTime,
@@ -26,6 +27,7 @@ from loadeval.analysis.summary import (
     steady,
     steady_aggregates,
 )
+from loadeval.runlog.blocks import whole_epochs
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS, SECOND_NS
 
@@ -184,13 +186,13 @@ def run_times(run: Run) -> RunTimes:
     if run.header.mode != "alternate":
         return RunTimes(arm_times(run), run)
     pairs, real, ideal = paired(run)
-    comparison = compare_arms(real, ideal, epoch_starts_of(run))
+    pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
+    counted = replace(run, steps=replace(run.steps, pair=pair))
+    comparison = compare_arms(real, ideal, epoch_starts_of(counted))
     missed_ns = 0.0 if real.all_waits is not None else missed_stall_ns(run, comparison)
     if comparison.gain is not None:
         gain = allowing_for_missed(comparison.gain, missed_ns, comparison.real_batches)
         comparison = replace(comparison, gain=gain)
-    pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
-    counted = replace(run, steps=replace(run.steps, pair=pair))
     return RunTimes(real, counted, ideal, tuple(pairs), comparison, missed_ns)
 
 
@@ -232,10 +234,15 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
     """The pairs of an alternating run that count, and the times of the real and the ideal arm.
 
     A run often ends within a pair. A pair counts when each of its blocks has at least
-    FEWEST_IN_BLOCK batches, or half of the median block of its arm where that is fewer.
+    FEWEST_IN_BLOCK batches, or half of the median block of its arm where that is fewer. Where some
+    blocks are whole epochs, and others are not, only those of the kind count that has more.
     """
     steps = run.steps
-    counted = (steps.pair != UNKNOWN) & (steps.step_ns != UNKNOWN)
+    whole = list(whole_epochs(run).values())
+    is_whole = np.isin(steps.pair, whole)
+    if 2 * len(set(whole)) < len(np.unique(steps.pair[steps.pair != UNKNOWN])):
+        is_whole = ~is_whole
+    counted = (steps.pair != UNKNOWN) & (steps.step_ns != UNKNOWN) & is_whole
     numbers, index = np.unique(steps.pair[counted], return_inverse=True)
     found = np.zeros((len(ARMS), len(numbers)))
     np.add.at(found, (steps.arm[counted], index), 1.0)
@@ -379,6 +386,8 @@ def _gain(
     whole_ns = real_ns + added_ns
 
     def error(real_scale: float, ideal_scale: float) -> MeanError | None:
+        if starts is not None and starts.pair is not None:
+            return _error_of_epochs(starts, iterations[1], real_scale, ideal_scale * scale)
         of_means = error_of_difference(
             real, ideal, real_scale * scale * steady_part, ideal_scale * scale
         )
@@ -400,6 +409,25 @@ def _gain(
         contention_ns,
         None if starts is None else around(added_ns, spread),
     )
+
+
+def _error_of_epochs(
+    starts: EpochStarts, ideal: MeanTime, real_scale: float, ideal_scale: float
+) -> MeanError | None:
+    """The error of `real_scale` times an epoch's mean less `ideal_scale` times the ideal one.
+
+    By Student's t over pairs of epochs; None where there are too few.
+    """
+    if starts.pair is None or ideal.pair is None:
+        raise TypeError("these are no pairs of epochs")
+    pairs, of_ideal = np.unique(ideal.pair, return_inverse=True)
+    if len(pairs) < FEWEST_PAIRS:
+        return None
+    of_real = np.searchsorted(pairs, starts.pair)
+    real_ns = np.bincount(of_real, starts.first_ns) / np.bincount(of_real, starts.first_batches)
+    ideal_ns = np.bincount(of_ideal, ideal.total_ns) / np.bincount(of_ideal, ideal.amount)
+    differences = real_scale * real_ns - ideal_scale * ideal_ns
+    return MeanError(float(differences.var(ddof=1)) / len(pairs), len(pairs) - 1)
 
 
 def lost_share(speedup: Estimate) -> Estimate:

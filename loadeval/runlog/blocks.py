@@ -9,7 +9,7 @@ import numpy as np
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
-    from loadeval.runlog.model import Steps
+    from loadeval.runlog.model import Run
 
 SMALLEST_BLOCK = 8
 """The fewest counted batches of one arm in one pair."""
@@ -47,15 +47,18 @@ def epochs_for(pairs: int) -> int:
     return 1 + 2 * pairs
 
 
-def whole_epochs(steps: Steps) -> dict[int, int]:
+def whole_epochs(run: Run) -> dict[int, int]:
     """The epochs each of which is a block, with their pairs.
 
-    All batches of such an epoch are of one pair, but the first one, unless it is the only one.
+    They are too short for two blocks, and their batches are of one arm, and of one pair: but the
+    first one, unless it is the only one.
     """
-    found = {}
+    steps, found = run.steps, {}
+    longest = two_blocks_for(run.header.loader.prefetch_depth or 0)
     epochs, starts = np.unique(steps.epoch, return_index=True)
-    for epoch, rows in zip(epochs.tolist(), np.split(steps.pair, starts[1:]), strict=True):
-        pairs = set(rows[min(len(rows) - 1, 1) :].tolist())
-        if len(pairs) == 1 and (pair := pairs.pop()) != UNKNOWN:
-            found[epoch] = pair
+    for epoch, start, end in zip(epochs.tolist(), starts, [*starts[1:], len(steps)], strict=False):
+        pairs = np.unique(steps.pair[start + min(end - start - 1, 1) : end])
+        is_block = end - start < longest and len(pairs) == 1 and pairs[0] != UNKNOWN
+        if is_block and len(np.unique(steps.arm[start:end])) == 1:
+            found[epoch] = int(pairs[0])
     return found

@@ -226,7 +226,7 @@ def test_short_epochs_alternate_whole(prefetched: int) -> None:
         (pair, arm) for pair in range(4) for arm in arms_of(0, pair)
     ]
     assert {one.epoch for one in run.windows} == set(range(1, 9))
-    assert whole_epochs(run.steps) == {one.epoch: one.pair for one in run.windows}
+    assert whole_epochs(run) == {one.epoch: one.pair for one in run.windows}
     assert (run.steps.pair[run.steps.batch == 0] == UNKNOWN).all()
     assert set(run.steps.wait_ns[counted(run, "real")].tolist()) == {LOAD_NS}
     assert set(run.steps.wait_ns[counted(run, "ideal")].tolist()) == {0}
@@ -249,7 +249,7 @@ def test_epochs_that_training_leaves_early_alternate_whole() -> None:
     for _ in range(8):
         assert len([clock.advance(STEP_NS) for _ in islice(evaluator, 6)]) == 6
     run = evaluator.recorded()
-    assert set(whole_epochs(run.steps)) == set(range(2, 8))
+    assert set(whole_epochs(run)) == set(range(2, 8))
     assert train(evaluator, clock) == list(range(60))
     assert train(evaluator, clock) == list(range(60))
 
