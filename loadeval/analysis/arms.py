@@ -23,6 +23,7 @@ from loadeval.analysis.stalls import rare_stalls
 from loadeval.analysis.stats import Estimate
 from loadeval.analysis.summary import (
     EpochStarts,
+    closed_steps,
     epoch_starts_of,
     steady,
     steady_aggregates,
@@ -242,7 +243,7 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
     is_whole = np.isin(steps.pair, whole)
     if 2 * len(set(whole)) < len(np.unique(steps.pair[steps.pair != UNKNOWN])):
         is_whole = ~is_whole
-    counted = (steps.pair != UNKNOWN) & (steps.step_ns != UNKNOWN) & is_whole
+    counted = (steps.pair != UNKNOWN) & closed_steps(run) & is_whole
     numbers, index = np.unique(steps.pair[counted], return_inverse=True)
     found = np.zeros((len(ARMS), len(numbers)))
     np.add.at(found, (steps.arm[counted], index), 1.0)
@@ -458,7 +459,8 @@ def _longest_beside_ns(run: Run, uncounted: Rows) -> int:
     follows = np.zeros(len(run.steps), dtype=np.bool_)
     follows[1:] = uncounted[:-1] & (np.diff(run.steps.epoch) == 0)
     warming_up = run.steps.wait_ns[uncounted & follows]
-    prefetched = [max(one.waits_ns, default=0) for one in run.prefetches]
+    whole = whole_epochs(run)
+    prefetched = [max(one.waits_ns[one.epoch in whole :], default=0) for one in run.prefetches]
     return max([*prefetched, int(warming_up.max(initial=0))])
 
 

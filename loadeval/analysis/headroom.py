@@ -15,12 +15,15 @@ from loadeval.analysis.metrics import quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.stats import spearman
 from loadeval.analysis.summary import (
+    WITHIN_STEP,
     epoch_lengths,
     epoch_starts_of,
     epochs_of,
     gpu_wait,
     spent,
     steady,
+    steps_left_out,
+    whole_windows,
 )
 from loadeval.analysis.verdict import (
     FEWEST_PAIRS_OF_EPOCHS,
@@ -77,6 +80,7 @@ class Caution(Enum):
     TWO_RUNS = "two separate runs"
     WORKERS_BUSY = "workers busy in the ideal arm"
     PAGE_FAULTS = "more page faults in the ideal arm"
+    STEPS_LEFT_OUT = "steps left out"
     HIDDEN_WAITS = "waits hidden by GPU work"
     ONE_EPOCH = "one epoch's start"
 
@@ -318,7 +322,7 @@ def _headroom(  # noqa: PLR0913 - what one run and two runs tell differently
         ideal_batches=found.ideal_batches,
         verdict=verdict,
         advice=advice,
-        cautions=(*cautions, *_hidden_waits(waited), *_one_epoch(gain)),
+        cautions=(*cautions, *_hidden_waits(waited), *_one_epoch(gain), *_left_out(run)),
         not_measured=(*not_measured, *_no_epoch_starts(gain)),
     )
 
@@ -339,6 +343,16 @@ def _one_epoch(gain: Gain | None) -> list[Remark]:
     return [Remark(Caution.ONE_EPOCH, {"starts_share": starts_share})] * (
         starts_share >= LEAST_STARTS_SHARE
     )
+
+
+def _left_out(run: Run) -> list[Remark]:
+    """The steps in which training did something else, and what."""
+    steps_ns = run.steps.step_ns[steps_left_out(run)]
+    if not len(steps_ns):
+        return []
+    what = dict.fromkeys(one.message for one in run.events if one.kind == WITHIN_STEP)
+    figures = {"steps": len(steps_ns), "mean_ns": float(steps_ns.mean())}
+    return [Remark(Caution.STEPS_LEFT_OUT, {**figures, "what": ", ".join(what)})]
 
 
 def _no_epoch_starts(gain: Gain | None) -> list[Remark]:
@@ -431,7 +445,7 @@ def _missing(
 
 def _worker_cpu_share(run: Run, pairs: tuple[int, ...]) -> tuple[float | None, bool]:
     """How many CPUs the workers kept busy in the ideal blocks, and whether that is too much."""
-    windows = [one for one in run.windows if one.arm == "ideal" and one.pair in set(pairs)]
+    windows = [one for one in whole_windows(run, "ideal") if one.pair in set(pairs)]
     elapsed_ns = sum(window.elapsed_ns for window in windows)
     used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
     if len(used) < len(windows) or not elapsed_ns:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.stats import Series
     from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Aggregate, Arm, Run
+    from loadeval.runlog.model import Aggregate, Arm, Run, Window
 
 QUANTILES = (0.5, 0.95, 0.99)
 OUTLIER_TIMES_MEDIAN = 2
@@ -28,6 +28,10 @@ HIDDEN_SHARE = 0.5
 """Of the waits: when the GPU was idle for less of them, they tell little of what was lost."""
 LEAST_WAIT_SHARE = 0.01
 """Of the iterations: less waiting needs no explanation."""
+WITHIN_STEP = "within a step"
+"""The kind of an event that tells what else than training was done in a step."""
+MOST_LEFT_OUT = 0.2
+"""Of the steps: what happens in more of them is a part of training."""
 FEWEST_LEFT = 3
 """Epochs that training left before their end, before that is taken for their length."""
 FEWEST_FOR_OUTLIERS = 20
@@ -85,8 +89,7 @@ def steady(run: Run, arm: Arm | None = None) -> npt.NDArray[np.bool_]:
     Of an alternating run these are the counted ones of `arm`; by default the real one's, or
     the ideal one's where the real one has none. Of a replay they are those that were kept.
     """
-    steps = run.steps
-    closed: npt.NDArray[np.bool_] = steps.step_ns != UNKNOWN
+    steps, closed = run.steps, closed_steps(run)
     if run.header.mode == "alternate":
         counted: npt.NDArray[np.bool_] = (steps.pair != UNKNOWN) & closed
         code = steps.arm[counted].min(initial=len(ARMS)) if arm is None else ARMS.index(arm)
@@ -97,6 +100,37 @@ def steady(run: Run, arm: Arm | None = None) -> npt.NDArray[np.bool_]:
     settled: npt.NDArray[np.bool_] = steps.batch >= warmup_of(run)
     of_arm: npt.NDArray[np.bool_] = steps.arm == (steps.arm if arm is None else ARMS.index(arm))
     return settled & closed & of_arm
+
+
+def closed_steps(run: Run) -> npt.NDArray[np.bool_]:
+    """Which steps are known, and were of training alone: see `steps_left_out`."""
+    closed: npt.NDArray[np.bool_] = run.steps.step_ns != UNKNOWN
+    closed[steps_left_out(run)] = False
+    return closed
+
+
+def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
+    """The rows of steps in which training did something else, such as an evaluation.
+
+    None where it does so in many steps: then it is part of them.
+    """
+    times_ns = np.array([one.time_ns for one in run.events if one.kind == WITHIN_STEP], np.int64)
+    steps, begin_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
+    if not len(times_ns) or not len(steps):
+        return np.empty(0, np.intp)
+    order = np.argsort(begin_ns, kind="stable")
+    at = np.searchsorted(begin_ns[order], times_ns, side="right") - 1
+    row = order[np.maximum(at, 0)]
+    is_within = (times_ns >= begin_ns[row]) & (times_ns < (begin_ns + steps.step_ns)[row])
+    rows = np.unique(row[is_within])
+    return rows if len(rows) <= MOST_LEFT_OUT * len(steps) else rows[:0]
+
+
+def whole_windows(run: Run, arm: Arm) -> list[Window]:
+    """The windows of one arm in which training did nothing else."""
+    steps, rows = run.steps, steps_left_out(run)
+    gone = set(zip(steps.pair[rows].tolist(), steps.epoch[rows].tolist(), strict=True))
+    return [one for one in run.windows if one.arm == arm and (one.pair, one.epoch) not in gone]
 
 
 def warmup_of(run: Run) -> int:
@@ -325,15 +359,15 @@ def epoch_starts_of(run: Run) -> EpochStarts | None:
 def _whole_starts(run: Run, usual_end_ns: float) -> EpochStarts | None:
     """Those of real epochs that are blocks; None where there are none.
 
-    A step that was still open when its epoch was broken off is taken to be like the others.
+    A step that is left out, or was open when its epoch was broken off, is taken to be like others.
     """
     steps, ends, found = run.steps, _ends_ns(run), []
-    is_real = steps.arm == ARMS.index("real")
+    is_real, closed = steps.arm == ARMS.index("real"), closed_steps(run)
     for epoch, pair in whole_epochs(run).items():
         rows = np.flatnonzero((steps.epoch == epoch) & is_real)
         if not len(rows):
             continue
-        known_ns = steps.step_ns[rows][steps.step_ns[rows] != UNKNOWN]
+        known_ns = steps.step_ns[rows][closed[rows]]
         step_ns = float(known_ns.mean()) if len(known_ns) else 0.0
         end_ns = ends.get(epoch)
         elapsed_ns = float(steps.wait_ns[rows].sum()) + len(rows) * step_ns
@@ -361,7 +395,7 @@ def _first_batches(run: Run) -> dict[int, tuple[int, int]]:
     if run.header.every > 1:
         return found
     steps = run.steps
-    plain = (steps.arm == ARMS.index("real")) & (steps.step_ns != UNKNOWN)
+    plain = (steps.arm == ARMS.index("real")) & closed_steps(run)
     for epoch in np.unique(steps.epoch).tolist():
         rows = np.flatnonzero((steps.epoch == epoch) & (steps.batch < first))
         rows = rows[np.logical_and.accumulate(plain[rows])]

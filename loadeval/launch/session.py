@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import socket
@@ -86,6 +87,7 @@ class Session:
     _name: str
     _rank: int
     _unhook: Callable[[], None]
+    _unwrap: Callable[[], None]
 
     def __init__(self, settings: Settings) -> None:
         self.folder = Path(settings.folder)
@@ -119,6 +121,7 @@ class Session:
         atexit.unregister(self.close)
         if self.loaders:
             self._unhook()
+            self._unwrap()
             for one in self.loaders:
                 one.measurement.close()
             self.save(ended=True)
@@ -130,6 +133,7 @@ class Session:
         # One that a program turns into an error would end it.
         warnings.filterwarnings("default", category=LoadevalWarning)
         self._unhook = _on_optimizer_step(self.stepped)
+        self._unwrap = _on_save(self.saved)
         atexit.register(self.close)
 
     def save(self, *, ended: bool = False) -> None:
@@ -223,6 +227,7 @@ class Session:
         with self._lock:
             if has_gradients != measured.has_gradients:
                 measured = self._moved(measured, loader)
+            self._note_within_step(f"{measured.log.name} was read", measured)
             measured.epochs += 1
             measured.follows_training |= self._has_stepped
             if has_gradients:
@@ -255,6 +260,18 @@ class Session:
         if is_first and measured.drop():
             self.loaders.remove(measured)
         return found
+
+    def saved(self) -> None:
+        """A checkpoint is written."""
+        self._note_within_step("torch.save was called")
+
+    def _note_within_step(self, what: str, of: MeasuredLoader | None = None) -> None:
+        """Tell the loaders whose batch is trained on that this is no part of the step."""
+        if os.getpid() != self._pid:
+            return
+        for one in self.loaders:
+            if one is not of and one.has_gradients and one.epochs and one.is_read:
+                one.measurement.recorder.note(what, "within a step")
 
     def stepped(self, *_: Any) -> None:
         """An optimizer made a step: on a batch of what is being read, or was read to its end."""
@@ -299,6 +316,26 @@ def _on_optimizer_step(hook: Callable[..., None]) -> Callable[[], None]:
     if optimizer is None:
         return lambda: None
     return cast("Callable[[], None]", optimizer.register_optimizer_step_post_hook(hook).remove)
+
+
+def _on_save(noted: Callable[[], None]) -> Callable[[], None]:
+    """Call `noted` before each torch.save; what ends that."""
+    torch: Any = sys.modules.get("torch")
+    original = getattr(torch, "save", None)
+    if original is None:
+        return lambda: None
+
+    @functools.wraps(original)
+    def save(*arguments: Any, **options: Any) -> Any:
+        noted()
+        return original(*arguments, **options)
+
+    def unwrap() -> None:
+        if torch.save is save:  # else another tool has replaced it
+            torch.save = original
+
+    torch.save = save
+    return unwrap
 
 
 def check(settings: Settings) -> None:

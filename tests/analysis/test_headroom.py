@@ -210,8 +210,14 @@ def test_no_steady_batch_is_unmeasured(make_run: MakeRun) -> None:
     (cause,) = headroom.verdict.unmeasured
     assert cause.code is Unmeasured.NO_STEADY_BATCH
     assert cause.values == {
-        **{"run": "the real run", "batches": 3, "warmup": 3, "loaded": 3},
-        **{"waited_ns": 150, "first_wait_ns": 50, "step_ns": 150, "wait_share": 0.5},
+        "run": "the real run",
+        "batches": 3,
+        "warmup": 3,
+        "loaded": 3,
+        "waited_ns": 150,
+        "first_wait_ns": 50,
+        "step_ns": 150,
+        "wait_share": 0.5,
     }
 
 

@@ -11,6 +11,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import loadeval
 from loadeval import read_run
+from loadeval.launch import hook
 from loadeval.runlog.processes import processes_in
 
 if TYPE_CHECKING:
@@ -133,7 +134,7 @@ def test_only_training_alternates(tmp_path: Path) -> None:
 
 
 def test_a_sanity_check_before_training_is_validation(folder: Path) -> None:
-    """As Lightning's, whose iterator is asked for with gradients on; the first log is training's."""
+    """As Lightning's, whose iterator is asked for with gradients on."""
     held = made(20)
     evaluate_late(held)
     train(made())
@@ -211,3 +212,68 @@ def test_a_replay_stays_where_it_began(tmp_path: Path) -> None:
     loadeval.uninstall()
     (process,) = processes_in(folder, replayed=True)
     assert [(one.role, one.epochs) for one in process.loaders] == [("training", 2)]
+
+
+def test_what_is_done_within_a_step_is_noted(folder: Path, tmp_path: Path) -> None:
+    """An evaluation, and a checkpoint: with the loader that is trained on, at their time."""
+    loader, held = made(), made(40)
+    model = nn.Linear(1, 1)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
+    evaluate(held)
+    for number, (batch,) in enumerate(loader):
+        model(batch[:, None]).sum().backward()
+        optimiser.step()
+        if number == 20:
+            evaluate(held)
+            torch.save(model.state_dict(), tmp_path / "model.pt")
+    evaluate(held)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    run = log(folder, found(folder)["training"])
+    assert [(one.kind, one.message) for one in run.events] == [
+        ("within a step", "rank0-validation.jsonl was read"),
+        ("within a step", "torch.save was called"),
+    ]
+    request_ns = run.steps.request_ns
+    assert all(request_ns[20] < one.time_ns < request_ns[21] for one in run.events)
+
+
+def test_checkpoints_are_written_as_without_loadeval(tmp_path: Path) -> None:
+    """With errors of their own; the function is torch's again once measuring ends."""
+    original = torch.save
+    loadeval.install(output=tmp_path / "logs")
+    train(made())
+    path = tmp_path / "model.pt"
+    torch.save({"x": 1}, path)
+    assert torch.load(path) == {"x": 1}
+    assert torch.save.__doc__ == original.__doc__
+    with pytest.raises(RuntimeError, match="does not exist"):
+        torch.save({}, str(tmp_path / "gone" / "model.pt"))
+    loadeval.uninstall()
+    assert torch.save is original
+
+
+def test_a_save_that_another_tool_replaced_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loadeval.install(output=tmp_path / "logs")
+    train(made())
+
+    def theirs(*_: object) -> None: ...
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", theirs)
+        loadeval.uninstall()
+        assert torch.save is theirs
+
+
+def test_a_child_notes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that writes a checkpoint in the background."""
+    loader = iter(made())
+    next(loader)
+    session = hook.current()
+    assert session is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "_pid", 1)
+        session.saved()
+    del loader
+    assert log(folder, found(folder)["training"]).events == ()

@@ -221,7 +221,11 @@ def test_short_epochs_alternate_whole(prefetched: int) -> None:
     assert train(evaluator, clock, epochs=9) == list(range(5)) * 9
     run = evaluator.recorded()
     assert loader.asked == 9 * 5
-    assert set(rows(run)) == {(UNKNOWN, 0), (UNKNOWN, 1), *((p, a) for p in range(4) for a in (0, 1))}
+    assert set(rows(run)) == {
+        (UNKNOWN, 0),
+        (UNKNOWN, 1),
+        *((p, a) for p in range(4) for a in (0, 1)),
+    }
     assert [(one.pair, one.arm) for one in run.windows] == [
         (pair, arm) for pair in range(4) for arm in arms_of(0, pair)
     ]

@@ -54,10 +54,10 @@ def _headline_of_one(report: Report) -> str:
         return f"Not measured: {NO_STEADY_BATCH}{'. ' * bool(so_far)}{so_far.removesuffix('.')}"
     if side.arm == "ideal":
         return capitalized(LOADED_NOTHING)
-    waited_share, findings = side.summary.wait_share or 0.0, one.diagnosis and one.diagnosis.findings
-    starts = (found.cost_share or 0.0 for found in findings or () if found.rule in OF_STARTS)
+    findings = () if one.diagnosis is None else one.diagnosis.findings
+    starts = (found.cost_share or 0.0 for found in findings if found.rule in OF_STARTS)
     if starts_share := max(starts, default=0.0):
-        in_all = starts_share + (1 - starts_share) * waited_share
+        in_all = starts_share + (1 - starts_share) * (side.summary.wait_share or 0.0)
         return (
             f"Training waited for batches {share(in_all)} of the time "
             f"({share(starts_share)} for the first batch of each epoch)"

@@ -300,6 +300,9 @@ CAUTIONS: dict[Enum, str] = {
         "and MALLOC_MMAP_THRESHOLD_ to 2000000000 so that the C library keeps its memory."
     ),
     Caution.HIDDEN_WAITS: HIDDEN,
+    Caution.STEPS_LEFT_OUT: (
+        "Steps left out: {steps:,}, of {mean_ns:duration} on average, in which {what}."
+    ),
     Caution.ONE_EPOCH: (
         "Only one epoch start was seen, {starts_share:share} of the time: the 95% CI leaves out "
         "how much epoch starts differ. Run two epochs or more."
@@ -380,7 +383,9 @@ def _lost_clause(lost: Estimate) -> str:
     if lost.value >= 0:
         return f"{value} of the training time is lost to data loading"
     if lost.high is not None and lost.high >= MODERATE_SHARE:
-        return f"up to {share(lost.high)} of the training time may be lost to data loading ({value})"
+        return (
+            f"up to {share(lost.high)} of the training time may be lost to data loading ({value})"
+        )
     return f"no time is lost to data loading ({value})"
 
 
