@@ -69,6 +69,12 @@ class WatchedIterator:
         self._note = note
         self._epochs: list[Epoch] = []
         self._hooked: list[str] = []
+        self._is_closed = False
+
+    @property
+    def looks(self) -> bool:
+        """Whether it still looks into the iterator."""
+        return not self._is_closed
 
     def begin(self, epoch: Epoch | None) -> None:
         """Batches are those of `epoch` from now on; None is an epoch that is not measured."""
@@ -94,7 +100,7 @@ class WatchedIterator:
 
     def close(self) -> None:
         """Leave the iterator as it was."""
-        self.epoch = None
+        self.epoch, self._is_closed = None, True
         iterator = self.alive()
         for name in self._hooked if iterator is not None else ():
             vars(iterator).pop(name, None)
@@ -156,6 +162,30 @@ class WatchedIterator:
             transform_calls=transform_calls,
             **column,
         )
+
+
+class Borrowed(WatchedIterator):
+    """An iterator that lives on and is looked into already, for another measurement of its loader.
+
+    Its epochs are of one measurement or another: of training, or of an evaluation.
+    """
+
+    def __init__(self, lender: WatchedIterator, note: Note) -> None:
+        super().__init__(lender.alive(), note)
+        self._lender = lender
+
+    @property
+    def looks(self) -> bool:
+        """Whether the lender does."""
+        return self._lender.looks
+
+    def begin(self, epoch: Epoch | None) -> None:
+        """As of others; it is the lender that looks."""
+        super().begin(epoch)
+        self._lender.epoch = epoch
+
+    def _names(self, worker: int) -> list[str]:
+        return self._lender._names(worker)  # noqa: SLF001 - of its own kind
 
 
 class InTraining(WatchedIterator):

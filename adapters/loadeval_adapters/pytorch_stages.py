@@ -16,7 +16,13 @@ from torch.utils.data._utils import pin_memory
 
 from loadeval import StageNote
 from loadeval_adapters.pytorch_channel import Channel, is_of_a_signal
-from loadeval_adapters.pytorch_iterators import NOT_TORCHS, Epoch, InTraining, WithWorkers
+from loadeval_adapters.pytorch_iterators import (
+    NOT_TORCHS,
+    Borrowed,
+    Epoch,
+    InTraining,
+    WithWorkers,
+)
 from loadeval_adapters.pytorch_pins import Pins
 from loadeval_adapters.pytorch_worker import WorkerInit
 
@@ -73,12 +79,26 @@ class DataLoaderStages:
         )
         if kept is None or not is_next:
             return
-        known = next((one for one in self._iterators if one.alive() is kept), None)
+        known = self._watching(kept) or self._borrowed(kept)
         if known is None:
             self._note(StageNote(STARTED_BEFORE))
             known = self._look_into(loader, kept, None)
         if known is not None:
             known.begin(opened.next)
+
+    def _watching(self, iterator: Any) -> WatchedIterator | None:
+        looking = (one for one in self._iterators if one.looks)
+        return next((one for one in looking if one.alive() is iterator), None)
+
+    def _borrowed(self, iterator: Any) -> WatchedIterator | None:
+        """`iterator` as another measurement looks into it; None if none does."""
+        of_others = (one._watching(iterator) for one in list(_all))  # noqa: SLF001 - of this class
+        lender = next((one for one in of_others if one and not isinstance(one, Borrowed)), None)
+        if lender is None:
+            return None
+        borrowed = Borrowed(lender, self._note)
+        self._iterators.append(borrowed)
+        return borrowed
 
     def make(self, loader: Any, opened: Opened, original: Callable[[Any], Any]) -> Any:
         """An iterator of `loader`, looked into."""

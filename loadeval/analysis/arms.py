@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 import numpy as np
 
 from loadeval.analysis.intervals import (
+    FEWEST_PAIRS,
     AllWaits,
     MeanError,
     MeanTime,
@@ -22,10 +23,12 @@ from loadeval.analysis.stalls import rare_stalls
 from loadeval.analysis.stats import Estimate
 from loadeval.analysis.summary import (
     EpochStarts,
+    closed_steps,
     epoch_starts_of,
     steady,
     steady_aggregates,
 )
+from loadeval.runlog.blocks import whole_epochs
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS, SECOND_NS
 
@@ -184,13 +187,13 @@ def run_times(run: Run) -> RunTimes:
     if run.header.mode != "alternate":
         return RunTimes(arm_times(run), run)
     pairs, real, ideal = paired(run)
-    comparison = compare_arms(real, ideal, epoch_starts_of(run))
+    pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
+    counted = replace(run, steps=replace(run.steps, pair=pair))
+    comparison = compare_arms(real, ideal, epoch_starts_of(counted))
     missed_ns = 0.0 if real.all_waits is not None else missed_stall_ns(run, comparison)
     if comparison.gain is not None:
         gain = allowing_for_missed(comparison.gain, missed_ns, comparison.real_batches)
         comparison = replace(comparison, gain=gain)
-    pair = np.where(np.isin(run.steps.pair, pairs), run.steps.pair, UNKNOWN)
-    counted = replace(run, steps=replace(run.steps, pair=pair))
     return RunTimes(real, counted, ideal, tuple(pairs), comparison, missed_ns)
 
 
@@ -235,10 +238,15 @@ def paired(run: Run) -> tuple[list[int], ArmTimes, ArmTimes]:
     then does what the step has queued. The host queues ahead of it, and its own times say little.
 
     A run often ends within a pair. A pair counts when each of its blocks has at least
-    FEWEST_IN_BLOCK batches, or half of the median block of its arm where that is fewer.
+    FEWEST_IN_BLOCK batches, or half of the median block of its arm where that is fewer. Where some
+    blocks are whole epochs, and others are not, only those of the kind count that has more.
     """
     steps = run.steps
-    counted = (steps.pair != UNKNOWN) & (steps.step_ns != UNKNOWN)
+    whole = list(whole_epochs(run).values())
+    is_whole = np.isin(steps.pair, whole)
+    if 2 * len(set(whole)) < len(np.unique(steps.pair[steps.pair != UNKNOWN])):
+        is_whole = ~is_whole
+    counted = (steps.pair != UNKNOWN) & closed_steps(run) & is_whole
     timed_by_device = counted & (steps.gpu_step_ns != UNKNOWN)
     if timed_by_device.any():
         counted = timed_by_device
@@ -394,6 +402,8 @@ def _gain(
     whole_ns = real_ns + added_ns
 
     def error(real_scale: float, ideal_scale: float) -> MeanError | None:
+        if starts is not None and starts.pair is not None:
+            return _error_of_epochs(starts, iterations[1], real_scale, ideal_scale * scale)
         of_means = error_of_difference(
             real, ideal, real_scale * scale * steady_part, ideal_scale * scale
         )
@@ -415,6 +425,25 @@ def _gain(
         contention_ns,
         None if starts is None else around(added_ns, spread),
     )
+
+
+def _error_of_epochs(
+    starts: EpochStarts, ideal: MeanTime, real_scale: float, ideal_scale: float
+) -> MeanError | None:
+    """The error of `real_scale` times an epoch's mean less `ideal_scale` times the ideal one.
+
+    By Student's t over pairs of epochs; None where there are too few.
+    """
+    if starts.pair is None or ideal.pair is None:
+        raise TypeError("these are no pairs of epochs")
+    pairs, of_ideal = np.unique(ideal.pair, return_inverse=True)
+    if len(pairs) < FEWEST_PAIRS:
+        return None
+    of_real = np.searchsorted(pairs, starts.pair)
+    real_ns = np.bincount(of_real, starts.first_ns) / np.bincount(of_real, starts.first_batches)
+    ideal_ns = np.bincount(of_ideal, ideal.total_ns) / np.bincount(of_ideal, ideal.amount)
+    differences = real_scale * real_ns - ideal_scale * ideal_ns
+    return MeanError(float(differences.var(ddof=1)) / len(pairs), len(pairs) - 1)
 
 
 def lost_share(speedup: Estimate) -> Estimate:
@@ -445,7 +474,8 @@ def _longest_beside_ns(run: Run, uncounted: Rows) -> int:
     follows = np.zeros(len(run.steps), dtype=np.bool_)
     follows[1:] = uncounted[:-1] & (np.diff(run.steps.epoch) == 0)
     warming_up = run.steps.wait_ns[uncounted & follows]
-    prefetched = [max(one.waits_ns, default=0) for one in run.prefetches]
+    whole = whole_epochs(run)
+    prefetched = [max(one.waits_ns[one.epoch in whole :], default=0) for one in run.prefetches]
     return max([*prefetched, int(warming_up.max(initial=0))])
 
 

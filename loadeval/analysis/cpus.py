@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from loadeval.analysis.metrics import THREADS, quantities
+from loadeval.analysis.summary import whole_windows
 from loadeval.analysis.verdict import MODERATE_SHARE
 
 if TYPE_CHECKING:
@@ -128,7 +129,7 @@ class Spinning:
 
 
 def _computing(run: Run, workers: Quantity | None) -> float | None:
-    windows = [window for window in run.windows if window.arm == "real"]
+    windows = whole_windows(run, "real")
     spent = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
     elapsed_ns = sum(window.elapsed_ns for window in windows)
     # No CPU time at all may mean that the workers are threads of the training process.

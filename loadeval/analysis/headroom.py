@@ -14,8 +14,20 @@ from loadeval.analysis.intervals import MeanTime, error_of_difference
 from loadeval.analysis.metrics import quantities
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.stats import spearman
-from loadeval.analysis.summary import epoch_starts_of, epochs_of, gpu_wait, steady
+from loadeval.analysis.summary import (
+    WITHIN_STEP,
+    epoch_lengths,
+    epoch_starts_of,
+    epochs_of,
+    gpu_wait,
+    spent,
+    steady,
+    steps_left_out,
+    whole_windows,
+)
 from loadeval.analysis.verdict import (
+    FEWEST_PAIRS_OF_EPOCHS,
+    USUAL_BATCHES,
     Evidence,
     Objection,
     Unmeasured,
@@ -25,6 +37,7 @@ from loadeval.analysis.verdict import (
     judge,
 )
 from loadeval.errors import UsageError
+from loadeval.runlog.blocks import batches_for, epochs_for, two_blocks_for
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import ARMS, NOT_RECORDED, SECOND_NS
 
@@ -44,6 +57,8 @@ TICK_NS = 10_000_000
 STRONG = 0.5
 SIGNIFICANT = 3.3
 """Standard errors: once in a thousand by chance."""
+FEWEST_FOR_VERDICT = 3
+"""Pairs of the smallest blocks: two have too few batches."""
 MANY_FAULTS = 1000
 """More in a batch, under which they take less than a millisecond."""
 FAR_MORE = 3
@@ -65,6 +80,7 @@ class Caution(Enum):
     TWO_RUNS = "two separate runs"
     WORKERS_BUSY = "workers busy in the ideal arm"
     PAGE_FAULTS = "more page faults in the ideal arm"
+    STEPS_LEFT_OUT = "steps left out"
     HIDDEN_WAITS = "waits hidden by GPU work"
     ONE_EPOCH = "one epoch's start"
 
@@ -107,7 +123,8 @@ class Headroom:
     to be; None for a loader that loads nothing while a step runs, whose time is added to the
     step's. `epoch_start_ns` is the mean first wait of an epoch, `gpu_idle_ns` how long the device
     had nothing to do in the wait for a real batch, by its own clock. `pairs` is None for two
-    separate runs. What cannot be known is None, and `not_measured` says why.
+    separate runs; `of_epochs` tells whether its blocks are whole epochs. What cannot be known is
+    None, and `not_measured` says why.
     """
 
     speedup: Estimate | None
@@ -128,6 +145,7 @@ class Headroom:
     samples_per_batch: float | None
     unit: str
     pairs: int | None
+    of_epochs: bool
     real_batches: int
     ideal_batches: int
     verdict: Verdict
@@ -183,12 +201,15 @@ def headroom(run: Run, times: RunTimes | None = None) -> Headroom:
     cpu_share, too_busy = _worker_cpu_share(run, pairs)
     loads_ahead = 0 not in (run.header.loader.workers, run.header.loader.prefetch_depth)
     alone_ns, needed = required(run, times)
-    starts = epoch_starts_of(run)
+    starts = epoch_starts_of(times.counted)
     first = 0 if starts is None else int(starts.first_batches.sum())
+    are_whole = starts is not None and starts.pair is not None
     evidence = found.gain and Evidence(
         found.gain,
         min(found.real_batches + first, found.ideal_batches),
         alternating=True,
+        batches=len(run.steps),
+        more_epochs=missing_epochs(run, len(pairs)) if are_whole else None,
         required=needed if loads_ahead else None,
         loads_ahead=loads_ahead,
         workers_busy=cpu_share if too_busy else None,
@@ -201,8 +222,9 @@ def headroom(run: Run, times: RunTimes | None = None) -> Headroom:
         evidence,
         unmeasured=(_why_unmeasured(run, found.real_batches),),
         cautions=[*cautions, *more_faults(times.counted, found)],
-        not_measured=_missing(run, found, pairs, cpu_share),
+        not_measured=_missing(run, found, pairs, cpu_share, of_epochs=are_whole),
         pairs=len(pairs),
+        of_epochs=are_whole,
         loader_only_ns=alone_ns,
     )
 
@@ -262,12 +284,16 @@ def _headroom(  # noqa: PLR0913 - what one run and two runs tell differently
     cautions: Sequence[Remark],
     not_measured: Sequence[Remark] = (),
     pairs: int | None = None,
+    of_epochs: bool = False,
     loader_only_ns: float | None = None,
 ) -> Headroom:
     if evidence is None:
         verdict = Verdict(objection=Objection.NOT_MEASURED, unmeasured=unmeasured)
-        more = VerdictAdvice.LONGER_EPOCHS if pairs is None else VerdictAdvice.MORE_PAIRS
-        advice: tuple[Remark, ...] = (Remark(more),)
+        more = Remark(VerdictAdvice.LONGER_EPOCHS) if pairs is None else _more_for_pairs(run)
+        advice: tuple[Remark, ...] = (more,)
+        if any(one.code is Unmeasured.NO_PAIR_OF_EPOCHS for one in unmeasured):
+            missing = {"epochs": missing_epochs(run, 0)}
+            advice = (Remark(VerdictAdvice.MORE_EPOCHS, missing),)
     else:
         verdict = judge(evidence)
         advice = advise(evidence, verdict)
@@ -291,11 +317,12 @@ def _headroom(  # noqa: PLR0913 - what one run and two runs tell differently
         samples_per_batch=found.samples_per_batch,
         unit=run.header.unit,
         pairs=pairs,
+        of_epochs=of_epochs,
         real_batches=found.real_batches,
         ideal_batches=found.ideal_batches,
         verdict=verdict,
         advice=advice,
-        cautions=(*cautions, *_hidden_waits(waited), *_one_epoch(gain)),
+        cautions=(*cautions, *_hidden_waits(waited), *_one_epoch(gain), *_left_out(run)),
         not_measured=(*not_measured, *_no_epoch_starts(gain)),
     )
 
@@ -318,6 +345,16 @@ def _one_epoch(gain: Gain | None) -> list[Remark]:
     )
 
 
+def _left_out(run: Run) -> list[Remark]:
+    """The steps in which training did something else, and what."""
+    steps_ns = run.steps.step_ns[steps_left_out(run)]
+    if not len(steps_ns):
+        return []
+    what = dict.fromkeys(one.message for one in run.events if one.kind == WITHIN_STEP)
+    figures = {"steps": len(steps_ns), "mean_ns": float(steps_ns.mean())}
+    return [Remark(Caution.STEPS_LEFT_OUT, {**figures, "what": ", ".join(what)})]
+
+
 def _no_epoch_starts(gain: Gain | None) -> list[Remark]:
     return [Remark(Missing.EPOCH_STARTS)] * (gain is not None and gain.epoch_starts_ns is None)
 
@@ -328,25 +365,74 @@ def _name(run: Run) -> str:
 
 def _why_unmeasured(run: Run, batches: int) -> Remark:
     """Why a run in which so many `batches` count has no mean iteration."""
-    name = {"run": _name(run)}
+    name, known = {"run": _name(run)}, known_of(run)
     if batches:
         return Remark(Unmeasured.NO_TIME, name)
     if run.header.mode == "alternate":
-        return Remark(Unmeasured.NO_PAIR, {**name, "batches": len(run.steps)})
+        lengths = list(epoch_lengths(run).values())
+        if lengths and _are_blocks(run, lengths):
+            values = {"epochs": len(lengths), "batches": max(lengths)}
+            return Remark(Unmeasured.NO_PAIR_OF_EPOCHS, {**name, **values, **known})
+        return Remark(Unmeasured.NO_PAIR, {**name, "batches": len(run.steps), **known})
     if len(run.steps) and (run.steps.step_ns == UNKNOWN).all():
         return Remark(Unmeasured.NO_STEP, name)
     counts = {"batches": run.batches, "warmup": run.header.warmup}
-    return Remark(Unmeasured.NO_STEADY_BATCH, {**name, **counts})
+    return Remark(Unmeasured.NO_STEADY_BATCH, {**name, **counts, **known})
+
+
+def known_of(run: Run) -> dict[str, float]:
+    """What is known of a run that has nothing to compare."""
+    found = spent(run)
+    waited_ns = found.wait_ns + found.first_wait_ns
+    if not found.total_ns:
+        return {}
+    return {
+        "loaded": found.batches,
+        "waited_ns": waited_ns,
+        "first_wait_ns": found.first_wait_ns,
+        "step_ns": found.step_ns,
+        "wait_share": waited_ns / found.total_ns,
+    }
+
+
+def _more_for_pairs(run: Run) -> Remark:
+    """How many batches make pairs, and how long they take at the pace so far."""
+    needed = batches_for(FEWEST_FOR_VERDICT, run.header.loader.prefetch_depth or 0)
+    found = spent(run)
+    if not found.batches or not found.total_ns:
+        return Remark(VerdictAdvice.MORE_PAIRS, {"batches": USUAL_BATCHES})
+    values = {"batches": needed, "elapsed_ns": needed * found.total_ns / found.batches}
+    return Remark(VerdictAdvice.BATCHES_FOR_PAIRS, values)
+
+
+def _are_blocks(run: Run, lengths: Sequence[int]) -> bool:
+    """Whether the epochs of an alternating run, of these lengths, are too short for two blocks."""
+    longest = two_blocks_for(run.header.loader.prefetch_depth or 0) - 1
+    ended = any(end.cause == "exhausted" for end in run.ends)
+    known = run.header.loader.length or (max(lengths) if ended else None)
+    return known is not None and max(known, *lengths) <= longest
+
+
+def missing_epochs(run: Run, pairs: int) -> int:
+    """How many epochs more, where each is a block, make as many pairs as are needed."""
+    if pairs >= FEWEST_PAIRS_OF_EPOCHS:
+        return 0
+    return max(epochs_for(FEWEST_PAIRS_OF_EPOCHS) - len(epoch_lengths(run)), 1)
 
 
 def _missing(
-    run: Run, found: ArmComparison, pairs: tuple[int, ...], cpu_share: float | None
+    run: Run,
+    found: ArmComparison,
+    pairs: tuple[int, ...],
+    cpu_share: float | None,
+    *,
+    of_epochs: bool,
 ) -> list[Remark]:
     """What an alternating run could not measure."""
     loader, codes = run.header.loader, []
     if found.gain is not None and found.gain.speedup.low is None:
         codes.append(Missing.INTERVAL)
-    if not any(prefetch.timed for prefetch in run.prefetches):
+    if not any(prefetch.timed for prefetch in run.prefetches) and not of_epochs:
         codes.append(Missing.LOADER_ALONE_READY if run.prefetches else Missing.LOADER_ALONE)
     if pairs and loader.workers != 0 and cpu_share is None:
         codes.append(Missing.WORKERS_CPU)
@@ -359,7 +445,7 @@ def _missing(
 
 def _worker_cpu_share(run: Run, pairs: tuple[int, ...]) -> tuple[float | None, bool]:
     """How many CPUs the workers kept busy in the ideal blocks, and whether that is too much."""
-    windows = [one for one in run.windows if one.arm == "ideal" and one.pair in set(pairs)]
+    windows = [one for one in whole_windows(run, "ideal") if one.pair in set(pairs)]
     elapsed_ns = sum(window.elapsed_ns for window in windows)
     used = [window.workers_cpu_ns for window in windows if window.workers_cpu_ns is not None]
     if len(used) < len(windows) or not elapsed_ns:

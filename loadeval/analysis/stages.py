@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from loadeval.analysis.remark import Remark
+from loadeval.analysis.summary import warmup_of
 from loadeval.analysis.timeline import LoaderTimeline, Stage, or_0
 from loadeval.runlog.columns import UNKNOWN
 
@@ -243,7 +244,7 @@ def stages_of(run: Run) -> StageReport | None:
     alone = [(one, one.prefetched(run)) for one in epochs]
     is_alone = any(rows.any() for _, rows in alone)
     basis = Basis.LOADER_ALONE if is_alone else Basis.WAITS
-    chosen = alone if is_alone else [(one, one.steady(run.header.warmup)) for one in epochs]
+    chosen = alone if is_alone else [(one, one.steady(warmup_of(run))) for one in epochs]
     charges = [one.charged(rows, back_to_back=is_alone) for one, rows in chosen]
     return _report(run, basis, epochs, charges)
 

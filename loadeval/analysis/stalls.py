@@ -114,7 +114,8 @@ def _seen(run: Run) -> tuple[Series, Column, npt.NDArray[np.bool_]]:
         (rows,) = np.nonzero(steps.epoch == epoch)
         facts = [one for one in run.prefetches if one.epoch == epoch]
         drained = iter([one.batches for one in facts if not one.timed])
-        fetched = iter([one.waits_ns for one in facts if one.timed])
+        is_first = int(steps.arm[rows[0]] == ideal)  # then the epoch was prefetched whole
+        fetched = iter([one.waits_ns[is_first:] for one in facts if one.timed])
         held = 0
         for span in np.split(rows, np.flatnonzero(np.diff(steps.arm[rows])) + 1):
             if steps.arm[span[0]] == ideal:

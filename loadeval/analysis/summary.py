@@ -9,6 +9,7 @@ import numpy as np
 
 from loadeval.analysis.intervals import MeanError
 from loadeval.analysis.stats import quantiles
+from loadeval.runlog.blocks import whole_epochs
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.histogram import dense
 from loadeval.runlog.model import ARMS, SECOND_NS
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from loadeval.analysis.stats import Series
     from loadeval.runlog.columns import Column
-    from loadeval.runlog.model import Aggregate, Arm, Run
+    from loadeval.runlog.model import Aggregate, Arm, Run, Window
 
 QUANTILES = (0.5, 0.95, 0.99)
 OUTLIER_TIMES_MEDIAN = 2
@@ -27,6 +28,12 @@ HIDDEN_SHARE = 0.5
 """Of the waits: when the GPU was idle for less of them, they tell little of what was lost."""
 LEAST_WAIT_SHARE = 0.01
 """Of the iterations: less waiting needs no explanation."""
+WITHIN_STEP = "within a step"
+"""The kind of an event that tells what else than training was done in a step."""
+MOST_LEFT_OUT = 0.2
+"""Of the steps: what happens in more of them is a part of training."""
+FEWEST_LEFT = 3
+"""Epochs that training left before their end, before that is taken for their length."""
 FEWEST_FOR_OUTLIERS = 20
 """Iterations before which that median is not trusted."""
 
@@ -82,8 +89,7 @@ def steady(run: Run, arm: Arm | None = None) -> npt.NDArray[np.bool_]:
     Of an alternating run these are the counted ones of `arm`; by default the real one's, or
     the ideal one's where the real one has none. Of a replay they are those that were kept.
     """
-    steps = run.steps
-    closed: npt.NDArray[np.bool_] = steps.step_ns != UNKNOWN
+    steps, closed = run.steps, closed_steps(run)
     if run.header.mode == "alternate":
         counted: npt.NDArray[np.bool_] = (steps.pair != UNKNOWN) & closed
         code = steps.arm[counted].min(initial=len(ARMS)) if arm is None else ARMS.index(arm)
@@ -91,14 +97,75 @@ def steady(run: Run, arm: Arm | None = None) -> npt.NDArray[np.bool_]:
         return counted & of_one
     if arm is None and run.header.mode == "replay":
         arm = "ideal"
-    settled: npt.NDArray[np.bool_] = steps.batch >= run.header.warmup
+    settled: npt.NDArray[np.bool_] = steps.batch >= warmup_of(run)
     of_arm: npt.NDArray[np.bool_] = steps.arm == (steps.arm if arm is None else ARMS.index(arm))
     return settled & closed & of_arm
 
 
+def closed_steps(run: Run) -> npt.NDArray[np.bool_]:
+    """Which steps are known, and were of training alone: see `steps_left_out`."""
+    closed: npt.NDArray[np.bool_] = run.steps.step_ns != UNKNOWN
+    closed[steps_left_out(run)] = False
+    return closed
+
+
+def steps_left_out(run: Run) -> npt.NDArray[np.intp]:
+    """The rows of steps in which training did something else, such as an evaluation.
+
+    None where it does so in many steps: then it is part of them.
+    """
+    times_ns = np.array([one.time_ns for one in run.events if one.kind == WITHIN_STEP], np.int64)
+    steps, begin_ns = run.steps, run.steps.request_ns + run.steps.wait_ns
+    if not len(times_ns) or not len(steps):
+        return np.empty(0, np.intp)
+    order = np.argsort(begin_ns, kind="stable")
+    at = np.searchsorted(begin_ns[order], times_ns, side="right") - 1
+    row = order[np.maximum(at, 0)]
+    is_within = (times_ns >= begin_ns[row]) & (times_ns < (begin_ns + steps.step_ns)[row])
+    rows = np.unique(row[is_within])
+    return rows if len(rows) <= MOST_LEFT_OUT * len(steps) else rows[:0]
+
+
+def whole_windows(run: Run, arm: Arm) -> list[Window]:
+    """The windows of one arm in which training did nothing else."""
+    steps, rows = run.steps, steps_left_out(run)
+    gone = set(zip(steps.pair[rows].tolist(), steps.epoch[rows].tolist(), strict=True))
+    return [one for one in run.windows if one.arm == arm and (one.pair, one.epoch) not in gone]
+
+
+def warmup_of(run: Run) -> int:
+    """How many batches at the start of each epoch are not steady.
+
+    Where epochs are over before the loader's queue is full it is the first one, if there are more,
+    unless another number was asked for.
+    """
+    warmup, lengths = run.header.warmup, epoch_lengths(run)
+    longest = max(lengths.values(), default=0)
+    if longest > warmup or warmup > (run.header.loader.prefetch_depth or 0) + 2:
+        return warmup
+    known = usual_length(run) or run.header.loader.length or warmup + 1
+    are_short = len(lengths) > 1 and known <= warmup
+    return min(longest - 1, 1) if are_short else warmup
+
+
+def usual_length(run: Run) -> float | None:
+    """How many batches an epoch has, as far as it shows: by those that were served to their end.
+
+    Or by those that training left, where it left several; None where neither is known.
+    """
+    lengths, by_cause = epoch_lengths(run), dict[str, list[int]]()
+    for end in run.ends:
+        by_cause.setdefault(end.cause, []).append(lengths.get(end.epoch, 0))
+    if whole := by_cause.get("exhausted"):
+        return sum(whole) / len(whole)
+    left = by_cause.get("broken off", [])
+    return float(np.median(left)) if len(left) >= FEWEST_LEFT else None
+
+
 def steady_aggregates(run: Run) -> list[Aggregate]:
     """The aggregates of the steady batches of a run that keeps one batch in N."""
-    settled = (aggregate for aggregate in run.aggregates if aggregate.first >= run.header.warmup)
+    warmup = warmup_of(run)
+    settled = (aggregate for aggregate in run.aggregates if aggregate.first >= warmup)
     return [aggregate for aggregate in settled if aggregate.step_ns is not None]
 
 
@@ -141,6 +208,38 @@ def summarise(run: Run, arm: Arm | None = None) -> Summary:
 
 
 @dataclass(frozen=True, slots=True)
+class Spent:
+    """What training spent its time on, over all `batches` that it got from the loader itself.
+
+    In nanoseconds: `first_wait_ns` for the first batch of each epoch, `wait_ns` for the others,
+    and `step_ns` on its steps, of which one may still have been open.
+    """
+
+    batches: int
+    first_wait_ns: int
+    wait_ns: int
+    step_ns: int
+
+    @property
+    def total_ns(self) -> int:
+        """All of it."""
+        return self.first_wait_ns + self.wait_ns + self.step_ns
+
+
+def spent(run: Run) -> Spent:
+    """Of a run that loaded."""
+    first_wait_ns = int(epoch_start_waits(run).sum())
+    if run.header.every > 1:
+        waits = sum(one.wait_ns for one in run.aggregates)
+        step_ns = sum(one.step_ns or 0 for one in run.aggregates)
+        return Spent(run.batches, first_wait_ns, waits - first_wait_ns, step_ns)
+    rows = run.steps.arm == ARMS.index("real")
+    wait_ns, step_ns = int(run.steps.wait_ns[rows].sum()), run.steps.step_ns[rows]
+    known_ns = int(step_ns[step_ns != UNKNOWN].sum())
+    return Spent(int(rows.sum()), first_wait_ns, wait_ns - first_wait_ns, known_ns)
+
+
+@dataclass(frozen=True, slots=True)
 class GpuWait:
     """The mean wait for a batch that counts, and how long the device had no work in it.
 
@@ -169,8 +268,8 @@ def gpu_wait(run: Run, arm: Arm) -> GpuWait | None:
 class Epochs:
     """Means over epochs; None is not known.
 
-    `batches` is an epoch's length, `epoch_start_ns` its first wait, and `end_ns` the wait that ends
-    it, known of epochs that were served to their end.
+    `batches` is the `usual_length` of one, `epoch_start_ns` its first wait, and `end_ns` the wait
+    that ends it, known of epochs that were served to their end.
     """
 
     batches: float | None
@@ -180,11 +279,9 @@ class Epochs:
 
 def epochs_of(run: Run) -> Epochs:
     """The epochs of a run that loaded."""
-    ends = _ends_ns(run)
-    found = [count for epoch, count in epoch_lengths(run).items() if epoch in ends]
-    length = run.header.loader.length
+    ends, length = _ends_ns(run), run.header.loader.length
     return Epochs(
-        batches=_mean(found) or (float(length) if length else None),
+        batches=usual_length(run) or (float(length) if length else None),
         epoch_start_ns=_mean(epoch_start_waits(run).tolist()),
         end_ns=_mean([wait_ns for wait_ns in ends.values() if wait_ns is not None]),
     )
@@ -202,12 +299,14 @@ class EpochStarts:
     """What the first batches and the end of an epoch take: entries for each that was seen to start.
 
     `batches` is the mean length of an epoch. `first_batches` are those at its start whose waits
-    and steps, and the wait that ends the epoch, take `first_ns`.
+    and steps, and the wait that ends the epoch, take `first_ns`. Where epochs are blocks of an
+    alternating run, these are all of their batches, and `pair` has the pair of each.
     """
 
     batches: float
     first_batches: Series
     first_ns: Series
+    pair: Column | None = None
 
     @property
     def epochs(self) -> int:
@@ -241,8 +340,9 @@ def epoch_starts_of(run: Run) -> EpochStarts | None:
     order, before anything was prefetched.
     """
     epochs = epochs_of(run)
-    if epochs.batches is None:
-        return None
+    whole = _whole_starts(run, epochs.end_ns or 0.0)
+    if whole is not None or epochs.batches is None:
+        return whole
     ends, found = _ends_ns(run), []
     for epoch, (batches, batches_ns) in _first_batches(run).items():
         end_ns = ends.get(epoch)
@@ -256,10 +356,33 @@ def epoch_starts_of(run: Run) -> EpochStarts | None:
     return EpochStarts(epochs.batches, first_batches, first_ns)
 
 
+def _whole_starts(run: Run, usual_end_ns: float) -> EpochStarts | None:
+    """Those of real epochs that are blocks; None where there are none.
+
+    A step that is left out, or was open when its epoch was broken off, is taken to be like others.
+    """
+    steps, ends, found = run.steps, _ends_ns(run), []
+    is_real, closed = steps.arm == ARMS.index("real"), closed_steps(run)
+    for epoch, pair in whole_epochs(run).items():
+        rows = np.flatnonzero((steps.epoch == epoch) & is_real)
+        if not len(rows):
+            continue
+        known_ns = steps.step_ns[rows][closed[rows]]
+        step_ns = float(known_ns.mean()) if len(known_ns) else 0.0
+        end_ns = ends.get(epoch)
+        elapsed_ns = float(steps.wait_ns[rows].sum()) + len(rows) * step_ns
+        elapsed_ns += usual_end_ns if end_ns is None else end_ns
+        found.append((len(rows), elapsed_ns, pair))
+    if not found:
+        return None
+    batches, elapsed, pairs = np.array(found, dtype=np.float64).T
+    return EpochStarts(float(batches.mean()), batches, elapsed, pairs.astype(np.int64))
+
+
 def _first_batches(run: Run) -> dict[int, tuple[int, int]]:
     """By epoch, how many batches it was seen to begin with, and their waits and steps."""
     found: dict[int, tuple[int, int]] = {}
-    first = run.header.warmup
+    first = warmup_of(run)
     if run.header.mode == "alternate":
         first = max(first, 1)
     if not first:  # they are part of the steady one
@@ -272,7 +395,7 @@ def _first_batches(run: Run) -> dict[int, tuple[int, int]]:
     if run.header.every > 1:
         return found
     steps = run.steps
-    plain = (steps.arm == ARMS.index("real")) & (steps.step_ns != UNKNOWN)
+    plain = (steps.arm == ARMS.index("real")) & closed_steps(run)
     for epoch in np.unique(steps.epoch).tolist():
         rows = np.flatnonzero((steps.epoch == epoch) & (steps.batch < first))
         rows = rows[np.logical_and.accumulate(plain[rows])]

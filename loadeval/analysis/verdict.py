@@ -24,6 +24,14 @@ waiting for input; here it is of all that loading costs.
 """
 FEWEST_BATCHES = 20
 """With fewer measured batches in an arm nothing is concluded."""
+FEWEST_PAIRS_OF_EPOCHS = 3
+"""With fewer, where each epoch is a block, nothing is concluded."""
+USUAL_BATCHES = 250
+"""Of an alternating run: they nearly always suffice."""
+LEAST_MORE, MOST_MORE = 2.0, 10.0
+"""Times the batches there are that are asked for, where they do not suffice."""
+MORE_EPOCHS = 10
+"""That are asked for where these do not suffice."""
 WIDEST_SHARE = 0.10
 """With a confidence interval of the lost share wider than this either way nothing is concluded.
 
@@ -45,6 +53,7 @@ class Objection(Enum):
 
     NOT_MEASURED = "not measured"
     TOO_FEW_BATCHES = "too few batches"
+    TOO_FEW_EPOCHS = "too few epochs"
     WORKERS_BUSY = "workers busy in the ideal arm"
     DRIFT = "drift within a run"
     NO_INTERVAL = "no confidence interval"
@@ -57,6 +66,7 @@ class Unmeasured(Enum):
     """Why a run, or an arm of it, has no iterations to compare."""
 
     NO_PAIR = "no whole pair"
+    NO_PAIR_OF_EPOCHS = "no whole pair of epochs"
     NO_TIME = "zero elapsed time"
     NO_STEP = "no step measured"
     NO_STEADY_BATCH = "no steady batch"
@@ -76,6 +86,8 @@ class VerdictAdvice(Enum):
     SHORTER_EPOCH_START = "shorten epoch starts"
     LOOK_AT_STEP = "look at the step"
     MORE_PAIRS = "more pairs"
+    BATCHES_FOR_PAIRS = "batches for pairs"
+    MORE_EPOCHS = "more epochs"
     MORE_BATCHES = "more batches"
     LONGER_EPOCHS = "longer epochs"
     RESTING_WORKERS = "let workers rest"
@@ -115,7 +127,9 @@ class Evidence:
     """All that a verdict goes by.
 
     `required` is None where the loader alone was not timed; `loads_ahead` is False where the loader
-    is known to load nothing ahead of time. The others are as in Verdict.
+    is known to load nothing ahead of time. `batches` are all that an alternating run has. Where its
+    epochs are blocks `more_epochs` is how many are missing for as many pairs as are needed. The
+    others are as in Verdict.
     """
 
     gain: Gain
@@ -126,6 +140,8 @@ class Evidence:
     workers_busy: float | None = None
     drift_ns: float = 0.0
     missed_ns: float = 0.0
+    batches: int = 0
+    more_epochs: int | None = None
 
     @property
     def share(self) -> Estimate:
@@ -177,7 +193,10 @@ def _wide(found: Evidence) -> bool:
 
 
 CRITERIA: dict[Objection, Callable[[Evidence], bool]] = {
-    Objection.TOO_FEW_BATCHES: lambda found: found.fewest_batches < FEWEST_BATCHES,
+    Objection.TOO_FEW_BATCHES: lambda found: (
+        found.more_epochs is None and found.fewest_batches < FEWEST_BATCHES
+    ),
+    Objection.TOO_FEW_EPOCHS: lambda found: bool(found.more_epochs),
     Objection.WORKERS_BUSY: _workers_were_busy,
     Objection.DRIFT: _drifted,
     Objection.NO_INTERVAL: lambda found: found.share.low is None,
@@ -197,7 +216,11 @@ REMEDIES = {
 
 def advise(found: Evidence, verdict: Verdict) -> tuple[Remark, ...]:
     """What to do about `verdict`."""
-    more = Remark(VerdictAdvice.MORE_PAIRS if found.alternating else VerdictAdvice.MORE_BATCHES)
+    more = Remark(VerdictAdvice.MORE_BATCHES)
+    if found.alternating:
+        more = Remark(VerdictAdvice.MORE_PAIRS, {"batches": _batches_needed(found)})
+    if found.more_epochs is not None:
+        more = Remark(VerdictAdvice.MORE_EPOCHS, {"epochs": found.more_epochs or MORE_EPOCHS})
     if verdict.objection in REMEDIES:
         return (Remark(REMEDIES[verdict.objection]),)
     if verdict.objection is Objection.TOO_FEW_BATCHES and not found.alternating:
@@ -210,6 +233,14 @@ def advise(found: Evidence, verdict: Verdict) -> tuple[Remark, ...]:
         return (more,)
     where = _where_to_look(found)
     return where if verdict.lowest is verdict.highest else (*where, more)
+
+
+def _batches_needed(found: Evidence) -> int:
+    """How many batches make the interval narrow enough: its width falls with their square root."""
+    low, high = found.bounds
+    times = ((high - low) / 2 / WIDEST_SHARE) ** 2
+    needed = int(found.batches * min(max(times, LEAST_MORE), MOST_MORE))
+    return max(round(needed, 2 - len(str(needed))), USUAL_BATCHES)
 
 
 def _where_to_look(found: Evidence) -> tuple[Remark, ...]:

@@ -39,7 +39,7 @@ def is_dataset(name: str) -> bool:
 def with_roles(loaders: tuple[LoaderRecord, ...]) -> tuple[LoaderRecord, ...]:
     """Training is what had gradients, and optimizer steps if any loader had them.
 
-    A dataset needs steps of its own.
+    A dataset needs steps of its own. Others keep the role that they have.
     """
     are_steps = any(one.optimizer_steps for one in loaders)
 
@@ -47,7 +47,7 @@ def with_roles(loaders: tuple[LoaderRecord, ...]) -> tuple[LoaderRecord, ...]:
         if one.has_gradients is False:
             return "validation"
         may_train = not are_steps and not is_dataset(one.loader)
-        return "training" if one.optimizer_steps or may_train else "other"
+        return "training" if one.optimizer_steps or may_train else one.role
 
     return tuple(replace(one, role=role(one)) for one in loaders)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+import time
 import weakref
 from contextlib import suppress
 from functools import partial
@@ -9,6 +11,7 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.evaluator import LoaderEvaluator
+from loadeval.launch.folder import is_dataset
 from loadeval.launch.inject.sitecustomize import failed
 from loadeval.launch.iterators import Inner, inner_of, keeps_type, serve_by
 from loadeval.runlog.processes import LoaderRecord
@@ -49,6 +52,7 @@ class MeasuredLoader:
         self.mode, self.log, self.kind = mode, log, kind
         self.has_gradients = session.has_gradients(loader)
         self.optimizer_steps = self.epochs = 0
+        self.follows_training = False
         self._session = session
         self._reads: weakref.WeakSet[Read] = weakref.WeakSet()
         self._last: Callable[[], Any] = lambda: None
@@ -60,6 +64,15 @@ class MeasuredLoader:
     def is_read(self) -> bool:
         """Whether an epoch has begun, and is neither exhausted nor dropped."""
         return bool(self._reads)
+
+    @property
+    def evaluates(self) -> bool:
+        """Whether it was read after optimizer steps, and had none itself.
+
+        With Trainer and skorch gradients are on until they have a batch.
+        """
+        is_rows = is_dataset(self.measurement.recorder.header.loader.backend)
+        return self.follows_training and not self.optimizer_steps and not is_rows
 
     def reads(self, loader: Any) -> bool:
         """Whether one of those epochs is of `loader` itself."""
@@ -86,7 +99,7 @@ class MeasuredLoader:
         try:
             adapter = adapter_for(loader)
             adapter.epoch = begun  # type: ignore[method-assign]  # iter() would come back here
-            read = Read(loader)
+            read = Read(loader, had_gradients=are_gradients_on())
             self._reads.add(read)
             with suppress(TypeError):  # it takes no weak reference
                 self._last = weakref.ref(loader)
@@ -113,7 +126,7 @@ class MeasuredLoader:
         info = self.measurement.recorder.header.loader
         return LoaderRecord(
             log=self.log.name,
-            role="other",
+            role="validation" if self.evaluates else "other",
             mode=self.mode,
             loader=info.backend,
             dataset=info.dataset,
@@ -126,28 +139,50 @@ class MeasuredLoader:
         self, reading: weakref.ref[Read], known: Callable[[int], object] | None = None
     ) -> OpenEpoch:
         """The first batch of an epoch is asked for: it is noted where it belongs."""
-        read = reading()
-        by = self if read is None else self._session.began(self, read.loader)
-        if read is None or by is self:
-            return self._begin(known)
-        return by.take_over(read, self)
+        read, was_evaluated = reading(), self.evaluates
+        by = self if read is None else self._session.began(self, read)
+        alternation = self.measurement.alternation
+        # Its arms cannot be noted elsewhere, and an evaluation needs none.
+        if alternation is not None and (by is not self or was_evaluated):
+            alternation.serve_whole()
+        return self._begin(known) if read is None or by is self else by.take_over(read, self)
 
     def take_over(self, read: Read, other: MeasuredLoader) -> OpenEpoch:
         """Note an epoch that `other` had begun to measure."""
         other.forget(read)
         self._reads.add(read)
+        recorder = self.measurement.recorder
+        recorder.origin_ns = min(recorder.origin_ns, read.asked_ns)  # this log may be newer
         return self._begin()
 
     def forget(self, read: Read) -> None:
         """This epoch is noted elsewhere."""
         self._reads.discard(read)
 
+    def drop(self) -> bool:
+        """Delete the log, where no epoch but the one that begins was asked for; whether it was."""
+        if len(self._reads) > 1:
+            return False
+        self.measurement.recorder.close()
+        self.log.unlink(missing_ok=True)
+        return True
+
 
 class Read:
-    """Lives as long as an epoch is read; keeps its loader."""
+    """Lives as long as an epoch is read; keeps its loader.
 
-    def __init__(self, loader: Any) -> None:
-        self.loader = loader
+    `had_gradients` tells whether gradients were on when the epoch was asked for, at `asked_ns`.
+    """
+
+    def __init__(self, loader: Any, *, had_gradients: bool) -> None:
+        self.loader, self.had_gradients = loader, had_gradients
+        self.asked_ns = time.perf_counter_ns()
+
+
+def are_gradients_on() -> bool:
+    """Whether what is computed now can be trained; True without torch."""
+    torch = sys.modules.get("torch")
+    return torch is None or bool(torch.is_grad_enabled())
 
 
 def _replay_of(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import functools
 import json
 import os
 import socket
@@ -22,7 +23,7 @@ from loadeval.in_place import samplers_of
 from loadeval.launch.batches import DatasetBatches, rows_of
 from loadeval.launch.folder import claimed_name, with_roles
 from loadeval.launch.inject.sitecustomize import FOLDER, MODULES, failed
-from loadeval.launch.measured import MeasuredLoader
+from loadeval.launch.measured import MeasuredLoader, are_gradients_on
 from loadeval.runlog.processes import REPLAYED, ProcessRecord
 from loadeval.runlog.redaction import placeholder
 from loadeval.runlog.writer import REMOVED, why
@@ -36,6 +37,7 @@ from loadeval.runtime.threads import within
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
+    from loadeval.launch.measured import Read
     from loadeval.runlog.model import Mode
 
     Iter = Callable[[Any], Iterator[Any]]
@@ -93,6 +95,7 @@ class Session:
     _name: str
     _rank: int
     _unhook: Callable[[], None]
+    _unwrap: Callable[[], None]
 
     def __init__(self, settings: Settings) -> None:
         self.folder = Path(settings.folder)
@@ -101,10 +104,12 @@ class Session:
         self._pid = os.getpid()
         self._lock = threading.RLock()
         self._trained: MeasuredLoader | None = None
+        self._with_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
         self._without_gradients: weakref.WeakSet[Any] = weakref.WeakSet()
         self._saved_s = 0.0
         self._saving = threading.Lock()
         self._has_ended = False
+        self._has_stepped = False
 
     def epoch(self, loader: Any, original: Iter) -> Iterator[Any] | None:
         """A measured epoch of `loader`, or None; `original` is the `__iter__` that was replaced.
@@ -128,6 +133,7 @@ class Session:
         atexit.unregister(self.close)
         if hasattr(self, "_unhook"):
             self._unhook()
+            self._unwrap()
         if self.loaders:
             for one in self.loaders:
                 one.measurement.close()
@@ -140,6 +146,7 @@ class Session:
         # One that a program turns into an error would end it.
         warnings.filterwarnings("default", category=LoadevalWarning)
         self._unhook = _on_optimizer_step(self.stepped)
+        self._unwrap = _on_save(self.saved)
         atexit.register(self.close)
 
     def save(self, *, ended: bool = False) -> None:
@@ -176,14 +183,10 @@ class Session:
 
     def _measured(self, loader: Any) -> MeasuredLoader:
         """The one that `loader` belongs to: itself, or one of its kind that is not being read."""
+        found = self._known(loader)
+        if found is not None:
+            return found
         has_gradients = self.has_gradients(loader)
-        kind, is_rebuilt = _kind_of(loader)
-        for one in self.loaders:
-            if one.has_gradients != has_gradients or one.kind != kind:
-                continue
-            # Lightning begins an epoch before it has dropped the one before.
-            if one.reads(loader) or (not one.is_read and (is_rebuilt or one.is_of(loader))):
-                return one
         if not hasattr(self, "_name"):
             self._start()
         mode = self._mode_of(loader) if has_gradients else "log"
@@ -195,10 +198,22 @@ class Session:
             options["stages"] = True
         if isinstance(loader, DatasetBatches):
             options["samples"] = rows_of
+        kind, _ = _kind_of(loader)
         measured = MeasuredLoader(loader, mode, self.folder / log, kind, self, options)
         self.loaders.append(measured)
         self.save()
         return measured
+
+    def _known(self, loader: Any) -> MeasuredLoader | None:
+        has_gradients = self.has_gradients(loader)
+        kind, is_rebuilt = _kind_of(loader)
+        for one in self.loaders:
+            if one.has_gradients != has_gradients or one.kind != kind:
+                continue
+            # Lightning begins an epoch before it has dropped the one before.
+            if one.reads(loader) or (not one.is_read and (is_rebuilt or one.is_of(loader))):
+                return one
+        return None
 
     def _mode_of(self, loader: Any) -> Mode:
         mode = self._settings.mode
@@ -220,46 +235,78 @@ class Session:
             number += 1
 
     def has_gradients(self, loader: Any) -> bool:
-        """Whether gradients are on, and were when batches of `loader` were last asked for."""
+        """Whether an epoch of `loader` that is asked for now is likely read with gradients on.
+
+        Frameworks ask for an iterator with gradients on, and turn them off for each batch: so of
+        a loader that was only ever read without them.
+        """
         return are_gradients_on() and not any(one is loader for one in self._without_gradients)
 
-    def began(self, measured: MeasuredLoader, loader: Any) -> MeasuredLoader:
-        """The first batch of an epoch of `loader` is asked for; where it is to be noted.
+    def began(self, measured: MeasuredLoader, read: Read) -> MeasuredLoader:
+        """The first batch of an epoch is asked for; where it is to be noted.
 
         Its iterator may have been asked for with gradients on, and its batches without.
         """
         if os.getpid() != self._pid:  # a thread of the parent may have held the lock
             return measured
-        has_gradients = are_gradients_on()
-        late = self._without_gradients
+        has_gradients, loader = are_gradients_on(), read.loader
         with suppress(TypeError):  # it takes no weak reference
-            (late.discard if has_gradients else late.add)(loader)
+            self._note_gradients(read, has_gradients=has_gradients)
         with self._lock:
             if has_gradients != measured.has_gradients:
                 measured = self._moved(measured, loader)
+            self._note_within_step(f"{measured.log.name} was read", measured)
             measured.epochs += 1
+            measured.follows_training |= self._has_stepped
             if has_gradients:
                 self._trained = measured
             self.save()
         return measured
 
+    def _note_gradients(self, read: Read, *, has_gradients: bool) -> None:
+        loader, with_gradients = read.loader, self._with_gradients
+        if has_gradients:
+            with_gradients.add(loader)
+            self._without_gradients.discard(loader)
+        elif read.had_gradients and not any(one is loader for one in with_gradients):
+            self._without_gradients.add(loader)
+
     def _moved(self, measured: MeasuredLoader, loader: Any) -> MeasuredLoader:
-        if not measured.epochs:
+        """Where an epoch is to be noted that is read otherwise than it was asked for."""
+        is_first = not measured.epochs
+        if measured.mode == "replay" and not is_first:  # it has batches of its own
+            return measured
+        found = None if measured.mode == "replay" else self._known(loader)
+        if found is None and is_first and measured.mode != "alternate":  # only training does
             measured.has_gradients = not measured.has_gradients
-        elif measured.mode == "log":  # a plan of the other modes cannot be noted elsewhere
-            try:
-                found = self._measured(loader)
-            except Exception as error:  # noqa: BLE001 - the program goes on
-                failed(error)
-            else:
-                return found if found.mode == "log" else measured
-        return measured
+            return measured
+        try:
+            found = found or self._measured(loader)
+        except Exception as error:  # noqa: BLE001 - the program goes on
+            failed(error)
+            return measured
+        if is_first and measured.drop():
+            self.loaders.remove(measured)
+        return found
+
+    def saved(self) -> None:
+        """A checkpoint is written."""
+        self._note_within_step("torch.save was called")
+
+    def _note_within_step(self, what: str, of: MeasuredLoader | None = None) -> None:
+        """Tell the loaders whose batch is trained on that this is no part of the step."""
+        if os.getpid() != self._pid:
+            return
+        for one in self.loaders:
+            if one is not of and one.has_gradients and one.epochs and one.is_read:
+                one.measurement.recorder.note(what, "within a step")
 
     def stepped(self, *_: Any) -> None:
         """An optimizer made a step: on a batch of what is being read, or was read to its end."""
         read = [one for one in self.loaders if one.has_gradients and one.is_read]
         if not read and self._trained is not None:
             read = [self._trained]
+        self._has_stepped = True
         for one in read:
             one.optimizer_steps += 1
         if time.monotonic() - self._saved_s > SAVE_INTERVAL_S:
@@ -288,12 +335,6 @@ def _kind_of(loader: Any) -> tuple[tuple[Any, ...], bool]:
     return (type(loader), type(dataset), samples, type(sampler), loader.batch_size), True
 
 
-def are_gradients_on() -> bool:
-    """Whether what is computed now can be trained; True without torch."""
-    torch = sys.modules.get("torch")
-    return torch is None or bool(torch.is_grad_enabled())
-
-
 def _rank(environment: Mapping[str, str]) -> int:
     found = place_among_ranks().get("rank")
     if found is not None:
@@ -308,6 +349,26 @@ def _on_optimizer_step(hook: Callable[..., None]) -> Callable[[], None]:
     if optimizer is None:
         return lambda: None
     return cast("Callable[[], None]", optimizer.register_optimizer_step_post_hook(hook).remove)
+
+
+def _on_save(noted: Callable[[], None]) -> Callable[[], None]:
+    """Call `noted` before each torch.save; what ends that."""
+    torch: Any = sys.modules.get("torch")
+    original = getattr(torch, "save", None)
+    if original is None:
+        return lambda: None
+
+    @functools.wraps(original)
+    def save(*arguments: Any, **options: Any) -> Any:
+        noted()
+        return original(*arguments, **options)
+
+    def unwrap() -> None:
+        if torch.save is save:  # else another tool has replaced it
+            torch.save = original
+
+    torch.save = save
+    return unwrap
 
 
 def check(settings: Settings) -> None:

@@ -41,11 +41,12 @@ from loadeval.report.wording.ranks import (
     stragglers_in_words,
     worst_first,
 )
-from loadeval.report.wording.stages import IN_SHORT, OF_WAITS, stages_in_short
+from loadeval.report.wording.stages import IN_SHORT, OF_WAITS, stages_in_short, work_in_words
 from loadeval.report.wording.verdict import (
     STEADY,
     cautions,
     headline,
+    known,
     measured,
     not_measured,
     time_span,
@@ -87,13 +88,13 @@ def screen(report: Report, more: Rows, width: int) -> list[str]:
 def comparison_screen(found: Comparison, more: Rows, width: int) -> list[str]:
     """Real against ideal."""
     gain = found.headroom
-    parts = [
-        wrapped(printable(headline(gain)), width, 3),
-        [*table_lines(_arms(found), width), *_measured(gain, width)],
-    ]
+    title = wrapped(printable(headline(gain)), width, 3)
+    arms = [*table_lines(_arms(found), width), *_measured(gain, width)]
+    parts = [title, arms if gain.real_ns or gain.ideal_ns else _so_far(found, width)]
     if gain.lost_ns is not None:
         parts.append(table_lines(_lost(gain), width))
-    parts[-1] += _inside(found, width)
+    if gain.real_ns or gain.ideal_ns:
+        parts[-1] += _inside(found, width)
     rest = [*parts, [], _more(more)]
     to_mind = _to_mind(gain, width)
     to_mind = to_mind[: max(MOST_LINES - FIRST_FINDING - _height([*rest, []]), 1)]
@@ -166,6 +167,14 @@ def _measured(gain: Headroom, width: int) -> Part:
     idle_ns = gain.gpu_idle_ns
     idle = "" if idle_ns is None else f"; GPU idle while waiting: {duration(idle_ns)} per batch"
     return wrapped(f"{printable(measured(gain))}{idle}", width, 2)
+
+
+def _so_far(found: Comparison, width: int) -> Part:
+    """What is known where the arms cannot be compared."""
+    told = known(found.headroom)
+    if found.stages is not None:
+        told.append(work_in_words(found.stages, found.real.header.loader))
+    return wrapped(printable(" ".join(told)), width)
 
 
 def _lost(gain: Headroom) -> list[list[str]]:

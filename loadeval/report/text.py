@@ -15,6 +15,7 @@ from rich.table import Table
 from rich.text import Text
 
 from loadeval.analysis.backends import ranked
+from loadeval.analysis.summary import warmup_of
 from loadeval.report.findings import diagnosis_report
 from loadeval.report.formatting import (
     NOT_MEASURED,
@@ -67,6 +68,7 @@ from loadeval.report.wording.verdict import (
     cautions,
     epoch_start_in_words,
     headline,
+    known,
     lost_of_whole,
     lost_part,
     measured,
@@ -198,6 +200,10 @@ def comparison_facts(found: Comparison) -> Rows:
         ("required", required_in_words(headroom.required)),
         ("epoch start", epoch_start_in_words(headroom)),
     ]
+    if headroom.real_ns is None and headroom.ideal_ns is None:
+        facts = []
+    if told := known(headroom):
+        facts.append(("known", printable(" ".join(told))))
     if headroom.gpu_idle_ns is not None:
         idle = f"{duration(headroom.gpu_idle_ns)} per batch, by CUDA events"
         facts.append(("GPU idle while waiting", idle))
@@ -224,7 +230,7 @@ def figures(side: Side) -> Rows:
     ready = bool(header.loader.ready_batches)
     first, later = summary.epoch_start_ns[: not ready], summary.epoch_start_ns[not ready :]
     alternates = header.mode == "alternate"
-    left_out = counted(header.warmup, "batch", "batches")
+    left_out = counted(warmup_of(run), "batch", "batches")
     return [
         ("run", short_name(header.name)),
         ("mode", f"alternate, {side.arm} arm" if alternates else header.mode),

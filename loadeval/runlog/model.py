@@ -27,7 +27,14 @@ if TYPE_CHECKING:
 SECOND_NS = 1_000_000_000
 Mode = Literal["log", "replay", "alternate"]
 Arm = Literal["real", "ideal"]
-EventKind = Literal["note", "failed backend", "error read on", "stages missing", "worker died"]
+EventKind = Literal[
+    "note",
+    "failed backend",
+    "error read on",
+    "stages missing",
+    "worker died",
+    "within a step",
+]
 Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
 
 ARMS: tuple[Arm, ...] = ("real", "ideal")

@@ -12,11 +12,11 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from loadeval.runlog.blocks import head_for
 from loadeval.runlog.model import Prefetch, Window
 from loadeval.runtime.batch import leaves
 from loadeval.runtime.cuda import spare_bytes, timing_events
-from loadeval.runtime.loop import Span, restarting
-from loadeval.runtime.schedule import head_for
+from loadeval.runtime.loop import Span, WholeEpoch, restarting
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -74,6 +74,16 @@ class Alternation:
         self._spare_bytes = math.inf
         self._activity = None if info.workers == 0 else WorkerActivity()
         self._has_told = self._has_failed = False
+        self._serves_whole = False
+
+    def serve_whole(self) -> None:
+        """The epoch that begins now is none of this run: it is served as it comes."""
+        self._serves_whole = True
+
+    def takes_whole(self) -> bool:
+        """Whether this epoch is to be served so."""
+        whole, self._serves_whole = self._serves_whole, False
+        return whole
 
     def log_side_effects(self) -> None:
         """Log, once, what an alternating run changes about training with such a loader.
@@ -82,8 +92,9 @@ class Alternation:
         """
         if not self._has_told:
             self._has_told = True
+            is_reordered = self.depth and not self.progress.whole
             logging.getLogger("loadeval").warning(
-                REORDERED if self.depth else DIFFERENT_RANDOM_NUMBERS
+                REORDERED if is_reordered else DIFFERENT_RANDOM_NUMBERS
             )
 
     def workers_cpu_ns(self) -> int | None:
@@ -202,20 +213,41 @@ class AlternatingEpoch:
 
         They show the epoch start, and what follows it, as without loadeval.
         """
+        if self._shared.takes_whole():
+            yield from WholeEpoch(self._source, self._shared.clock, self._opened_ns).spans(epoch)
+            return
         self._epoch = epoch
         progress = self._shared.progress
         self._has_device_clock = timing_events() is not None
         self.asked_ns = self._shared.clock() - self._opened_ns
         progress.begin_epoch(self._shared.head)
-        yield from self._begin(Span(self._in_order, self._shared.head, since_ns=self.asked_ns))
+        if progress.whole:
+            yield from self._whole(progress)
+        else:
+            yield from self._begin(Span(self._in_order, self._shared.head, since_ns=self.asked_ns))
         while not self._over:
             block = progress.block
             if block is None:
                 self.rest = self.remainder()
                 return
-            yield from self._ideal(block) if block.arm == "ideal" else self._real(block)
+            yield from self._blocks(block)
             self._settled = 0
         yield from self._uncounted_held()
+
+    def _blocks(self, block: PlannedBlock) -> Iterator[Span]:
+        return self._ideal(block) if block.arm == "ideal" else self._real(block)
+
+    def _whole(self, progress: Progress) -> Iterator[Span]:
+        """An epoch that is a block; the first one is warm-up."""
+        if progress.is_first:
+            yield from self._uncounted(self._source, progress.whole + 1, "real")
+        elif progress.block is not None:
+            try:
+                yield from self._blocks(progress.block)
+            finally:
+                progress.end_block()
+        if not self._over and progress.block is not None:
+            progress.leave_whole()
 
     def remainder(self) -> Iterator[Any]:
         """See Plan."""
@@ -237,7 +269,8 @@ class AlternatingEpoch:
             yield from self._ended_by(prefetched)
         if not self._over:
             warmup = self._warmup(max(block.warmup - self._settled, 0))
-            yield from self._uncounted(self._in_order, warmup, "real")
+            if warmup:
+                yield from self._uncounted(self._in_order, warmup, "real")
         if not self._over:
             yield from self._counted(block, self._in_order, self._shared.progress.left)
 
@@ -254,7 +287,8 @@ class AlternatingEpoch:
         if prefetched.is_full:
             shared.progress.limit(count - warmup)
         batches = drained(self._held)
-        yield from self._uncounted(batches, warmup, "ideal")
+        if warmup:
+            yield from self._uncounted(batches, warmup, "ideal")
         if count > warmup:
             yield from self._counted(block, batches, count - warmup)
         yield from self._ended_by(prefetched)
@@ -283,6 +317,8 @@ class AlternatingEpoch:
             yield span
         finally:
             self._shared.progress.served += span.served
+        if span.served and span.arm == "real":
+            self._shared.progress.note_start(span.asked_ns - span.marks[0])
         self.asked_ns = span.asked_ns
         self._over = span.fell_short
 

@@ -13,6 +13,7 @@ from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.errors import LoadevalWarning, UsageError, in_words
+from loadeval.runlog.blocks import block_for
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.environment import describe_environment
 from loadeval.runtime.adapter import Adapter, FactoryAdapter, IterableAdapter, check_is_loader
@@ -23,7 +24,7 @@ from loadeval.runtime.loop import served
 from loadeval.runtime.metrics_thread import NO_PROBES
 from loadeval.runtime.recorder import new_recorder
 from loadeval.runtime.registry import adapter_for
-from loadeval.runtime.schedule import Progress, block_for, planned_blocks
+from loadeval.runtime.schedule import Progress, planned_blocks
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping

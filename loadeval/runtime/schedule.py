@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import math
 import random
+from collections import deque
 from dataclasses import dataclass
 from operator import sub
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from loadeval.runlog.blocks import (
+    SHORTEST_WARMUP,
+    SMALLEST_BLOCK,
+    block_for,
+    head_for,
+    two_blocks_for,
+)
 from loadeval.runlog.model import SECOND_NS
 
 if TYPE_CHECKING:
@@ -21,10 +29,6 @@ if TYPE_CHECKING:
 
     Enough = Callable[[Sequence[Values], Sequence[Values]], bool]
 
-SMALLEST_BLOCK = 8
-"""The fewest counted batches of one arm in one pair."""
-SHORTEST_WARMUP = 3
-"""Batches until a memory-bound step runs at full speed again after a switch of arms."""
 BLOCK_NS = SECOND_NS // 10
 """How long an ideal block is to last: what its first steps lose after the pause is then little.
 
@@ -51,6 +55,8 @@ FIXED_REAL_BLOCK = 32
 
 Those of the first pairs double up to it, so that a short run has pairs too.
 """
+SHORT_IN_A_ROW = 2
+"""So many epochs that end too soon for two blocks tell that the next ones will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,26 +88,17 @@ def arms_of(seed: int, pair: int) -> list[Arm]:
     return order[::-1] if pair % 2 else order
 
 
-def head_for(prefetch_depth: int) -> int:
-    """Batches until a loader whose queue begins empty has refilled it, and steps are steady."""
-    return max(prefetch_depth + 1, SHORTEST_WARMUP)
-
-
-def block_for(prefetch_depth: int) -> int:
-    """The smallest ideal block: prefetching it takes more than the queue holds.
-
-    So there are batches that time the loader alone, and what a real block took out of the queue
-    is served in the next ideal block.
-    """
-    return max(SMALLEST_BLOCK, 2 * prefetch_depth + 2)
-
-
 class Progress:
     """Follows the blocks of `schedule` until it ends.
 
     `served` are all batches so far, also those that were not counted, and `left` those that the
-    block still has to count.
+    block still has to count. Where epochs are too short for two blocks each is a block: `whole` is
+    how many batches they have, and otherwise 0.
     """
+
+    whole = 0
+    is_first = False
+    """Whether the epoch that begins is to be left out, for steps are slow in the first one."""
 
     def __init__(self, schedule: Iterator[PlannedBlock]) -> None:
         self.served = self.left = 0
@@ -151,6 +148,15 @@ class Progress:
 
     def note_head(self, span: Span) -> None:
         """Note the real batches with which an epoch began."""
+
+    def note_start(self, elapsed_ns: int) -> None:
+        """Note what the first batch of a real epoch took, where it is a block."""
+
+    def end_block(self) -> None:
+        """The epoch ends, or is broken off, and with it the block that it is."""
+
+    def leave_whole(self) -> None:
+        """The epoch goes on after as many batches as it was to have."""
 
     def limit(self, batches: int) -> None:
         """There is memory for only `batches` more in a row: a block of given size goes on."""
@@ -213,7 +219,8 @@ class Schedule(Progress):
         length: int | None = None,
         enough: Enough | None = None,
     ) -> None:
-        super().__init__(self._planned())
+        self._planned_pair = -1
+        super().__init__(self._planned(0))
         self.fixed = False
         self.enough = enough
         self.is_over = False
@@ -227,6 +234,63 @@ class Schedule(Progress):
         self._of_pairs: dict[Arm, list[Values]] = {"real": [], "ideal": []}
         self._head_iterations_ns: list[int] = []
         self._head_steps_ns: list[int] = []
+        self._two_blocks = two_blocks_for(prefetch_depth)
+        self._has_room = True
+        self._latest: deque[int] = deque(maxlen=SHORT_IN_A_ROW)
+        self._start_ns = 0
+        self.whole = self._batches_if_short()
+
+    def begin_epoch(self, head: int) -> None:
+        """See Progress. Where epochs come out shorter or longer than before, a new pair begins."""
+        ended = self.served - self._epoch_began
+        self._latest += [ended] if ended else []
+        super().begin_epoch(head)
+        whole = self._batches_if_short()
+        if bool(whole) != bool(self.whole):
+            self._begin_anew()
+        self.whole, self._start_ns = whole, 0
+        self.is_first = self.served < min(whole, 2)
+        if whole and self._block is not None:
+            self.left = self._counted_of_whole()
+
+    def _batches_if_short(self) -> int:
+        """How many batches an epoch has that is too short for two blocks; 0 where it is not.
+
+        As its length tells, or some epochs in a row: one may be a mere look at the first batch.
+        """
+        known = [self._length] if self._length and self._length < self._two_blocks else []
+        if not self._has_room or (not known and len(self._latest) < SHORT_IN_A_ROW):
+            return 0
+        longest = max([*known, *self._latest])
+        return longest if longest < self._two_blocks else 0
+
+    def leave_whole(self) -> None:
+        """See Progress."""
+        self.whole = 0
+        self._latest.clear()
+        self._begin_anew()
+
+    def note_start(self, elapsed_ns: int) -> None:
+        """See Progress."""
+        self._start_ns = elapsed_ns
+
+    def end_block(self) -> None:
+        """See Progress. One that has counted nothing goes on."""
+        iterations_ns = np.concatenate([np.empty(0), *self._iterations_ns])
+        if self._block is None or not len(iterations_ns):
+            return
+        block, self._block, self._iterations_ns = self._block, None, []
+        starts = [self._start_ns] if self._start_ns else []
+        self._completed(block, np.array([np.mean([*starts, *iterations_ns])]))
+
+    def _begin_anew(self) -> None:
+        self._block, self._iterations_ns = None, []
+        self._of_pairs = {"real": [], "ideal": []}
+        self._schedule = self._planned(self._planned_pair + 1)
+
+    def _counted_of_whole(self) -> int:
+        """One more than there are after the first batch: the end of the epoch shows."""
+        return self.whole + 1 - min(self.whole - 1, 1)
 
     def note_head(self, span: Span) -> None:
         """Until an arm has had a block, its pace is taken from the heads of epochs."""
@@ -238,13 +302,14 @@ class Schedule(Progress):
     def limit(self, batches: int) -> None:
         """The block ends with the `batches` that memory has room for, if it is large enough."""
         block = self.block
+        self._has_room = self._has_room and not self.whole
         if block is not None and not self.fixed:
             counted = block.counted - self.left
             self.left = min(self.left, max(batches, SMALLEST_BLOCK - counted))
 
-    def _planned(self) -> Iterator[PlannedBlock]:
-        pair = 0
+    def _planned(self, pair: int) -> Iterator[PlannedBlock]:
         while not self.is_over:
+            self._planned_pair = pair
             real, ideal, real_warmup, ideal_warmup = self._sizes(pair)
             blocks: dict[Arm, PlannedBlock] = {
                 "real": PlannedBlock(pair, "real", real_warmup, real),
@@ -260,6 +325,9 @@ class Schedule(Progress):
         Batches are in proportion to the noise of an arm: J. Neyman, "On the two different aspects
         of the representative method", Journal of the Royal Statistical Society 97, 1934.
         """
+        if self.whole:
+            counted, warmup = self._counted_of_whole(), min(self.whole - 1, 1)
+            return counted, counted, warmup, warmup
         least = block_for(self._depth)
         real_warmup, ideal_warmup = head_for(self._depth), SHORTEST_WARMUP
         if self.fixed:
@@ -290,7 +358,9 @@ class Schedule(Progress):
 
     def _pace_ns(self, arm: Arm, of_heads_ns: list[int]) -> float:
         pace_ns = self._arms[arm].pace_ns
-        return max(float(np.median(of_heads_ns)) if pace_ns is None else pace_ns, 1.0)
+        if pace_ns is None:
+            pace_ns = float(np.median(of_heads_ns)) if of_heads_ns else 0.0
+        return max(pace_ns, 1.0)
 
     def _noise_ratio(self) -> float:
         """By how much iterations of the real arm vary more than those of the ideal arm."""

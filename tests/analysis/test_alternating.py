@@ -488,7 +488,8 @@ def test_without_a_pair_nothing_is_known() -> None:
     """And with pairs of no time, nothing either: said in each case."""
     found = headroom(alternating(pairs()[:3]))
     assert (found.speedup, found.lost_share, found.real_ns, found.required) == (None,) * 4
-    cause = Remark(Unmeasured.NO_PAIR, {"run": "the run", "batches": 10})
+    (cause,) = found.verdict.unmeasured
+    assert (cause.code, cause.values["batches"]) == (Unmeasured.NO_PAIR, 10)
     assert found.verdict == Verdict(objection=Objection.NOT_MEASURED, unmeasured=(cause,))
     assert found.pairs == 0
     no_time = headroom(alternating(pairs(wait=0, real=0)))

@@ -209,7 +209,16 @@ def test_no_steady_batch_is_unmeasured(make_run: MakeRun) -> None:
     assert (headroom.real_ns, headroom.ideal_ns) == (None, 50.0)
     (cause,) = headroom.verdict.unmeasured
     assert cause.code is Unmeasured.NO_STEADY_BATCH
-    assert cause.values == {"run": "the real run", "batches": 3, "warmup": 3}
+    assert cause.values == {
+        "run": "the real run",
+        "batches": 3,
+        "warmup": 3,
+        "loaded": 3,
+        "waited_ns": 150,
+        "first_wait_ns": 50,
+        "step_ns": 150,
+        "wait_share": 0.5,
+    }
 
 
 def test_both_sides_unmeasured_are_both_told(make_run: MakeRun) -> None:

@@ -12,8 +12,8 @@ import torch
 from loadeval.analysis.headroom import headroom
 from loadeval.demo.run import BATCH_SIZE, EPOCHS, PHOTOGRAPHS, DemoResult, run_demo
 from loadeval.errors import UsageError
+from loadeval.runlog.blocks import block_for
 from loadeval.runlog.reader import read_run
-from loadeval.runtime.schedule import block_for
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -305,25 +305,6 @@ def test_validation_without_a_log_is_noted_with_training(
     assert counted(folder) == {"rank0.jsonl": 10}
 
 
-def test_an_alternating_epoch_stays_where_it_began(tmp_path: Path) -> None:
-    """Its arms could not be noted in another log."""
-    folder = loadeval.install("alternate", output=tmp_path / "logs")
-    train(DataLoader(dataset(), 4))
-    assert asked_with_gradients(DataLoader(dataset(), 4)) == list(range(20))
-    assert counted(folder) == {"rank0.jsonl": 10}
-
-
-def test_an_epoch_that_began_as_validation_does_not_alternate(tmp_path: Path) -> None:
-    """It is noted there, where gradients are on once a batch is asked for."""
-    folder = loadeval.install("alternate", output=tmp_path / "logs")
-    loader = DataLoader(dataset(), 4)
-    with torch.no_grad():
-        numbers(loader)
-        late = iter(loader)
-    assert numbers(late) == list(range(20))
-    assert counted(folder) == {"rank0-validation.jsonl": 10, "rank0.jsonl": 0}
-
-
 class Rows:
     """A loader that cannot be referred to weakly, and is none of torch's."""
 

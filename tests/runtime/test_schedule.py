@@ -10,19 +10,23 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from loadeval.runlog.blocks import (
+    SHORTEST_WARMUP,
+    SMALLEST_BLOCK,
+    batches_for,
+    block_for,
+    head_for,
+    two_blocks_for,
+)
 from loadeval.runtime.loop import Span
 from loadeval.runtime.schedule import (
     FEWEST_PAIRS,
     LONGEST_BLOCK_NS,
     MORE_PAIRS,
-    SHORTEST_WARMUP,
-    SMALLEST_BLOCK,
     WARMUP_NS,
     PlannedBlock,
     Schedule,
     arms_of,
-    block_for,
-    head_for,
 )
 
 if TYPE_CHECKING:
@@ -37,6 +41,8 @@ MS = 1_000_000
 MANY = 10**9
 """Batches of an epoch that leave blocks as large as they are wanted."""
 DEPTHS = st.integers(0, 64)
+LENGTHS = st.none() | st.integers(2 * block_for(64), 10**6)
+"""Of epochs that are long enough for blocks, with each of these depths."""
 PACES = st.integers(0, 1000) | st.integers(0, 30_000 * MS)
 
 
@@ -95,7 +101,7 @@ def begun(wait_ns: int, step_ns: int, length: int = MANY, seed: int = 0) -> Sche
     return schedule
 
 
-@given(PACES, PACES, DEPTHS, st.none() | st.integers(0, 10**6), st.integers(0, 2**32))
+@given(PACES, PACES, DEPTHS, LENGTHS, st.integers(0, 2**32))
 def test_sizes_are_within_their_bounds(
     wait_ns: int, step_ns: int, depth: int, length: int | None, seed: int
 ) -> None:
@@ -133,11 +139,13 @@ def test_batches_suffice_for_four_pairs(
     assert schedule.served <= batches
 
 
-@given(st.lists(st.tuples(PACES, PACES), min_size=2, max_size=2), DEPTHS)
-def test_fixed_sizes_depend_on_nothing_measured(times: list[tuple[int, int]], depth: int) -> None:
+@given(st.lists(st.tuples(PACES, PACES), min_size=2, max_size=2), DEPTHS, LENGTHS)
+def test_fixed_sizes_depend_on_nothing_measured(
+    times: list[tuple[int, int]], depth: int, length: int | None
+) -> None:
     found = []
     for wait_ns, step_ns in times:
-        schedule = Schedule(prefetch_depth=depth, length=wait_ns)
+        schedule = Schedule(prefetch_depth=depth, length=length)
         schedule.fixed = True
         noted_head(schedule, wait_ns, step_ns)
         found.append([next_pair(schedule, steady(wait_ns, step_ns)) for _ in range(4)])
@@ -272,7 +280,7 @@ def test_no_block_is_longer_than_ten_seconds(
 def test_both_blocks_shrink_where_batches_do_not_suffice_for_four_pairs() -> None:
     """In proportion, until the ideal one has its fewest; then the real one, and the warm-ups."""
     sizes = []
-    for length in (10**4, 603, 403, 303, 203, 103, 3):
+    for length in (10**4, 603, 403, 303, 203, 103, 23):
         pair = next_pair(begun(0, 5 * MS, length=length), steady(5 * MS, 5 * MS))
         sizes.append((*counted(pair), pair["real"].warmup, pair["ideal"].warmup))
     assert sizes == [
@@ -351,3 +359,141 @@ def test_an_epoch_that_is_only_looked_at_limits_no_warm_up() -> None:
     assert schedule.longest_warmup(3) == 3
     schedule.served += 103
     assert schedule.longest_warmup(3) == 50
+
+
+def whole_epoch(schedule: Schedule, batches: int) -> PlannedBlock | None:
+    """Serve an epoch of so many batches that is a block; each of them takes 5 ns, the first 20."""
+    schedule.begin_epoch(head_for(0))
+    block = None if schedule.is_first else schedule.block
+    schedule.served += 1
+    schedule.note_start(20)
+    if block is None:
+        schedule.served += batches - 1
+    else:
+        schedule.advance(batches - 1, [5 * number for number in range(batches)])
+    schedule.end_block()
+    return block
+
+
+def test_an_epoch_too_short_for_two_blocks_is_one() -> None:
+    """The first one is warm-up; the arms of pairs are in the order of other runs."""
+    schedule = Schedule(length=5)
+    blocks = [whole_epoch(schedule, 5) for _ in range(9)]
+    assert [block and (block.pair, block.arm) for block in blocks] == [
+        None,
+        *((pair, arm) for pair in range(4) for arm in arms_of(0, pair)),
+    ]
+
+
+@pytest.mark.parametrize(("depth", "longest"), [(0, 15), (2, 15), (4, 17), (16, 41)])
+def test_an_epoch_of_two_blocks_has_blocks(depth: int, longest: int) -> None:
+    assert two_blocks_for(depth) == longest + 1
+    for length, whole in ((longest, longest), (longest + 1, 0)):
+        assert Schedule(length=length, prefetch_depth=depth).whole == whole
+
+
+@pytest.mark.parametrize("length", [None, 1000])
+def test_epochs_that_come_out_short_are_blocks(length: int | None) -> None:
+    """Two in a row, of a loader without a length, or where training leaves its epochs."""
+    schedule, found = Schedule(length=length), []
+    for _ in range(4):
+        schedule.begin_epoch(3)
+        found.append(schedule.whole)
+        schedule.served += 7
+    assert found == [0, 0, 7, 7]
+
+
+def test_a_look_at_the_first_batch_is_no_epoch() -> None:
+    """Before the first epoch, which is warm-up all the same; nor where epochs are long."""
+    schedule = Schedule(length=5)
+    schedule.begin_epoch(3)
+    schedule.served += 1
+    assert whole_epoch(schedule, 5) is None
+    assert whole_epoch(schedule, 5) is not None
+    schedule = Schedule()
+    for batches in (1, 100, 1):
+        schedule.begin_epoch(3)
+        schedule.served += batches
+    schedule.begin_epoch(3)
+    assert not schedule.whole
+
+
+def test_epochs_of_one_batch_are_blocks() -> None:
+    """Their only batch counts."""
+    schedule = Schedule(length=1)
+    schedule.begin_epoch(3)
+    assert schedule.is_first
+    schedule.served += 1
+    schedule.begin_epoch(3)
+    assert not schedule.is_first
+    assert schedule.block is not None
+    assert schedule.block.warmup == 0
+
+
+def test_an_epoch_that_goes_on_ends_that() -> None:
+    """Blocks are parts of epochs again, until two are short."""
+    schedule = Schedule(length=5)
+    whole_epoch(schedule, 5)
+    first = whole_epoch(schedule, 5)
+    schedule.begin_epoch(3)
+    schedule.leave_whole()
+    assert not schedule.whole
+    block = schedule.block
+    assert block is not None
+    assert first is not None
+    assert block.pair > first.pair
+    assert block.counted >= SMALLEST_BLOCK
+    schedule.served += 100
+    schedule.begin_epoch(3)
+    assert not schedule.whole
+
+
+def test_without_memory_for_an_epoch_blocks_are_parts_of_it() -> None:
+    """For good."""
+    schedule = Schedule(length=5)
+    schedule.begin_epoch(3)
+    schedule.limit(2)
+    for _ in range(4):
+        schedule.begin_epoch(3)
+        assert not schedule.whole
+        schedule.served += 5
+
+
+def test_an_epoch_that_is_broken_off_before_anything_counts_is_made_up_for() -> None:
+    """With a whole block of the same pair and arm."""
+    schedule = Schedule(length=5)
+    whole_epoch(schedule, 5)
+    schedule.begin_epoch(3)
+    block, left = schedule.block, schedule.left
+    schedule.served += 1
+    schedule.end_block()
+    schedule.begin_epoch(3)
+    assert schedule.block is block
+    assert schedule.left == left
+
+
+def test_the_precision_of_whole_epochs_is_of_all_their_batches() -> None:
+    """The first wait too."""
+    told: list[tuple[list[Values], list[Values]]] = []
+
+    def enough(real: Sequence[Values], ideal: Sequence[Values]) -> bool:
+        told.append(([*real], [*ideal]))
+        return True
+
+    schedule = Schedule(length=4, enough=enough)
+    for _ in range(3):
+        whole_epoch(schedule, 4)
+    ((real, ideal),) = told
+    assert [one.tolist() for one in real] == [[(20 + 3 * 5) / 4]]
+    assert [one.tolist() for one in ideal] == [[(20 + 3 * 5) / 4]]
+    assert schedule.is_over
+
+
+@given(st.integers(1, 5), DEPTHS)
+def test_batches_for_pairs_suffice(pairs: int, depth: int) -> None:
+    """As many pairs are complete, with slow steps, when so many batches were served."""
+    schedule = Schedule(prefetch_depth=depth, length=MANY)
+    noted_head(schedule, 5000 * MS, 5000 * MS, head_for(depth))
+    for _ in range(pairs):
+        next_pair(schedule, steady(10_000 * MS, 5000 * MS))
+    assert schedule.served == batches_for(pairs, depth)

@@ -66,6 +66,8 @@ OF_MORE_WORKERS = {
     Advice.CHEAPER_ALSO,
 }
 """What only says more about raising the number of workers."""
+AT_EPOCH_STARTS = {Rule.WORKER_START, Rule.SHUFFLE_BUFFER, Rule.EPOCH_BOUNDARIES}
+"""What costs time at the starts of epochs alone, which no simulation tells."""
 CHANGES_NOTHING = {Advice.NO_MORE_WORKERS, Advice.LOOK_AT, Advice.MOSTLY_IN}
 """What only says more about any change."""
 INSTEAD: dict[Value | Enum, Advice] = {
@@ -83,7 +85,8 @@ def with_gains(case: Case, finding: Finding) -> Finding:
     advised, without a figure. What brings most by a setting comes first.
     """
     model = case.model
-    if case.spinning is not None and finding.rule == Rule.OVERSUBSCRIPTION:
+    of_starts = model is None and finding.rule in AT_EPOCH_STARTS
+    if of_starts or (case.spinning is not None and finding.rule == Rule.OVERSUBSCRIPTION):
         return replace(finding, changes=tuple(_of_all(finding)))
     if model is None or finding.cost_share is None:
         return finding
@@ -100,8 +103,12 @@ def with_gains(case: Case, finding: Finding) -> Finding:
 
 def _of_all(finding: Finding) -> list[Remark]:
     """Its changes, with what is gained at most: all that it costs."""
-    at_most = 1 / (1 - min(finding.cost_share or 0.0, MOST_GONE))
-    return [Remark(one.code, {**one.values, "at_most": at_most}) for one in finding.changes]
+    at_most = {"at_most": 1 / (1 - min(finding.cost_share or 0.0, MOST_GONE))}
+    is_start = finding.rule in AT_EPOCH_STARTS
+    return [
+        Remark(one.code, {**one.values, **(at_most if one.code in REMOVED or not is_start else {})})
+        for one in finding.changes
+    ]
 
 
 def _workers_first(changes: list[Remark]) -> list[Remark]:

@@ -40,6 +40,8 @@ memory, 19 MB in 0.8 to 4.2 ms. A batch of 1 kB takes 0.4 to 1.3 ms, one of 200 
 """
 BYTES_OF_FEW = 1000
 """Of some five tensors, when they are pickled: two hundred each."""
+FEWEST_LOGGED = 8
+"""Steady batches of a log by itself, before it tells why they are waited for."""
 LEAST_TRANSFER_NS = 600_000
 """What passing any batch takes, however small: 0.2 to 0.5 ms were measured."""
 MOST_OF_IT = 0.5
@@ -430,6 +432,8 @@ def _found(
             return case.loss_unknown
     elif (case.summary.wait_share or 0.0) < MODERATE_SHARE:
         return None
+    elif case.ideal is None and (too_few := case.too_few(FEWEST_LOGGED)):
+        return too_few
     cost = gain_of(case, rule)
     if cost + also_lost < LEAST_GAIN:
         return None

@@ -238,8 +238,11 @@ def _begin(case: Case, begun_ns: float) -> _Start:
 
 
 def _rest_of_epoch_ns(case: Case) -> float | None:
-    length, iteration_ns = case.loader.length or case.epochs.batches, case.summary.iteration_ns
-    return length * iteration_ns if length and iteration_ns else None
+    length, iteration_ns = case.epochs.batches, case.summary.iteration_ns
+    if not length or not iteration_ns:
+        return None
+    is_start = length == 1 and (case.epochs.epoch_start_ns or 0.0)  # its only wait
+    return max(length * iteration_ns - is_start, 0.0)
 
 
 def _one_batch_ns(case: Case) -> float | None:

@@ -205,7 +205,7 @@ def _lost_in_waiting(case: Case) -> Finding | None:
         severity_of(share),
         "measured",
         Remark(Problem.LOSS_UNEXPLAINED, {"lost_share": lost.value, "wait_share": share}),
-        (Remark(Advice.ALTERNATE),),
+        (Remark(Advice.ALTERNATE if case.ideal is not None else Advice.FIND_SLOW_BATCHES),),
         (
             Fact("steady time lost", lost.value, "share", lost.low, lost.high),
             Fact("spent waiting", share, "share"),

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from loadeval.analysis.headroom import known_of
 from loadeval.analysis.memory import GrowthAdvice, GrowthReason
+from loadeval.analysis.rules.diagnosis import OF_STARTS
 from loadeval.report.formatting import (
     NOT_MEASURED,
     duration,
@@ -22,6 +24,7 @@ from loadeval.report.wording.verdict import (
     NO_STEADY_BATCH,
     capitalized,
     headline,
+    known_in_words,
     with_ci,
 )
 from loadeval.runlog.model import NOT_RECORDED
@@ -47,9 +50,18 @@ def _headline_of_one(report: Report) -> str:
     (one,) = report.runs
     (side,) = one.sides
     if side.summary.iteration_ns is None:
-        return f"Not measured: {NO_STEADY_BATCH}"
+        so_far = known_in_words(known_of(one.run)) if side.arm == "real" else ""
+        return f"Not measured: {NO_STEADY_BATCH}{'. ' * bool(so_far)}{so_far.removesuffix('.')}"
     if side.arm == "ideal":
         return capitalized(LOADED_NOTHING)
+    findings = () if one.diagnosis is None else one.diagnosis.findings
+    starts = (found.cost_share or 0.0 for found in findings if found.rule in OF_STARTS)
+    if starts_share := max(starts, default=0.0):
+        in_all = starts_share + (1 - starts_share) * (side.summary.wait_share or 0.0)
+        return (
+            f"Training waited for batches {share(in_all)} of the time "
+            f"({share(starts_share)} for the first batch of each epoch)"
+        )
     waited = f"Training waited for batches {share(side.summary.wait_share)} of the time"
     if one.rate is None:
         return waited

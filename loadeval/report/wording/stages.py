@@ -113,6 +113,14 @@ def why_no_stages_in_words(found: Remark) -> str:
     return f"{TITLE}: {NOT_MEASURED}: {told}"
 
 
+def work_in_words(found: StageReport, loader: LoaderInfo) -> str:
+    """What loading a batch takes whoever loads it."""
+    who = "A worker" if loader.workers else "The training process"
+    work_ns = found.fetch_ns + found.collate_ns
+    parts = f"fetch {duration(found.fetch_ns)}, collate {duration(found.collate_ns)}"
+    return f"{who} takes {duration(work_ns)} to load a batch ({parts})."
+
+
 def stages_in_short(found: StageReport, *, transform: bool = True) -> str:
     """The shares of the main stages, and of the longest `transform`; "" where none is known."""
     parts = [

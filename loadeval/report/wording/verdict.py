@@ -81,12 +81,24 @@ def with_ci(estimate: Estimate, text: Callable[[float], str]) -> str:
     return f" (95% CI {between})" if between else ""
 
 
+def known(headroom: Headroom) -> list[str]:
+    """What is known where real and ideal loading cannot be compared, a sentence for each run."""
+    told = (known_in_words(one.values) for one in headroom.verdict.unmeasured)
+    return [one for one in told if one]
+
+
+def known_in_words(values: Mapping[str, object]) -> str:
+    """What was waited, and what steps took; "" where nothing is known."""
+    return filled(KNOWN, values) if "loaded" in values else ""
+
+
 def measured(headroom: Headroom) -> str:
     """How many batches of each arm were measured, and in how many pairs."""
     batches = f"{headroom.real_batches:,} real and {headroom.ideal_batches:,} ideal batches"
     if headroom.pairs is None:
         return f"{batches} in two separate runs"
-    return f"{batches} in {counted(headroom.pairs, 'pair of blocks', 'pairs of blocks')}"
+    what = "epochs" if headroom.of_epochs else "blocks"
+    return f"{batches} in {counted(headroom.pairs, f'pair of {what}', f'pairs of {what}')}"
 
 
 def time_span(headroom: Headroom) -> str:
@@ -159,6 +171,9 @@ OBJECTIONS: dict[Enum, str] = {
         "too few batches: {real_batches:,} real and {ideal_batches:,} ideal, and each needs at "
         "least {fewest}"
     ),
+    Objection.TOO_FEW_EPOCHS: (
+        "{lost}, but of only {pairs} pairs of epochs: so short that each is a block"
+    ),
     Objection.WORKERS_BUSY: (
         "the loader's workers were busy in the ideal blocks ({workers_busy:.0%} of a CPU), so "
         "the ideal arm is too slow"
@@ -180,6 +195,10 @@ OBJECTIONS: dict[Enum, str] = {
 UNMEASURED: dict[Enum, str] = {
     Unmeasured.NO_PAIR: (
         "{run} is too short for a pair of a real and an ideal block: it has {batches:,} batches"
+    ),
+    Unmeasured.NO_PAIR_OF_EPOCHS: (
+        "{run} is too short for a pair of a real and an ideal epoch: it has {epochs:,}, of "
+        "{batches:,} batches, and the first is warm-up"
     ),
     Unmeasured.NO_TIME: "{run} has measured batches, but zero elapsed time",
     Unmeasured.NO_STEP: "{run} has no measured step; was its epoch interrupted?",
@@ -229,8 +248,14 @@ ADVICE: dict[Enum, str] = {
     ),
     VerdictAdvice.LOOK_AT_STEP: "Loading keeps up: look at the training step instead.",
     VerdictAdvice.MORE_PAIRS: (
-        "Measure more batches or epochs, 250 batches at least; raise the number of pairs or "
-        "batches if that ended the measurement."
+        "Measure more batches or epochs, {batches:,} batches at least; raise the number of pairs "
+        "or batches if that ended the measurement."
+    ),
+    VerdictAdvice.BATCHES_FOR_PAIRS: (
+        "A verdict takes about {batches:,} batches, which take {elapsed_ns:duration} at this pace."
+    ),
+    VerdictAdvice.MORE_EPOCHS: (
+        "Measure {epochs:,} more epochs at least: they are so short that each is a block."
     ),
     VerdictAdvice.MORE_BATCHES: (
         "Measure more batches in both runs, or one run with mode='alternate'."
@@ -275,6 +300,9 @@ CAUTIONS: dict[Enum, str] = {
         "and MALLOC_MMAP_THRESHOLD_ to 2000000000 so that the C library keeps its memory."
     ),
     Caution.HIDDEN_WAITS: HIDDEN,
+    Caution.STEPS_LEFT_OUT: (
+        "Steps left out: {steps:,}, of {mean_ns:duration} on average, in which {what}."
+    ),
     Caution.ONE_EPOCH: (
         "Only one epoch start was seen, {starts_share:share} of the time: the 95% CI leaves out "
         "how much epoch starts differ. Run two epochs or more."
@@ -299,6 +327,11 @@ MISSING: dict[Enum, str] = {
         "queue that ideal blocks have filled, and more time is lost than reported."
     ),
 }
+KNOWN = (
+    "Batches so far: {loaded:,}. Training waited {waited_ns:duration} for them, {wait_share:share} "
+    "of the time ({first_wait_ns:duration} for the first of each epoch), and its steps took "
+    "{step_ns:duration}."
+)
 GATE: dict[Enum, str] = {
     GateOutcome.ABOVE: "Above {bound}: {lost}; the whole 95% CI is above the limit",
     GateOutcome.NOT_ABOVE: "Not above {bound}: {lost}; the 95% CI ends at or below the limit",
@@ -329,6 +362,7 @@ def reason(headroom: Headroom) -> str:
         "too_few": "one run has too few aggregates" if two_runs else "fewer than two whole pairs",
         "slower": -gain.value,
         "missed_ns": verdict.missed_ns,
+        "pairs": headroom.pairs,
         "widest": 100 * WIDEST_SHARE,
     }
     return filled(OBJECTIONS[verdict.objection], values)
@@ -344,9 +378,15 @@ def _lost(headroom: Headroom, lost: Estimate) -> str:
 
 
 def _lost_clause(lost: Estimate) -> str:
-    if lost.value < 0:
-        return f"no time is lost to data loading ({estimated(lost, share)})"
-    return f"{estimated(lost, share)} of the training time is lost to data loading"
+    """How much is lost; where that is under 0 by chance alone, how much it may be."""
+    value = estimated(lost, share)
+    if lost.value >= 0:
+        return f"{value} of the training time is lost to data loading"
+    if lost.high is not None and lost.high >= MODERATE_SHARE:
+        return (
+            f"up to {share(lost.high)} of the training time may be lost to data loading ({value})"
+        )
+    return f"no time is lost to data loading ({value})"
 
 
 def verdict_advice(headroom: Headroom) -> str:

@@ -203,9 +203,9 @@ def test_runs_that_tell_little(record: Record) -> None:
     assert report_headline(Report.of([record("replay")])).startswith(
         "This run replayed kept batches"
     )
-    assert (
-        report_headline(Report.of([record("log", waits_ns=(1,), warmup=5)]))
-        == "Not measured: no steady-state batches"
+    assert report_headline(Report.of([record("log", waits_ns=(MS,), warmup=5)])) == (
+        "Not measured: no steady-state batches. Batches so far: 1. Training waited 1.00 ms for "
+        "them, 9.1% of the time (1.00 ms for the first of each epoch), and its steps took 10.0 ms"
     )
 
 

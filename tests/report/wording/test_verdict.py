@@ -207,7 +207,14 @@ def test_every_code_has_a_sentence(
             30.0,
             None,
             True,
-            "no time is lost to data loading (-2.0% [-3.0%, 6.0%])",
+            "up to 6.0% of the training time may be lost to data loading (-2.0% [-3.0%, 6.0%])",
+        ),
+        (
+            (-0.02, -0.03, 0.04),
+            30.0,
+            None,
+            True,
+            "no time is lost to data loading (-2.0% [-3.0%, 4.0%])",
         ),
     ],
 )

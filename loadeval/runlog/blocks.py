@@ -1,0 +1,64 @@
+"""How large the blocks of an alternating run are, at least, and which epochs are blocks."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from loadeval.runlog.columns import UNKNOWN
+
+if TYPE_CHECKING:
+    from loadeval.runlog.model import Run
+
+SMALLEST_BLOCK = 8
+"""The fewest counted batches of one arm in one pair."""
+SHORTEST_WARMUP = 3
+"""Batches until a memory-bound step runs at full speed again after a switch of arms."""
+
+
+def head_for(prefetch_depth: int) -> int:
+    """Batches until a loader whose queue begins empty has refilled it, and steps are steady."""
+    return max(prefetch_depth + 1, SHORTEST_WARMUP)
+
+
+def block_for(prefetch_depth: int) -> int:
+    """The smallest ideal block: prefetching it takes more than the queue holds.
+
+    So there are batches that time the loader alone, and what a real block took out of the queue
+    is served in the next ideal block.
+    """
+    return max(SMALLEST_BLOCK, 2 * prefetch_depth + 2)
+
+
+def two_blocks_for(prefetch_depth: int) -> int:
+    """Batches of a real and an ideal block; of shorter epochs each is a block."""
+    return SMALLEST_BLOCK + block_for(prefetch_depth)
+
+
+def batches_for(pairs: int, prefetch_depth: int) -> int:
+    """How many batches so many pairs of the smallest blocks take, in one epoch."""
+    head = head_for(prefetch_depth)
+    return head + pairs * (two_blocks_for(prefetch_depth) + head + SHORTEST_WARMUP)
+
+
+def epochs_for(pairs: int) -> int:
+    """How many epochs so many pairs take where each is a block: the first one is warm-up."""
+    return 1 + 2 * pairs
+
+
+def whole_epochs(run: Run) -> dict[int, int]:
+    """The epochs each of which is a block, with their pairs.
+
+    They are too short for two blocks, and their batches are of one arm, and of one pair: but the
+    first one, unless it is the only one.
+    """
+    steps, found = run.steps, {}
+    longest = two_blocks_for(run.header.loader.prefetch_depth or 0)
+    epochs, starts = np.unique(steps.epoch, return_index=True)
+    for epoch, start, end in zip(epochs.tolist(), starts, [*starts[1:], len(steps)], strict=False):
+        pairs = np.unique(steps.pair[start + min(end - start - 1, 1) : end])
+        is_block = end - start < longest and len(pairs) == 1 and pairs[0] != UNKNOWN
+        if is_block and len(np.unique(steps.arm[start:end])) == 1:
+            found[epoch] = int(pairs[0])
+    return found

@@ -1,0 +1,279 @@
+"""Which loader trains: told by gradients and optimizer steps, over many epochs and in each mode."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
+
+import loadeval
+from loadeval import read_run
+from loadeval.launch import hook
+from loadeval.runlog.processes import processes_in
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from loadeval import Run
+    from loadeval.runlog.processes import LoaderRecord
+
+SAMPLES, BATCH = 200, 4
+BATCHES = SAMPLES // BATCH
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    yield
+    loadeval.uninstall()
+
+
+@pytest.fixture(name="folder", params=["log", "alternate"])
+def _folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
+    return loadeval.install(request.param, output=tmp_path / "logs")
+
+
+def made(samples: int = SAMPLES, **options: Any) -> DataLoader[Any]:
+    return DataLoader(TensorDataset(torch.arange(float(samples))), BATCH, **options)
+
+
+def train(loader: Any) -> list[float]:
+    """An epoch with an optimizer step on each batch; its samples."""
+    model = nn.Linear(1, 1)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
+    seen = []
+    for (batch,) in loader:
+        model(batch[:, None]).sum().backward()
+        optimiser.step()
+        seen += batch.tolist()
+    return seen
+
+
+@torch.no_grad()
+def evaluate(loader: Any) -> list[float]:
+    """As most programs do: gradients are off when the iterator is asked for."""
+    return [float(value) for (batch,) in loader for value in batch]
+
+
+def evaluate_by_batch(loader: Any) -> list[float]:
+    """As Trainer and skorch do: gradients are off once a batch is there."""
+    seen = []
+    for (batch,) in loader:
+        with torch.no_grad():
+            seen += batch.tolist()
+    return seen
+
+
+def evaluate_late(loader: Any) -> list[float]:
+    """As Lightning does: gradients are off when a batch is asked for, and on before."""
+    iterator = iter(loader)
+    with torch.no_grad():
+        return [float(value) for (batch,) in iterator for value in batch]
+
+
+def found(folder: Path) -> dict[str, LoaderRecord]:
+    """The loaders of the only process, by role."""
+    loadeval.uninstall()
+    (process,) = processes_in(folder)
+    assert len({one.role for one in process.loaders}) == len(process.loaders)
+    return {one.role: one for one in process.loaders}
+
+
+def log(folder: Path, one: LoaderRecord) -> Run:
+    return read_run(folder / one.log)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        pytest.param({"num_workers": 1}, marks=pytest.mark.slow),
+        pytest.param({"num_workers": 1, "persistent_workers": True}, marks=pytest.mark.slow),
+    ],
+    ids=["0", "1", "persistent"],
+)
+@pytest.mark.parametrize("evaluated", [evaluate, evaluate_late])
+def test_a_loader_that_trains_is_evaluated_too(
+    options: dict[str, Any], evaluated: Any, folder: Path
+) -> None:
+    """Between the epochs of training: each has its epochs, steps, batches and stages."""
+    loader, epochs, samples = made(**options), 4, list(range(SAMPLES))
+    for _ in range(epochs):
+        assert sorted(train(loader)) == samples
+        assert evaluated(loader) == samples
+    roles = found(folder)
+    training, validation = roles["training"], roles["validation"]
+    assert (training.epochs, training.optimizer_steps) == (epochs, epochs * BATCHES)
+    assert (validation.epochs, validation.optimizer_steps) == (epochs, 0)
+    for one in (training, validation):
+        run = log(folder, one)
+        assert run.batches == epochs * BATCHES
+        assert {end.cause for end in run.ends} == {"exhausted"}
+    assert {one.epoch for one in log(folder, training).stages} == set(range(epochs))
+
+
+def test_only_training_alternates(tmp_path: Path) -> None:
+    """Though the loader alternates when its iterator is asked for."""
+    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    loader = made()
+    for _ in range(4):
+        train(loader)
+        evaluate_late(loader)
+    roles = found(folder)
+    assert {role: one.mode for role, one in roles.items()} == {
+        "training": "alternate",
+        "validation": "log",
+    }
+    alternating, logged = log(folder, roles["training"]), log(folder, roles["validation"])
+    assert len(set(alternating.steps.pair.tolist())) > 2
+    assert set(logged.steps.arm.tolist()) == {0}
+    assert set(logged.steps.pair.tolist()) == {-1}
+
+
+def test_a_sanity_check_before_training_is_validation(folder: Path) -> None:
+    """As Lightning's, whose iterator is asked for with gradients on."""
+    held = made(20)
+    evaluate_late(held)
+    train(made())
+    evaluate_late(held)
+    roles = found(folder)
+    assert roles["validation"].epochs == 2
+    assert roles["validation"].mode == "log"
+    assert roles["training"].optimizer_steps == BATCHES
+
+
+def test_validation_that_looks_like_training_is_noted_apart(folder: Path) -> None:
+    """A loader like the training one, whose gradients are off when a batch is asked for."""
+    train(made())
+    assert evaluate_late(made()) == list(range(SAMPLES))
+    roles = found(folder)
+    assert (roles["training"].epochs, roles["validation"].epochs) == (1, 1)
+
+
+def test_an_iterator_that_was_asked_for_without_gradients_may_train(folder: Path) -> None:
+    """It is noted with training, where gradients are on once a batch is asked for."""
+    loader = made()
+    train(loader)
+    with torch.no_grad():
+        late = iter(loader)
+    train(late)
+    assert found(folder)["training"].optimizer_steps == 2 * BATCHES
+
+
+def test_an_epoch_that_was_asked_for_beside_another_is_noted(folder: Path) -> None:
+    """Two iterators of one loader, before the first batch of either."""
+    loader = made()
+    first, second = iter(loader), iter(loader)
+    with torch.no_grad():
+        assert len(list(first)) == BATCHES
+        assert len(list(second)) == BATCHES
+    loadeval.uninstall()
+    (process,) = processes_in(folder)
+    assert sum(read_run(folder / one.log).batches for one in process.loaders) == 2 * BATCHES
+
+
+def test_evaluation_with_gradients_on_is_validation(folder: Path) -> None:
+    """It comes after optimizer steps, and has none itself."""
+    loader, held = made(), made(40)
+    for _ in range(3):
+        train(loader)
+        assert evaluate_by_batch(held) == list(range(40))
+    roles = found(folder)
+    assert (roles["training"].epochs, roles["validation"].epochs) == (3, 3)
+
+
+def test_an_evaluation_is_known_by_its_first_epoch(tmp_path: Path) -> None:
+    """Later ones do not alternate."""
+    folder = loadeval.install("alternate", output=tmp_path / "logs")
+    loader, held = made(40), made()
+    for _ in range(3):
+        train(loader)
+        evaluate_by_batch(held)
+    run = log(folder, found(folder)["validation"])
+    assert {end.epoch for end in run.ends} == {0, 1, 2}
+    assert set(run.steps.pair[run.steps.epoch > 0].tolist()) == {-1}
+
+
+def test_what_is_read_before_training_is_other(folder: Path) -> None:
+    """Such as for statistics of the data."""
+    evaluate_by_batch(made(40))
+    train(made())
+    assert set(found(folder)) == {"other", "training"}
+
+
+def test_a_replay_stays_where_it_began(tmp_path: Path) -> None:
+    """It has no batches of another loader to serve."""
+    folder = loadeval.install("replay", output=tmp_path / "logs")
+    train(made())
+    assert len(evaluate_late(made())) == SAMPLES
+    loadeval.uninstall()
+    (process,) = processes_in(folder, replayed=True)
+    assert [(one.role, one.epochs) for one in process.loaders] == [("training", 2)]
+
+
+def test_what_is_done_within_a_step_is_noted(folder: Path, tmp_path: Path) -> None:
+    """An evaluation, and a checkpoint: with the loader that is trained on, at their time."""
+    loader, held = made(), made(40)
+    model = nn.Linear(1, 1)
+    optimiser = torch.optim.SGD(model.parameters(), lr=0.0)
+    evaluate(held)
+    for number, (batch,) in enumerate(loader):
+        model(batch[:, None]).sum().backward()
+        optimiser.step()
+        if number == 20:
+            evaluate(held)
+            torch.save(model.state_dict(), tmp_path / "model.pt")
+    evaluate(held)
+    torch.save(model.state_dict(), tmp_path / "model.pt")
+    run = log(folder, found(folder)["training"])
+    assert [(one.kind, one.message) for one in run.events] == [
+        ("within a step", "rank0-validation.jsonl was read"),
+        ("within a step", "torch.save was called"),
+    ]
+    request_ns = run.steps.request_ns
+    assert all(request_ns[20] < one.time_ns < request_ns[21] for one in run.events)
+
+
+def test_checkpoints_are_written_as_without_loadeval(tmp_path: Path) -> None:
+    """With errors of their own; the function is torch's again once measuring ends."""
+    original = torch.save
+    loadeval.install(output=tmp_path / "logs")
+    train(made())
+    path = tmp_path / "model.pt"
+    torch.save({"x": 1}, path)
+    assert torch.load(path) == {"x": 1}
+    assert torch.save.__doc__ == original.__doc__
+    with pytest.raises(RuntimeError, match="does not exist"):
+        torch.save({}, str(tmp_path / "gone" / "model.pt"))
+    loadeval.uninstall()
+    assert torch.save is original
+
+
+def test_a_save_that_another_tool_replaced_is_left_to_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loadeval.install(output=tmp_path / "logs")
+    train(made())
+
+    def theirs(*_: object) -> None: ...
+
+    with monkeypatch.context() as patched:
+        patched.setattr(torch, "save", theirs)
+        loadeval.uninstall()
+        assert torch.save is theirs
+
+
+def test_a_child_notes_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Such as one that writes a checkpoint in the background."""
+    loader = iter(made())
+    next(loader)
+    session = hook.current()
+    assert session is not None
+    with monkeypatch.context() as patched:
+        patched.setattr(session, "_pid", 1)
+        session.saved()
+    del loader
+    assert log(folder, found(folder)["training"]).events == ()
