@@ -7,16 +7,21 @@ from itertools import chain
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Protocol
 
-from loadeval.errors import UsageError
+from loadeval.errors import UsageError, warn
 from loadeval.runlog.model import LoaderInfo
-from loadeval.runtime.batch import leaves, map_leaves, survey
-from loadeval.runtime.copies import clone_leaf
+from loadeval.runtime.batch import leaves, survey
+from loadeval.runtime.copies import copied
 from loadeval.runtime.cuda import finish_copies, synchronize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from loadeval.runtime.stages import LoaderStages
+
+NOT_COPIED = (
+    "batches hold what cannot be copied ({}): it is served as it is, so a loader that reuses it "
+    "may have changed it meanwhile. Use mode='log' if that matters"
+)
 
 
 class Adapter(Protocol):
@@ -60,17 +65,23 @@ class Adapter(Protocol):
 
 
 class IterableAdapter:
-    """For any iterable. A batch's samples are the first dimension of its first array."""
+    """For any iterable. Samples are a batch's own count, or the first dimension of an array."""
+
+    _has_said_kept = False
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """`iter(loader)`, called only once even if the loader is its own iterator."""
         epoch = iter(loader)
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
+        restarts = restarts or not hasattr(type(epoch), "__iter__")  # a `for` asks for none
         # A chain can be continued, also after an exception, without another iter(loader).
         return chain(Begun(epoch)) if restarts else epoch
 
     def samples(self, batch: Any) -> int | None:
-        """The first dimension of the first array in `batch`; None if there is none."""
+        """The batch's own count (`num_graphs`, `batch_size`), or the first array's first dimension.
+
+        None where there is neither, or where the arrays of an object of another class disagree.
+        """
         return survey(batch)[0]
 
     def nbytes(self, batch: Any) -> int | None:
@@ -78,10 +89,16 @@ class IterableAdapter:
         return survey(batch)[1]
 
     def keep(self, batch: Any) -> Any:
-        """New containers with a clone of each leaf, which is there even if it is on a device."""
-        kept = map_leaves(clone_leaf, batch)
-        finish_copies(leaves(kept))
-        return kept
+        """New containers with a clone of each leaf, which is there even if it is on a device.
+
+        What cannot be copied faithfully is in them as it is, which is said once.
+        """
+        made, kept = copied(batch)
+        if kept and not self._has_said_kept:
+            self._has_said_kept = True
+            warn(NOT_COPIED.format(", ".join(dict.fromkeys(kept))), stacklevel=3)
+        finish_copies(leaves(made))
+        return made
 
     def describe(self, loader: Any) -> LoaderInfo:
         """The loader's class, and its length if it has one."""
@@ -157,10 +174,13 @@ class Begun:
 
 
 def length_of(loader: Any) -> int | None:
-    """`len(loader)`, or None if it has none, or is 0 or less, as for some endless loaders."""
+    """`len(loader)`, or None if it has none, or is 0 or less, as for some endless loaders.
+
+    Or raises anything, since training need not ask for it.
+    """
     try:
         return len(loader) or None
-    except (TypeError, ValueError):  # ValueError: less than 0
+    except Exception:  # noqa: BLE001 - see above
         return None
 
 

@@ -10,6 +10,15 @@ from typing import Any
 
 import numpy as np
 
+from loadeval.runtime.batch import (
+    MOST_NODES,
+    SHARED,
+    VALUES,
+    Rebuilding,
+    TooLargeError,
+    is_shared_type,
+)
+
 Array = np.ndarray[Any, Any]
 
 LARGE = 128 * 1024
@@ -62,29 +71,91 @@ REGIONS = Regions()
 """Those of all measurements of this process."""
 
 
-def clone_leaf(leaf: Any) -> Any:
-    """A copy of `leaf` in memory of its own: same values, layout, device and pinning.
+def copied(batch: Any) -> tuple[Any, list[str]]:
+    """A copy of `batch` in memory of its own, and the classes of what in it is still the same.
 
-    Tensors are cut from their graph and from the shared memory of the worker that sent them.
-    Large arrays and tensors are copied into REGIONS, so they do not own their memory, and
-    cannot be resized in place.
+    That is what cannot be copied faithfully: see `clone_leaf`. Where that is `batch` itself, it has
+    too many nodes, or is nested too deep.
     """
-    if isinstance(leaf, np.ndarray):
-        return copy.deepcopy(leaf) if leaf.dtype.hasobject else _array_copy(leaf)
-    if hasattr(leaf, "clone") and hasattr(leaf, "detach"):
-        return _tensor_copy(leaf)
-    if isinstance(leaf, memoryview):
-        return np.array(leaf).data
+    clone = _Clone()
+    rebuilding = Rebuilding(clone)
     try:
-        return copy.deepcopy(leaf)
-    except (TypeError, copy.Error):  # it cannot be copied, so it is shared
+        made = rebuilding.rebuilt(batch)
+    except Exception:  # noqa: BLE001 - a class may fail at being copied in its own way
+        return batch, [type(batch).__qualname__]
+    return made, [*clone.kept, *rebuilding.kept]
+
+
+def clone_leaf(leaf: Any) -> Any:
+    """A copy of `leaf` in memory of its own: same class, values, layout, device and pinning.
+
+    Tensors are cut from the shared memory of the worker that sent them. Large arrays and tensors
+    are copied into REGIONS, so they do not own their memory, and cannot be resized in place.
+
+    What has a meaning beyond its values is returned as it is: tensors that require gradients,
+    torch's modules, functions; and so is what cannot be copied.
+    """
+    return _Clone()(leaf)
+
+
+class _Clone:
+    """Clones the leaves of one batch; `kept` has the classes of those that are still the same."""
+
+    def __init__(self) -> None:
+        self.kept: list[str] = []
+        self._memo = _Memo()
+
+    def __call__(self, leaf: Any) -> Any:
+        kind: Any = type(leaf)
+        if kind in VALUES and kind is not bytearray:
+            return leaf
+        if issubclass(kind, SHARED):
+            return leaf
+        try:
+            made = self._made(leaf, kind)
+            is_faithful = type(made) is kind and bool(_form(made) == _form(leaf))
+        except Exception:  # noqa: BLE001 - each library and class has its own errors
+            is_faithful = False
+        if is_faithful:
+            return made
+        self.kept.append(kind.__qualname__)
         return leaf
+
+    def _made(self, leaf: Any, kind: Any) -> Any:
+        if issubclass(kind, np.ndarray) and not leaf.dtype.hasobject:
+            return _array_copy(leaf)
+        if hasattr(kind, "clone") and hasattr(kind, "detach"):
+            return _tensor_copy(leaf)
+        if kind is memoryview:
+            return _memory_copy(leaf)
+        return None if is_shared_type(kind) else copy.deepcopy(leaf, self._memo)
+
+
+def _form(leaf: Any) -> Any:
+    """The shape and type of an array's elements; None for everything else."""
+    if not hasattr(type(leaf), "shape"):
+        return None
+    try:
+        return leaf.shape, leaf.dtype
+    except Exception:  # noqa: BLE001 - a nested tensor of torch has no shape, and raises its own error
+        return None
+
+
+class _Memo(dict[int, Any]):
+    """What copy.deepcopy has copied of one batch: not more than MOST_NODES objects."""
+
+    def __setitem__(self, key: int, value: Any) -> None:
+        if len(self) > MOST_NODES:
+            raise TooLargeError(f"more than {MOST_NODES:,} objects belong to it")
+        super().__setitem__(key, value)
 
 
 def _array_copy(array: Array) -> Array:
     memory = REGIONS.take(array.nbytes) if type(array) is np.ndarray else None
     if memory is None:
-        return array.copy(order="K")
+        made = array.copy(order="K")
+        made.flags.writeable = array.flags.writeable
+        return made
     axes = list(range(array.ndim))
     if not array.flags.c_contiguous:  # the rules of order="K"
         axes.reverse()
@@ -93,20 +164,49 @@ def _array_copy(array: Array) -> Array:
     shape = [array.shape[axis] for axis in axes]
     made = np.ndarray(shape, array.dtype, memory).transpose(np.argsort(axes))
     made[...] = array
+    made.flags.writeable = array.flags.writeable
     return made
 
 
+def _memory_copy(view: memoryview) -> Any:
+    made = np.array(view).data
+    if made.format != view.format:
+        return None
+    return made.toreadonly() if view.readonly else made
+
+
 def _tensor_copy(tensor: Any) -> Any:
+    """None for one that requires gradients: its identity, or its graph, may matter."""
+    if getattr(tensor, "requires_grad", False):
+        return None
+    attributes = getattr(tensor, "__dict__", None)
+    made = _numbers_copy(tensor)
+    if attributes and made is not None:
+        vars(made).update({**attributes, **vars(made)})
+    return made
+
+
+def _numbers_copy(tensor: Any) -> Any:
     memory = REGIONS.take(tensor.nbytes) if _is_plain(tensor) else None
     source = tensor.detach()
     if memory is None:
-        cloned = source.clone()
-        return cloned.pin_memory() if tensor.is_pinned() else cloned
+        return _clone_of(source, tensor)
     torch: Any = sys.modules["torch"]
     strides = torch.empty_like(source, device="meta").stride()  # those of a clone
     made = torch.frombuffer(memory, dtype=source.dtype, count=source.numel())
     made.as_strided_(source.shape, strides)  # changed in place, since a clone is no view
     return made.copy_(source)
+
+
+def _clone_of(source: Any, tensor: Any) -> Any:
+    """A clone of `source`, pinned as `tensor` is, and a conjugated or negated view if that is."""
+    torch: Any = sys.modules.get("torch")
+    if getattr(tensor, "is_conj", bool)():
+        return _clone_of(source.conj(), tensor.conj()).conj()
+    if getattr(tensor, "is_neg", bool)():
+        return torch._neg_view(_clone_of(torch._neg_view(source), torch._neg_view(tensor)))  # noqa: SLF001 - there is no public name
+    cloned = source.clone()
+    return cloned.pin_memory() if tensor.is_pinned() else cloned
 
 
 def _is_plain(tensor: Any) -> bool:

@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
-import warnings
 from functools import partial
 from itertools import accumulate
 from operator import attrgetter, itemgetter
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from loadeval.errors import LoadevalWarning
+from loadeval.errors import in_words, warn
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.adapter import IterableAdapter
-from loadeval.runtime.batch import first_dimension, route_to, survey
+from loadeval.runtime.batch import (
+    MOST,
+    MOST_NODES,
+    TooLargeError,
+    by_own_count,
+    is_collection_type,
+    is_container,
+    own_count_name,
+    route_to,
+    route_to_samples,
+    survey,
+    whole,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -31,8 +42,9 @@ MOST_STRUCTURES = 4
 class Counter:
     """Counts batches by the adapter, or by `samples`, the user's own count, which wins.
 
-    A count that raises is UNKNOWN from then on, and says so once: counting never ends a
-    training run. `plain` tells that samples and bytes follow from the arrays in a batch alone.
+    A count that raises, or is no count, is UNKNOWN from then on, and says so once: counting never
+    ends a training run. So are all once a batch has had too many nodes to look at. `plain` tells
+    that samples and bytes follow from the arrays in a batch alone.
     """
 
     def __init__(self, adapter: Adapter, samples: Callable[[Any], int | None] | None) -> None:
@@ -40,6 +52,7 @@ class Counter:
         self._nbytes: Callable[[Any], int | None] = adapter.nbytes
         own_rules = {getattr(rule, "__func__", None) for rule in (self._samples, self._nbytes)}
         self.plain = own_rules == PLAIN_RULES
+        self._gave_up = False
 
     def best_for(self, batch: Any) -> Callable[[Any], Count] | None:
         """A function from a batch to its Count, the same object while nothing changes.
@@ -48,7 +61,7 @@ class Counter:
         shape of the first array, and else in most. It is quick for batches that are like `batch`.
         None when `batch` is a plain value, in which there is nothing to count.
         """
-        if self.plain and issubclass(type(batch), PLAIN_VALUES):
+        if self.plain and (self._gave_up or issubclass(type(batch), PLAIN_VALUES)):
             return None
         return StructureCounters(self).learn(batch).count
 
@@ -57,8 +70,11 @@ class Counter:
 
         `samples` is what `self.samples` has found already: a user may count what it is asked.
         """
+        if self._gave_up:
+            return NOTHING
         if self.plain:
-            found, nbytes, _ = survey(batch)
+            found, nbytes, number = survey(batch)
+            self._gave_up = number >= MOST_NODES
             return UNKNOWN if found is None else found, UNKNOWN if nbytes is None else nbytes
         return self.samples(batch) if samples is None else samples, self._bytes(batch)
 
@@ -66,7 +82,9 @@ class Counter:
         """How many samples `batch` holds, by the adapter or the user."""
         try:
             answer = self._samples(batch)
-            return UNKNOWN if answer is None else int(answer)
+            if type(answer) is int and 0 <= answer <= MOST:  # nearly all are, and this is quick
+                return answer
+            return UNKNOWN if answer is None else whole(answer)
         except Exception as error:  # noqa: BLE001 - a count may not end a training run
             self._samples = lambda _: None
             return _say_unknown("samples", error)
@@ -74,7 +92,7 @@ class Counter:
     def _bytes(self, batch: Any) -> int:
         try:
             answer = self._nbytes(batch)
-            return UNKNOWN if answer is None else int(answer)
+            return UNKNOWN if answer is None else whole(answer)
         except Exception as error:  # noqa: BLE001 - as above
             self._nbytes = lambda _: None
             return _say_unknown("nbytes", error)
@@ -105,10 +123,9 @@ class StructureCounters:
 
 
 def _say_unknown(what: str, error: Exception) -> int:
-    warnings.warn(
-        f"counting the {what} of a batch failed with {error!r}; they are unknown from now on. "
-        "Pass samples=, a callable that returns a batch's number of samples",
-        LoadevalWarning,
+    warn(
+        f"counting the {what} of a batch failed with {in_words(error)}; they are unknown from "
+        "now on. Pass samples=, a callable that returns a batch's number of samples",
         stacklevel=2,
     )
     return UNKNOWN
@@ -143,6 +160,7 @@ class StructureCounter:
         "_getters",
         "_grows",
         "_inner",
+        "_is_sure",
         "_key",
         "_kinds",
         "_left",
@@ -169,6 +187,8 @@ class StructureCounter:
         self._getters, self._kinds = lookup.getters, lookup.kinds
         self._samples_of, self._extent_of = lookup.samples_of, lookup.extent_of
         self._inner, self._key = lookup.inner, lookup.key
+        # In an object of anybody's class other arrays may not agree any more.
+        self._is_sure = all(map(is_collection_type, lookup.kinds))
         self._extent = lookup.extent_of(batch)
         self._grows = type(batch) is list
         self._mark: Any = None
@@ -282,7 +302,15 @@ class StructureCounter:
         Raises LookupError where it is of another structure.
         """
         samples = self._samples_of(mark)
-        if self._waits and self._left > 1 and (not self._kinds or type(batch) is self._kinds[0]):
+        if not UNKNOWN <= samples <= MOST:
+            raise LookupError
+        is_sure = self._is_sure
+        if (
+            self._waits
+            and self._left > 1
+            and is_sure
+            and (not self._kinds or type(batch) is self._kinds[0])
+        ):
             self._left -= 1
             self._mark = mark
             if samples != self._counted[0]:
@@ -293,7 +321,7 @@ class StructureCounter:
             raise LookupError
         self._leaf_of(batch)
         alike = mark == self._mark and extent == self._extent
-        if not alike and not self._may_add_up():
+        if not alike and is_sure and not self._may_add_up():
             self._mark, self._extent = mark, extent
             return self._keep(samples, UNKNOWN)
         found = self._counter.count(batch, samples)
@@ -365,25 +393,36 @@ class Lookup(NamedTuple):
 
 
 def by_structure(batch: Any) -> Lookup | None:
-    """By the shape of the first array, or the type of the first leaf where there is no array.
+    """By what tells the samples, such as the shape of the first array; else by the first leaf.
 
-    None where `batch` is an odd container, which does not give what it holds.
+    The type of the first leaf, where nothing tells the samples, and that of the batch where it has
+    too many nodes to look at. None where `batch` is an odd container, which does not give what it
+    holds.
     """
     try:
-        route = route_to(batch, lambda leaf: first_dimension(leaf) is not None)
-        steps, leaf = route or route_to(batch, lambda _: True) or ([], batch)
-        last = attrgetter("shape") if route else type
+        route = route_to_samples(batch)
+        steps, leaf = route or route_to(batch, _is_leaf) or ([], batch)
+        name = own_count_name(leaf) if route else None
+        last = by_own_count(name) if name else attrgetter("shape") if route else type
         getters = (*(make(key) for make, key in steps), last)
         nodes = list(accumulate(getters, lambda node, get: get(node), initial=batch))
-        if nodes[-1] != last(leaf) or not isinstance(nodes[-1], (tuple, type)):
+        if nodes[-1] != last(leaf) or not issubclass(type(nodes[-1]), (tuple, type, int)):
             return None
-        extent_of = len if isinstance(batch, (dict, list, tuple)) else type
+        extent_of = len if issubclass(type(batch), (dict, list, tuple)) else type
         extent_of(batch)
+    except TooLargeError:
+        return Lookup((type,), (), partial(_none_of, type(batch)), type, "by_inner", type)
     except Exception:  # noqa: BLE001 - each container that is odd raises its own error
         return None
-    samples_of = itemgetter(0) if route else partial(_none_of, type(leaf))
+    samples_of = int if name else itemgetter(0) if route else partial(_none_of, type(leaf))
     lookup = Lookup(getters, tuple(map(type, nodes[:-2])), samples_of, extent_of, "by_getters")
+    if name:
+        return lookup if steps else lookup._replace(method="by_inner", inner=last)
     return _quicker(lookup, steps) if route else lookup
+
+
+def _is_leaf(node: Any) -> bool:
+    return not is_container(node)
 
 
 def _quicker(lookup: Lookup, steps: list[Step]) -> Lookup:

@@ -144,7 +144,7 @@ def test_device_is_passed_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 @pytest.mark.parametrize("package", ["torch", "PIL", "matplotlib"])
 def test_package_missing(package: str, tmp_path: Path) -> None:
-    """Without torch, Pillow or matplotlib it says in one line what to install, and makes nothing."""
+    """Without one of these it says in one line what to install, and makes nothing."""
     result = _in_python_without(package, "demo", "--output", str(tmp_path / "demo"))
     assert result.returncode == 1
     assert f"{package} is not installed" in result.stderr

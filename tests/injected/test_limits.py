@@ -116,7 +116,7 @@ def test_a_proc_that_cannot_be_read(tmp_path: Path, mode: str) -> None:
     assert (run.closed, run.batches) == (True, 40)
     assert run.header.environment["memory_bytes"] is None
     missing = {one.probe: one.missing for one in run.readings}
-    assert missing.get("host", "/proc cannot be read").endswith("/proc cannot be read")
+    assert str(missing.get("host", "/proc cannot be read")).endswith("/proc cannot be read")
 
 
 @pytest.mark.slow

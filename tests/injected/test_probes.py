@@ -65,7 +65,11 @@ def hanging(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], None]]:
     ):
         monkeypatch.setattr(module, name, 0.01)
     over = threading.Event()
-    yield lambda: over.wait() and None
+
+    def hang() -> None:
+        over.wait()
+
+    yield hang
     over.set()
     for thread in threading.enumerate():
         if thread.name == metrics_thread.THREAD:
@@ -201,7 +205,7 @@ def test_a_probe_without_a_name(tmp_path: Path) -> None:
     path = tmp_path / "run.jsonl"
     evaluator = LoaderEvaluator(range(3), log_file=path, probes=(), probe_interval_s=1000)
     metrics = evaluator._measurement.recorder._metrics
-    metrics._waiting = [Unnamed("", lambda: None), Probe("", lambda: None, name=3)]  # type: ignore[list-item]  # that is the fault
+    metrics._waiting = [Unnamed("", lambda: None), Probe("", lambda: None, name=3)]
     for _ in evaluator:
         metrics.tick()
     evaluator.close()

@@ -92,7 +92,9 @@ class Cycle:
     def __init__(self):
         self.itself = self
         if MODE:
-            self.loader = LoaderEvaluator(Loader(), probes=(), log_file=f"{{id(self)}}.jsonl", overwrite=True)
+            self.loader = LoaderEvaluator(
+                Loader(), probes=(), log_file=f"{{id(self)}}.jsonl", overwrite=True
+            )
             self.epoch = iter(self.loader)
             next(self.epoch), next(self.epoch)
     def __del__(self):

@@ -156,7 +156,7 @@ class Zygote:
         return answer
 
     def start(self, code: str, folder: Path, mode: str | None = "log") -> Program:
-        """Start `code` in `folder`, which is made; `measured(loader)` is in `mode`, None is bare."""
+        """Start `code` in `folder`, which is made; None as `mode` of `measured(loader)` is bare."""
         folder.mkdir(exist_ok=True)
         for name in ("out", "err"):
             (folder / name).touch()

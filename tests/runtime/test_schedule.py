@@ -422,10 +422,11 @@ def test_epochs_of_one_batch_are_blocks() -> None:
     """Their only batch counts."""
     schedule = Schedule(length=1)
     schedule.begin_epoch(3)
-    assert schedule.is_first
+    firsts = [schedule.is_first]
     schedule.served += 1
     schedule.begin_epoch(3)
-    assert not schedule.is_first
+    firsts.append(schedule.is_first)
+    assert firsts == [True, False]
     assert schedule.block is not None
     assert schedule.block.warmup == 0
 
