@@ -171,7 +171,7 @@ def test_the_page_has_the_gpus_part(note: Notes, demo: Demo | None, tmp_path: Pa
     done = loadeval("report", demo.log, "--output", page)
     if lacking("plotly"):
         said = last_line(done)
-        held = None if "pip install plotly" in said else False
+        held = None if "loadeval[report]" in said else False
         note(DEMO_PAGE, "page", expected="a page", measured=said, held=held)
         return
     keep(page)

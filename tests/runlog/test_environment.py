@@ -75,6 +75,8 @@ def test_copied_files_have_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where loadeval is on PYTHONPATH and not installed, that stands for its version."""
     monkeypatch.setattr(environment, "installed_version", lambda _: None)
     assert own_version() == "(not installed)"
+
+
 def test_what_cannot_be_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without /proc, or in a sandbox that forbids to ask: training goes on without the facts."""
 
