@@ -350,16 +350,12 @@ class PlotlyJs:
 
     @classmethod
     def installed(cls) -> PlotlyJs:
-        """Raises UsageError where it is not there, or cannot stand in a page."""
-        try:
-            from plotly.offline import (  # type: ignore[import-untyped]  # noqa: PLC0415 - ships no types; heavy
-                get_plotlyjs,
-                get_plotlyjs_version,
-            )
-        except ModuleNotFoundError as error:
-            raise UsageError(
-                f"a page needs the package plotly ({error}); install it with: pip install plotly"
-            ) from error
+        """Raises UsageError where it cannot stand in a page."""
+        from plotly.offline import (  # type: ignore[import-untyped]  # noqa: PLC0415 - ships no types; heavy
+            get_plotlyjs,
+            get_plotlyjs_version,
+        )
+
         text, version = str(get_plotlyjs()).replace("\r\n", "\n"), str(get_plotlyjs_version())
         if "</script" in text.lower() or "<!--" in text:
             raise UsageError(

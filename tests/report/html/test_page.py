@@ -6,7 +6,6 @@ import base64
 import hashlib
 import json
 import re
-import sys
 from dataclasses import replace
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING
@@ -240,12 +239,6 @@ def test_a_plotly_that_no_page_can_hold(monkeypatch: pytest.MonkeyPatch, end: st
     """One whose text would end its script element."""
     monkeypatch.setattr("plotly.offline.get_plotlyjs", lambda: f"window.Plotly = '{end}'")
     with pytest.raises(UsageError, match=r"another release: pip install --upgrade plotly"):
-        PlotlyJs.installed()
-
-
-def test_without_plotly_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "plotly.offline", None)
-    with pytest.raises(UsageError, match="install it with: pip install plotly"):
         PlotlyJs.installed()
 
 
