@@ -133,7 +133,7 @@ class GpuIdleTimer:
 
         The last step of an epoch that was broken off is UNKNOWN.
         """
-        found: list[tuple[int, int]] = []
+        idle_ns, step_ns = [], []
         passing, first = self._passing, self._read
         with self._asking():
             while passing:
@@ -144,17 +144,18 @@ class GpuIdleTimer:
                         break
                     if not (delivered if after is None else after).query():
                         break
-                    step_ns = UNKNOWN if after is None else _elapsed_ns(delivered, after)
-                    found.append((_elapsed_ns(asked, delivered), step_ns))
-                    self._read += 1
+                    step = UNKNOWN if after is None else _elapsed_ns(delivered, after)
+                    idle_ns.append(_elapsed_ns(asked, delivered))
+                    step_ns.append(step)
                     self._spare.append(delivered)
                 elif not asked.query():
                     break
                 passing.popleft()
                 self._spare.append(asked)
-        if not found:
+        self._read += len(idle_ns)
+        if not idle_ns:
             return None
-        return GpuIdle(self._epoch, first, *np.array(found, np.int64).T.copy())
+        return GpuIdle(self._epoch, first, np.array(idle_ns, np.int64), np.array(step_ns, np.int64))
 
     def wait(self) -> None:
         """Wait until the device has passed all events."""
