@@ -14,13 +14,13 @@ SIDE_BY_SIDE = $(BY_THE_CLOCK:%=--ignore=%)
 # The lowest versions that pyproject.toml allows; of typer the lowest that works beside today's click.
 LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0" \
 	"nvidia-ml-py==12.560.30" "plotly==6.0.0" "psutil==5.9.0" "rich==13.7.0" "typer==0.16.0" \
-	"torch==2.1.0" "pillow==10.0.0"
+	"torch==2.1.0" "pillow==10.0.0" "fsspec==2023.6.0" "polars==1.20.0"
 CORE = tests/runlog tests/runtime tests/analysis tests/report tests/probes tests/test_evaluator.py
 # What is different in each torch.
 INSIDE_TORCH = tests/adapters/test_pytorch_stages.py tests/adapters/test_stages_compatibility.py
 # They need nvtx and accelerate.
 NOT_CORE = --ignore=tests/runtime/test_annotate_nvtx.py --ignore=tests/test_in_place_rebuilt.py
-# They need tensors of torch 2.2, or a function that nvidia-ml-py has since 12.570.
+# They need jagged tensors, of torch 2.2, or a function that nvidia-ml-py has since 12.570.
 NOT_LOWEST = -k "not no_one_shape and not nested_tensor and not has_a_stand_in"
 # `make test-pythons` tests those of them that are on PATH.
 PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
@@ -139,7 +139,7 @@ clean:
 define new-environment
 	$(1) -m venv $(2)
 	echo "*" > $(2)/.gitignore
-	$(2)/bin/pip install --quiet --disable-pip-version-check $(3) $(TEST_PACKAGES) --editable ".[report]"
+	$(2)/bin/pip install --quiet --disable-pip-version-check $(3) $(TEST_PACKAGES) --editable ".[report,cluster]"
 endef
 
 .venv/.demo: .venv/bin/pip pyproject.toml constraints.txt
