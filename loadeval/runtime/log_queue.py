@@ -49,7 +49,6 @@ class LogQueue:
         self.written_bytes = log.written_bytes
         self._log = log
         self._texts: deque[tuple[int, bytes]] = deque()
-        self._put_bytes = log.written_bytes
         self._writing = threading.Lock()
         self._busy_since_s: float | None = None
         self._is_ended = False
@@ -72,7 +71,7 @@ class LogQueue:
     @property
     def is_full(self) -> bool:
         """Whether so much waits for the file that nothing more should be put."""
-        return self._put_bytes - self.written_bytes > MOST_WAITING_BYTES
+        return self._put_bytes() - self.written_bytes > MOST_WAITING_BYTES
 
     def snapshot(self) -> tuple[int, list[bytes]]:
         """How many bytes of the file are whole lines, and the lines behind those."""
@@ -82,9 +81,15 @@ class LogQueue:
 
     def put(self, line: Line) -> None:
         """Let `line` be written."""
-        text = text_of_line(line)
-        self._texts.append((self._put_bytes, text))
-        self._put_bytes += len(text)
+        # In one step, as a signal may come between two.
+        self._texts.append((self._put_bytes(), text_of_line(line)))
+
+    def _put_bytes(self) -> int:
+        try:
+            start, text = self._texts[-1]
+        except IndexError:  # all is written
+            return self.written_bytes
+        return start + len(text)
 
     def write(self) -> None:
         """Write what waits, unless another thread does so, or hangs in it."""
@@ -96,7 +101,7 @@ class LogQueue:
 
     def relieve(self) -> None:
         """Write here too, where much waits though the file takes it: its thread gets no CPU."""
-        is_much = self._put_bytes - self.written_bytes > MOST_WAITING_BYTES // 2
+        is_much = self._put_bytes() - self.written_bytes > MOST_WAITING_BYTES // 2
         if is_much and self._stalled_s() < STALLED_S and self._writing.acquire(timeout=STALLED_S):
             try:
                 self._write()
@@ -109,7 +114,7 @@ class LogQueue:
             return
         self._is_ended = True
         limit_s = max(patience_s(self.path.parent) - self._stalled_s(), 0.0)
-        if not within(limit_s, THREAD, self._end):
+        if not within(limit_s, THREAD, self._end) and not self.is_broken:
             self.tell(LEFT)
 
     def _stalled_s(self) -> float:

@@ -8,7 +8,6 @@ import threading
 import uuid
 import weakref
 from collections import deque
-from contextlib import contextmanager
 from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
@@ -30,7 +29,7 @@ from loadeval.runtime.log_queue import THREAD as LOG
 from loadeval.runtime.metrics_thread import NO_PROBES, MetricsReader
 from loadeval.runtime.stages import StageRecorder
 from loadeval.runtime.thinning import Thinning, gpu_idle_of
-from loadeval.runtime.threads import BackgroundThreads
+from loadeval.runtime.threads import BackgroundThreads, within
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -257,11 +256,8 @@ class Recorder:
 
     def _bring_up_to_date(self, log: LogQueue) -> None:
         """What the thread of the log does."""
-        try:
-            self.drain()
-            log.write()
-        except Exception as error:  # noqa: BLE001 - such as MemoryError; training goes on
-            self.give_up(error)
+        self.drain()
+        log.write()
 
     def give_up(self, error: Exception) -> None:
         """Measure no more: `error` is a fault of ours, which is told once."""
@@ -272,13 +268,14 @@ class Recorder:
 
     def run(self) -> Run:
         """Everything measured so far; from the log where there is one."""
-        if self._is_locked_here():  # by what a signal interrupted
-            return self._read_back(*self._snapshot())
-        with self._locked():
-            self._drain()
-            taken = self._snapshot()
-        # Reading a long log takes seconds, in which the training goes on.
-        return self._read_back(*taken)
+        taken: list[tuple[int, list[bytes], list[Line], bool]] = []
+        self._do(lambda: taken.append(self._drained()))
+        # It is not done yet where a signal interrupted what is.
+        return self._read_back(*(taken[0] if taken else self._snapshot()))
+
+    def _drained(self) -> tuple[int, list[bytes], list[Line], bool]:
+        self._drain()
+        return self._snapshot()
 
     def _snapshot(self) -> tuple[int, list[bytes], list[Line], bool]:
         """How many bytes of the log to read, and what is not in it yet."""
@@ -336,35 +333,35 @@ class Recorder:
         """Do `work` alone with the recorder: now, or when what this thread is doing is done.
 
         The garbage collector may end an abandoned epoch, or a whole recorder, in the middle of
-        anything, on any thread; so may what handles a signal, on the main thread.
+        anything, on any thread; so may what handles a signal, on the main thread. There that may
+        also break off what is being done, and a log would lack its middle.
         """
         self._to_do.append(work)
         if self._is_locked_here():
             return
-        with self._locked():
-            pass
-        while self._to_do:  # what a signal left while the lock was given back
-            with self._locked():
-                pass
-
-    def _is_locked_here(self) -> bool:
-        is_owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early
-        return is_owned
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        with self._lock:
-            live = len(self._live)
-            yield
-            while self._to_do:
-                self._to_do.popleft()()
+        if self._log is not None and threading.current_thread() is threading.main_thread():
+            within(None, LOG, self._do_all)
+        else:
+            self._do_all()
         # Not before the lock is free, for which a thread may wait.
-        if live and not self._live:
+        if not self._live:
             self._threads.stop()
         if self._log is not None and not self._has_log_thread:
             self._log.write()
         if self._log is not None and self.closed:
             self._log.end()
+
+    def _do_all(self) -> None:
+        try:
+            with self._lock:
+                while self._to_do:
+                    self._to_do.popleft()()
+        except Exception as error:  # noqa: BLE001 - such as MemoryError; training goes on
+            self.give_up(error)
+
+    def _is_locked_here(self) -> bool:
+        is_owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early
+        return is_owned
 
     def _end(self, epoch: OpenEpoch, end: EpochEnd) -> None:
         if epoch not in self._live:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,16 @@ class OwnThread(threading.Thread):
         super().__init__(name=name, daemon=True)
         self.work = work
 
+    def begins(self) -> bool:
+        """Start it; False where that cannot be: no memory is left for its stack, or Python ends."""
+        if sys.is_finalizing():
+            return False  # it would start, and never run
+        try:
+            self.start()
+        except RuntimeError:
+            return False
+        return True
+
     def run(self) -> None:
         """Do it."""
         if SIGNALS:
@@ -41,16 +52,14 @@ def is_own() -> bool:
     return isinstance(threading.current_thread(), OwnThread)
 
 
-def within(limit_s: float, name: str, work: Callable[[], None]) -> bool:
+def within(limit_s: float | None, name: str, work: Callable[[], None]) -> bool:
     """Whether `work`, on a thread of its own, ended within `limit_s`; it may go on after that.
 
-    On a thread of ours nothing is waited for: True. Where no thread can be started, as when Python
-    ends, `work` is done here.
+    None is no limit. On a thread of ours nothing is waited for: True. Where no thread can be
+    started `work` is done here.
     """
     thread = OwnThread(name, work)
-    try:
-        thread.start()
-    except RuntimeError:
+    if not thread.begins():
         work()
         return True
     if is_own():
@@ -86,13 +95,9 @@ class BackgroundThreads:
         if any(thread.name == name for thread in self._running):
             return True
         thread = _Repeating(name, work, interval_s, at_once, at_end)
-        self._running.append(thread)
-        try:
-            thread.start()
-        except RuntimeError:  # no memory for its stack, or too many
-            self._running.remove(thread)
-            return False
-        return True
+        if thread.begins():
+            self._running.append(thread)
+        return thread in self._running
 
     def hurry(self, name: str) -> None:
         """Let the thread of that name, if it runs, call its function now."""

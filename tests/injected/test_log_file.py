@@ -346,7 +346,6 @@ def test_a_pipe_whose_reader_sleeps(tmp_path: Path, mode: str) -> None:
         assert evaluator.recorded().batches == 120
 
 
-@pytest.mark.usefixtures("quick")
 def test_a_pipe_whose_reader_ends(tmp_path: Path) -> None:
     path = tmp_path / "pipe"
     with read_end(path):

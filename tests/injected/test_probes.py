@@ -89,7 +89,7 @@ def test_a_probe_that_hangs(
     for _ in range(3):
         assert sorted(evaluator) == BATCHES
     evaluator.close()
-    assert probe.was_asked.is_set()
+    assert probe.was_asked.wait(20)
     run = read_run(path)
     assert (run.closed, run.batches) == (True, 180)
 
