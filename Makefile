@@ -27,7 +27,7 @@ PYTHONS ?= python3.10 python3.11 python3.12 python3.13 python3.14
 TORCH ?= torch
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test test-all test-lowest test-pythons test-frameworks lint types docs bench truth predict faults peer-suites clean
+.PHONY: demo test test-all test-lowest test-pythons test-frameworks lint types docs bench truth predict faults injected peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -87,6 +87,9 @@ predict: .venv/.dev  ## throughput under other settings, predicted and then meas
 
 faults: .venv/.dev  ## what is found first in 51 programs with a fault, and in their healthy twins (10 minutes)
 	.venv/bin/python tests/faults/run.py --evaluate
+
+injected: .venv/.dev  ## what faults injected into programs do to them, the slow ones too (4 minutes)
+	$(PYTEST) tests/injected
 
 peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped loaders: make peer-suites SUITES="FILE ..."
 	$(PIP) expecttest parameterized
