@@ -30,7 +30,7 @@ NOT_NEWEST = $(shell grep '^torch==' constraints.txt)
 DEMO_PYTHONS ?= python3.11
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test test-all test-lowest test-newest test-pythons release-check test-frameworks lint types docs bench truth predict faults gpu peer-suites clean
+.PHONY: demo test test-all test-lowest test-newest test-pythons release-check test-frameworks lint types docs bench truth predict faults injected gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -103,6 +103,9 @@ faults: .venv/.dev  ## what is found first in 51 programs with a fault, and in t
 
 gpu: .venv/.dev  ## what loadeval claims on a GPU, measured on one, into docs/gpu.md (9 minutes); skipped without one
 	.venv/bin/python -m tests.gpu.run
+
+injected: .venv/.dev  ## what faults injected into programs do to them, the slow ones too (4 minutes)
+	$(PYTEST) tests/injected
 
 peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped loaders: make peer-suites SUITES="FILE ..."
 	$(PIP) expecttest parameterized

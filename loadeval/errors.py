@@ -44,5 +44,5 @@ def warn(message: str, stacklevel: int = 1) -> None:
         warnings.warn(message, LoadevalWarning, stacklevel=stacklevel + 1)
     except Exception:  # noqa: BLE001 - also what a program's own way to show warnings raises
         if sys.stderr is not None:
-            with suppress(OSError, ValueError):  # it is closed
+            with suppress(Exception):  # it is closed, or a program's own
                 print(f"LoadevalWarning: {message}", file=sys.stderr)  # noqa: T201 - see above

@@ -18,6 +18,7 @@ from loadeval.runlog.model import SECOND_NS, Header, Run
 
 STDERR = 2
 REMOVED = "it was removed"
+CHANGED = "it was cut off, or another program writes to it"
 WHY = {
     errno.ENXIO: "it is a pipe that nobody reads",
     errno.EBADF: "the program closed its file descriptor",
@@ -42,7 +43,7 @@ class RunLog:
     ) -> None:
         self.path = Path(path)
         self.is_lost = self.is_overwritten = False
-        self.written_bytes = 0
+        self.written_bytes = self._taken_bytes = self._seen_bytes = 0
         self._process = os.getpid()
         self._file: int | None = None
         try:
@@ -72,16 +73,17 @@ class RunLog:
             file = os.dup(file)
         for one in low:
             os.close(one)
-        if hasattr(os, "O_NONBLOCK"):
+        with suppress(AttributeError, OSError):  # Windows has no such files
             os.set_blocking(file, True)
         state = os.fstat(file)
         self._file, self._identity = file, (state.st_dev, state.st_ino)
         self.is_file = stat.S_ISREG(state.st_mode)
-        self._had_name, self._seen_bytes = state.st_nlink > 0, 0
-        earlier = _open_logs.get(self._identity)
-        if earlier is not None:
-            earlier.is_overwritten = earlier.is_lost = True
-        _open_logs[self._identity] = self
+        self._had_name = state.st_nlink > 0
+        if self.is_file:
+            earlier = _open_logs.get(self._identity)
+            if earlier is not None:
+                earlier.is_overwritten = earlier.is_lost = True
+            _open_logs[self._identity] = self
 
     def write(self, line: Line) -> None:
         """Append `line`. Raises OSError when the system does not take it."""
@@ -94,7 +96,9 @@ class RunLog:
         self._check()
         rest = memoryview(text)
         while rest:
-            rest = rest[os.write(self._open_file(), rest) :]
+            taken = os.write(self._open_file(), rest)
+            self._taken_bytes += taken
+            rest = rest[taken:]
         self.written_bytes += len(text)
         self._seen_bytes = os.fstat(self._open_file()).st_size
 
@@ -115,9 +119,10 @@ class RunLog:
             return
         # Some file systems tell neither names nor the size of what is being written.
         is_removed = self._had_name and not state.st_nlink
-        self.is_lost = is_removed or state.st_size < self._seen_bytes
+        is_changed = not self._seen_bytes <= state.st_size <= self._taken_bytes
+        self.is_lost = is_removed or is_changed
         if self.is_lost:
-            raise OSError(errno.ENODATA, REMOVED if is_removed else "it was cut off")
+            raise OSError(errno.ENODATA, REMOVED if is_removed else CHANGED)
 
     def end(self, batches: int) -> None:
         """Append the line that says the run ended by itself, and close the file."""

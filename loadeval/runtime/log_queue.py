@@ -126,10 +126,6 @@ class LogQueue:
         """Warn of this log; see tell_once."""
         tell_once(self.path, message, reason)
 
-    def close(self) -> None:
-        """Close the file, which is another process's."""
-        self._log.close()
-
     def _end(self) -> None:
         if self._writing.acquire(timeout=-1 if is_own() else LONGEST_END_S):
             try:

@@ -170,10 +170,8 @@ class Recorder:
 
         Its threads are not here, and they may have held a lock.
         """
-        if self._log is not None:
-            self._log.close()
-        # Kept, for what they hold of a device cannot be freed here.
-        self._parents = self._stages, self._gpu_idle_timers, self._spare_events
+        # Kept, for what they hold of a device cannot be freed here, and a file may stall.
+        self._parents = self._log, self._stages, self._gpu_idle_timers, self._spare_events
         self._stages, self._spare_events = StageRecorder(_no_stages), deque()
         self._start(None, NO_PROBES)
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 LONGEST_JOIN_S = 0.1
 """How long a training waits, once, for a thread that does not end, as when a file stalls."""
+GREEN_THREADS = {"gevent.monkey", "eventlet.patcher"}
+"""What may make threads of Python share one of the system: the program's."""
 SIGNALS = signal.valid_signals() if hasattr(signal, "pthread_sigmask") else set()
 
 
@@ -38,7 +40,7 @@ class OwnThread(threading.Thread):
 
     def run(self) -> None:
         """Do it."""
-        if SIGNALS:
+        if SIGNALS and GREEN_THREADS.isdisjoint(sys.modules):
             signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
         self.do()
 

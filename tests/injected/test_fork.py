@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from loadeval import read_run
+from loadeval import LoaderEvaluator, read_run
+from loadeval.launch.session import Session, Settings
+from loadeval.runtime import recorder
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -160,3 +162,36 @@ for batch in loader:
         print(os.waitpid(pid, 0)[1], flush=True)
 """
     check(zygote, code, tmp_path, "log")
+
+
+def test_what_a_child_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of the epoch that its parent has begun; what it begins itself in memory."""
+    path, metrics = tmp_path / "run.jsonl", tmp_path / "metrics.json"
+    evaluator = LoaderEvaluator(
+        range(60), log_file=path, metrics_file=metrics, probes=(), probe_interval_s=1000
+    )
+    epoch = iter(evaluator)
+    assert next(epoch) == 0
+    monkeypatch.setattr(recorder, "_all", {evaluator._measurement.recorder})
+    evaluator._measurement.recorder._threads.stop()  # they are not in the child
+    left = path.read_bytes()
+    recorder._leave_all_to_parent()
+    assert list(epoch) == list(range(1, 60))
+    assert evaluator.recorded().batches == 0
+    assert list(evaluator) == list(range(60))
+    assert evaluator.recorded().batches == 60
+    evaluator.close()
+    assert list(evaluator) == list(range(60))
+    assert path.read_bytes() == left
+    assert not metrics.exists()
+
+
+def test_a_lock_of_a_session_is_not_waited_for_in_a_child(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it reads an iterator that its parent has made."""
+    session = Session(Settings(str(tmp_path)))
+    monkeypatch.setattr(session, "_pid", -1)
+    monkeypatch.setattr(session, "_lock", None)
+    measured: Any = object()
+    assert session.began(measured, None) is measured

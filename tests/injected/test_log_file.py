@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import threading
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
+from loadeval.errors import warn
 from loadeval.runlog import writer
 from loadeval.runtime import log_queue, recorder, threads
 
@@ -178,6 +180,11 @@ def cut_in_the_middle(path: Path) -> None:
     os.truncate(path, path.stat().st_size - 10)
 
 
+def append(path: Path) -> None:
+    with path.open("a") as file:
+        file.write("another rank's\n")
+
+
 def replace(path: Path) -> None:
     path.unlink()
     path.write_text("another program's\n")
@@ -195,6 +202,7 @@ def remove_folder(path: Path) -> None:
         (remove, "it was removed"),
         (cut_off, "it was cut off"),
         (cut_in_the_middle, "it was cut off"),
+        (append, "another program writes to it"),
         (replace, "it was removed"),
         (remove_folder, "it was removed"),
     ],
@@ -377,3 +385,134 @@ os.system("echo hello; echo error >&2")
     ended = zygote.run(code, tmp_path / "log")
     assert ended.code == 0
     assert read_run(tmp_path / "log" / "run.jsonl").closed
+
+
+def test_a_log_takes_no_number_of_a_standard_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where those of stdout and stderr are free: others may still write there."""
+    free = iter([1, 2])
+    closed: list[int] = []
+    opened, real = os.open, os.dup
+
+    def low(path: Any, flags: int, mode: int) -> int:
+        return next(free) if str(path) == str(log) else opened(path, flags, mode)
+
+    def dup(_: int) -> int:
+        return next(free, None) or opened(log, os.O_WRONLY)
+
+    log = tmp_path / "run.jsonl"
+    log.touch()
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "open", low)
+        patched.setattr(os, "dup", dup)
+        patched.setattr(os, "close", closed.append)
+        evaluator = wrapped(BATCHES, log, overwrite=True)
+    assert closed == [1, 2]
+    assert os.dup is real
+    with evaluator:
+        list(evaluator)
+    assert read_run(log).closed
+
+
+def test_much_that_waits_is_written_by_the_training_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where the file takes it, and only its thread gets no CPU."""
+    monkeypatch.setattr(recorder, "FLUSH_INTERVAL_S", 1000)
+    monkeypatch.setattr(recorder, "MAX_WAITING_CHUNKS", 1)
+    monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 1000)
+    monkeypatch.setattr(threads.BackgroundThreads, "hurry", lambda *_: None)
+    evaluator = wrapped(range(100_000), tmp_path / "run.jsonl")
+    assert sum(1 for _ in evaluator) == 100_000
+    evaluator.close()
+    assert read_run(tmp_path / "run.jsonl").batches == 100_000
+
+
+def test_a_fault_of_ours_ends_measuring_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One warning says which."""
+    evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
+    list(evaluator)
+
+    def fails(*_: object) -> None:
+        raise MemoryError("no room")
+
+    with monkeypatch.context() as patched, pytest.warns(LoadevalWarning) as said:
+        patched.setattr(recorder.Recorder, "_drain", fails)
+        assert [list(evaluator), list(evaluator)] == [BATCHES, BATCHES]
+        evaluator.close()
+    assert str(said[0].message).startswith("nothing more is measured (MemoryError: no room)")
+    assert all("closed" in str(one.message) for one in said[1:])
+    assert read_run(tmp_path / "run.jsonl").batches == 60
+
+
+def test_without_threads_the_training_writes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As where the system allows no more of them."""
+
+    def refused(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refused)
+    path = tmp_path / "run.jsonl"
+    evaluator = wrapped(BATCHES, path, "alternate")
+    assert sorted(evaluator) == BATCHES
+    assert read_run(path).batches == 60
+    evaluator.close()
+    assert read_run(path).closed
+
+
+def test_when_python_ends_no_thread_is_started(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would never run, and what started it would wait for ever."""
+    monkeypatch.setattr("sys.is_finalizing", lambda: True)
+    done: list[str] = []
+    assert threads.within(None, "x", lambda: done.append(threading.current_thread().name))
+    assert done == ["MainThread"]
+
+
+def test_a_thread_of_ours_waits_for_no_other() -> None:
+    """Which may wait for it."""
+    found: list[bool] = []
+    may_end = threading.Event()
+
+    def work() -> None:
+        found.append(threads.within(None, "inner", lambda: may_end.wait() and None))
+
+    assert threads.within(20, "outer", work)
+    may_end.set()
+    assert found == [True]
+
+
+def test_green_threads_keep_the_programs_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """They run on its own thread, whose signals must not be blocked."""
+    masks: list[object] = []
+    monkeypatch.setattr("signal.pthread_sigmask", lambda *mask: masks.append(mask))
+    threads.within(None, "x", lambda: None)
+    assert len(masks) == 1
+    monkeypatch.setitem(sys.modules, "gevent.monkey", sys)
+    threads.within(None, "x", lambda: None)
+    assert len(masks) == 1
+
+
+class Broken:
+    """A stderr of a program's own, which is not as it should be."""
+
+    def write(self, _: str) -> int:
+        raise LookupError("not today")
+
+
+@pytest.mark.parametrize("stderr", [None, Broken()])
+def test_a_warning_that_cannot_be_given_raises_nothing(
+    stderr: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Warnings are errors in these tests, and in some programs."""
+    monkeypatch.setattr("sys.stderr", stderr)
+    warn("something")
+
+
+def test_where_warnings_are_errors_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    warn("something")
+    assert capsys.readouterr().err == "LoadevalWarning: something\n"

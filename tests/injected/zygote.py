@@ -63,7 +63,7 @@ def main():
             if pid == 0:
                 return asked
             answer = pid
-        print(json.dumps(answer), flush=True)
+        print(json.dumps([asked["number"], answer]), flush=True)
 asked = main()
 if asked is not None:
     os.chdir(asked["folder"])
@@ -135,6 +135,7 @@ class Zygote:
         )
         self._plain: dict[str, Ended] = {}
         self._asking = Lock()
+        self._questions = 0
 
     def __enter__(self) -> Self:
         return self
@@ -150,10 +151,13 @@ class Zygote:
         assert stdin is not None
         assert stdout is not None
         with self._asking:
-            stdin.write(json.dumps(question) + "\n")
+            self._questions += 1
+            stdin.write(json.dumps({**question, "number": self._questions}) + "\n")
             stdin.flush()
-            answer: int = json.loads(stdout.readline())
-        return answer
+            number, answer = json.loads(stdout.readline())
+            # A number of another question, taken for a process, would be killed.
+            assert number == self._questions
+        return int(answer)
 
     def start(self, code: str, folder: Path, mode: str | None = "log") -> Program:
         """Start `code` in `folder`, which is made; None as `mode` of `measured(loader)` is bare."""

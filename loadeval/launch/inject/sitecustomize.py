@@ -114,7 +114,7 @@ def failed(error: BaseException) -> None:
         return
     try:  # noqa: SIM105 - contextlib takes a millisecond
         print(f"loadeval: not measured ({text}); the program goes on", file=sys.stderr)  # noqa: T201 - what it is for
-    except (OSError, ValueError):  # it is closed
+    except Exception:  # noqa: BLE001, S110 - it is closed, or a program's own
         pass
 
 
@@ -125,13 +125,21 @@ def begin() -> None:
     folder = os.environ.get(FOLDER)
     if folder:
         try:
-            mark = os.path.join(folder, PYTHON_MARK)  # noqa: PTH118 - as above
-            os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o666))
+            _mark(folder)
             others = filter(None, os.environ.get(MODULES, "").split(os.pathsep))
             sys.meta_path.insert(0, Finder([*CLASSES, *others], _patch))
         except Exception as error:  # noqa: BLE001 - the program goes on
             failed(error)
     _run_hidden()
+
+
+def _mark(folder: str) -> None:
+    """Note that Python was started. Where that cannot be, whoever cannot write its log tells."""
+    try:  # noqa: SIM105 - contextlib takes a millisecond
+        mark = os.path.join(folder, PYTHON_MARK)  # noqa: PTH118 - pathlib takes 5 ms
+        os.close(os.open(mark, os.O_CREAT | os.O_WRONLY, 0o666))
+    except OSError:
+        pass
 
 
 def _patch(module: ModuleType) -> None:
