@@ -201,7 +201,8 @@ def _sampler(loader: Any) -> Any:
     batches = loader.batch_sampler
     if batches is not None and type(batches) is not BatchSampler:
         return batches
-    return None if isinstance(loader.dataset, IterableDataset) else loader.sampler
+    is_stream = isinstance(loader.dataset, IterableDataset)
+    return None if is_stream else getattr(loader, "sampler", None)
 
 
 def _name_of(one: Any) -> str | None:

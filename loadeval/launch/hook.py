@@ -11,9 +11,9 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from loadeval.launch.batches import DatasetBatches
+from loadeval.launch.batches import DatasetBatches, iterated_by_torch
 from loadeval.launch.inject.sitecustomize import CLASSES, failed
-from loadeval.launch.iterators import SERVE, is_serving, serving
+from loadeval.launch.iterators import SERVE, inner_of, is_serving, serve_by, serving
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 TORCH = "torch.utils.data.dataloader"
 KERAS = "keras.src.optimizers.base_optimizer"
+MADE_BY_OTHERS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
+"""Torch's iterators, which the loaders of other libraries make for themselves."""
 NOT_PATCHED = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
 """Packages whose loaders iterate a loader of torch's and mark its end for themselves: that inner
 one is measured."""
@@ -33,6 +35,8 @@ DATA = (
     *("grain", "ray.data", "spdl", "nvidia.dali"),
 )
 """Packages that iterate loaders inside of loaders, which is no epoch of the training."""
+LOOKS = {("fastai.data.load", "one_batch")}
+"""Functions of loaders, by their module, that read a batch for another end than training."""
 SPAWNED = ("--multiprocessing-fork", "multiprocessing.forkserver")
 """How a process is started by multiprocessing, in its arguments."""
 
@@ -77,6 +81,9 @@ def _patch_class(kind: type, module: str) -> None:
         if not is_serving(iterator):
             _replace(iterator, SERVE, None)
             _replace(iterator, "__next__", serving(vars(iterator)["__next__"]))
+        for name in MADE_BY_OTHERS:
+            made = getattr(sys.modules[TORCH], name)
+            _replace(made, "__init__", _measured_iterator(vars(made)["__init__"]))
 
 
 def patch_imported(names: list[str]) -> None:
@@ -179,6 +186,33 @@ def _measured_batches(original: Callable[..., Iterator[Any]]) -> Callable[..., I
     return batches
 
 
+def _measured_iterator(original: Callable[..., None]) -> Callable[..., None]:
+    """An iterator that no DataLoader has asked for: the loader of another library is iterated."""
+
+    @functools.wraps(original)
+    def __init__(self: Any, loader: Any, *arguments: Any, **options: Any) -> None:  # noqa: N807 - it stands in for that
+        made: list[Any] = []
+
+        def make(_: Any = None) -> Any:
+            original(self, loader, *arguments, **options)
+            made.append(self)
+            return self
+
+        frame = sys._getframe(1)  # noqa: SLF001 - as above
+        session, epoch = _session_for(frame), None
+        if session is not None:
+            owner = frame.f_locals.get("self", loader)
+            one = iterated_by_torch(type(owner))(owner, loader, lambda: inner_of(make()))
+            epoch = session.epoch(one, make)
+            del one.make  # it holds the iterator, which holds what serves it
+        if not made:
+            make()
+        if epoch is not None and epoch is not self:
+            serve_by(self, epoch)
+
+    return __init__
+
+
 def _counted(apply: Callable[..., Any]) -> Callable[..., Any]:
     """A step of an optimizer of Keras's, which is none of torch's."""
 
@@ -223,6 +257,8 @@ def _is_worker() -> bool:
 def _is_inside(frame: FrameType | None) -> bool:
     while frame is not None:
         name = frame.f_globals.get("__name__") or ""
+        if (name, frame.f_code.co_name) in LOOKS:
+            return True
         if name.startswith(DATA) and any(name == one or name.startswith(f"{one}.") for one in DATA):
             return True
         frame = frame.f_back

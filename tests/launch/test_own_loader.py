@@ -1,0 +1,145 @@
+"""Loaders of other libraries that run on torch's iterators, as fastai's does."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import torch
+from torch.utils.data import dataloader
+
+import loadeval
+from loadeval import read_run
+from loadeval.launch import hook
+from loadeval.runlog.processes import processes_in
+from tests.launch.own_loader import OwnLoader
+from tests.launch.test_roles import evaluate, train
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+SAMPLES = 200
+WORKERS = pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+
+
+@pytest.fixture(autouse=True)
+def _as_it_was() -> Iterator[None]:
+    before = [vars(kind)["__init__"] for kind in iterators()]
+    yield
+    loadeval.uninstall()
+    assert [vars(kind)["__init__"] for kind in iterators()] == before
+
+
+def iterators() -> list[type]:
+    return [getattr(dataloader, name) for name in hook.MADE_BY_OTHERS]
+
+
+@WORKERS
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_its_epochs_are_measured(mode: str, workers: int, tmp_path: Path) -> None:
+    """Training and evaluation apart, the batches as without loadeval, under the loader's name."""
+    plain = evaluate(OwnLoader(SAMPLES, num_workers=workers))
+    folder = loadeval.install(mode, output=tmp_path / "logs")
+    loader, held = (OwnLoader(SAMPLES, num_workers=workers) for _ in range(2))
+    for _ in range(3):
+        assert sorted(train(loader)) == sorted(plain)
+        assert evaluate(held) == plain
+    loadeval.uninstall()
+    (process,) = processes_in(folder)
+    found = {one.role: (one.epochs, one.optimizer_steps, one.mode) for one in process.loaders}
+    assert found == {"training": (3, 150, mode), "validation": (3, 0, "log")}
+    run = read_run(folder / process.loaders[0].log)
+    assert run.batches == 150
+    info = run.header.loader
+    assert info.backend == "tests.launch.own_loader.OwnLoader"
+    assert (info.workers, info.prefetch_depth) == (workers, 2 * workers)
+    assert (info.batch_size, info.length, info.dataset) == (4, 50, "Tensor")
+    assert info.persistent_workers is None
+
+
+def test_its_workers_start_within_the_first_wait(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Which begins before the iterator is made."""
+    kind, waited_ns = dataloader._SingleProcessDataLoaderIter, 30_000_000
+
+    def slowly(original: Any) -> Any:
+        def made(self: Any, loader: Any) -> None:
+            pause = torch.utils.data.get_worker_info()  # no time passes but on purpose
+            assert pause is None
+            end = __import__("time").perf_counter_ns() + waited_ns
+            while __import__("time").perf_counter_ns() < end:
+                pass
+            original(self, loader)
+
+        return made
+
+    monkeypatch.setattr(kind, "__init__", slowly(kind.__init__))
+    folder = loadeval.install(output=tmp_path / "logs")
+    train(OwnLoader(SAMPLES))
+    loadeval.uninstall()
+    assert read_run(folder / "rank0.jsonl").steps.wait_ns[0] >= waited_ns
+
+
+@WORKERS
+def test_a_replay_has_no_workers(workers: int, tmp_path: Path) -> None:
+    """Its iterators are made by the loader, and have nothing to do."""
+    folder = loadeval.install("replay", output=tmp_path / "logs")
+    loader = OwnLoader(SAMPLES, num_workers=workers)
+    for _ in range(2):
+        assert len(train(loader)) == SAMPLES
+    loadeval.uninstall()
+    run = read_run(folder / "rank0-replay.jsonl")
+    assert run.batches == 100
+    assert set(run.steps.arm.tolist()) == {1}
+
+
+def test_an_epoch_that_is_dropped_is_over(tmp_path: Path) -> None:
+    """Without the garbage collector: the steps that follow are the next epoch's."""
+    folder = loadeval.install(output=tmp_path / "logs")
+    gc.disable()
+    try:
+        loader = OwnLoader(SAMPLES)
+        next(iter(loader))
+        train(loader)
+    finally:
+        gc.enable()
+    loadeval.uninstall()
+    (process,) = processes_in(folder)
+    assert [(one.log, one.epochs) for one in process.loaders] == [("rank0.jsonl", 2)]
+
+
+def test_what_is_not_measured_is_the_loaders_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    loadeval.install(output=tmp_path / "logs")
+    monkeypatch.setattr("loadeval.launch.measured.LoaderEvaluator", None)
+    assert len(train(OwnLoader(SAMPLES))) == SAMPLES
+    assert "loadeval: not measured (TypeError" in capsys.readouterr().err
+
+
+def test_an_error_of_making_the_iterator_passes_through(tmp_path: Path) -> None:
+    loadeval.install(output=tmp_path / "logs")
+    loader = OwnLoader(SAMPLES)
+    loader.settings.num_workers = -1
+    with pytest.raises(ValueError, match="num_workers"):
+        list(loader)
+
+
+class Peeking(OwnLoader):
+    """As fastai's, whose `one_batch` turns the workers off meanwhile."""
+
+    def one_batch(self) -> Any:
+        return next(iter(self))
+
+
+def test_a_look_at_one_batch_is_no_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hook, "LOOKS", {(__name__, "one_batch")})
+    folder = loadeval.install(output=tmp_path / "logs")
+    loader = Peeking(SAMPLES)
+    assert loader.one_batch()[0].tolist() == [0, 1, 2, 3]
+    train(loader)
+    loadeval.uninstall()
+    assert read_run(folder / "rank0.jsonl").batches == 50
