@@ -9,7 +9,7 @@ PYTEST = OMP_NUM_THREADS=1 .venv/bin/pytest --numprocesses=$(WORKERS) --dist=loa
 AGAIN = OMP_NUM_THREADS=1 .venv/bin/pytest --last-failed --last-failed-no-failures=none
 # They measure sleeps, so that nothing may run beside them.
 BY_THE_CLOCK = tests/analysis/rules/test_reproductions.py tests/analysis/rules/test_promises.py \
-	tests/faults/test_faults.py tests/adapters/test_stages_add_up.py
+	tests/faults/test_faults.py tests/adapters/test_stages_add_up.py tests/soak
 SIDE_BY_SIDE = $(BY_THE_CLOCK:%=--ignore=%)
 # The lowest versions that pyproject.toml allows; of typer the lowest that works beside today's click.
 LOWEST = "numpy==1.24.*" "jinja2==3.1.0" "markupsafe==2.1.0" "matplotlib==3.8.0" \
@@ -30,7 +30,7 @@ NOT_NEWEST = $(shell grep '^torch==' constraints.txt)
 DEMO_PYTHONS ?= python3.11
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test test-all test-lowest test-newest test-pythons release-check test-frameworks lint types docs bench truth predict faults injected gpu peer-suites clean
+.PHONY: demo test test-all test-lowest test-newest test-pythons release-check test-frameworks lint types docs bench truth predict faults injected fuzz soak gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -86,6 +86,7 @@ docs: .venv/.dev  ## the documentation, in docs/_build/html; a warning is an err
 bench: .venv/.dev  ## nanoseconds added per batch, ours and our peers'; what alternating, probes and looking inside cost (some minutes)
 	.venv/bin/python tests/benchmarks/overhead.py
 	.venv/bin/python tests/benchmarks/alternation.py
+	.venv/bin/python tests/benchmarks/many_workers.py
 	.venv/bin/python tests/benchmarks/probes.py
 	.venv/bin/python tests/benchmarks/stages.py
 	.venv/bin/python tests/benchmarks/page_speed.py
@@ -100,6 +101,13 @@ predict: .venv/.dev  ## throughput under other settings, predicted and then meas
 
 faults: .venv/.dev  ## what is found first in 51 programs with a fault, and in their healthy twins (10 minutes)
 	.venv/bin/python tests/faults/run.py --evaluate
+
+fuzz: .venv/.dev  ## 100,000 files that were mutated, read and given to the commands (20 minutes)
+	.venv/bin/python -c "import atheris" 2> /dev/null || $(PIP) atheris || echo "atheris does not install here"
+	.venv/bin/python tests/fuzz/run.py $(FUZZ)
+
+soak: .venv/.dev  ## an hour with everything on, in which nothing may grow; SOAK="--minutes 10" is shorter
+	.venv/bin/python tests/soak/run.py $(SOAK)
 
 gpu: .venv/.dev  ## what loadeval claims on a GPU, measured on one, into docs/gpu.md (9 minutes); skipped without one
 	.venv/bin/python -m tests.gpu.run

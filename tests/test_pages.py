@@ -37,7 +37,7 @@ RUN_ELSEWHERE = {
     *("run", "run-log", "what-if"),
 }
 """Pages whose code has tests of its own."""
-WITHOUT_CODE = {"commands", "contributing", "index", "reference", "security"}
+WITHOUT_CODE = {"commands", "contributing", "gpu", "index", "reliability", "reference", "security"}
 BLOCK = re.compile(
     r"^(?:<!-- (?P<mark>not run): [^\n]+ -->\n\n)?"
     r"(?:(?P<lead>[^\n]*\S)\n\n)?^```(?P<kind>\w+)\n(?P<text>.*?)^```$",

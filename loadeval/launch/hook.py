@@ -202,7 +202,8 @@ def _measured_iterator(original: Callable[..., None]) -> Callable[..., None]:
         session, epoch = _session_for(frame), None
         if session is not None:
             owner = frame.f_locals.get("self", loader)
-            one = iterated_by_torch(type(owner))(owner, loader, lambda: inner_of(make()))
+            kind: Any = type(owner)
+            one = iterated_by_torch(kind)(owner, loader, lambda: inner_of(make()))
             epoch = session.epoch(one, make)
             del one.make  # it holds the iterator, which holds what serves it
         if not made:

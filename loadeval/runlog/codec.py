@@ -25,6 +25,7 @@ from loadeval.runlog.fields import (
     check_lengths,
     check_names,
     fields_of,
+    shown,
     unexpected,
 )
 from loadeval.runlog.histogram import BINS
@@ -196,10 +197,10 @@ def _check_transforms(found: Fields) -> None:
 def _header_of(content: Fields) -> Header:
     name, version = content.pop("format", None), content.pop("version", None)
     # By their text, for to Python True and 1.0 are equal to 1.
-    if repr(name) != repr(FORMAT) or repr(version) not in (repr(VERSION), repr(THINNED)):
+    if shown(name) != repr(FORMAT) or shown(version) not in (repr(VERSION), repr(THINNED)):
         raise RunLogError(
-            f"has format {name!r} version {version!r}, where {FORMAT!r} version {VERSION} or "
-            f"{THINNED} was expected"
+            f"has format {shown(name)} version {shown(version)}, where {FORMAT!r} version "
+            f"{VERSION} or {THINNED} was expected"
         )
     if version == VERSION:
         check_names(content, [one.name for one in fields(Header) if one.name != "every"])

@@ -90,7 +90,7 @@ def check_lengths(columns: Mapping[str, Any], first: str) -> None:
     for name, column in columns.items():
         if len(column) != length:
             raise RunLogError(
-                f"has {len(column)} values in {_shortened(repr(name))} and {length} in {first!r}, "
+                f"has {len(column)} values in {shown(name)} and {length} in {first!r}, "
                 "where as many were expected"
             )
 
@@ -189,8 +189,15 @@ def _is_number(value: Any) -> bool:
 
 def unexpected(name: str, value: Any, expected: str) -> RunLogError:
     """The error that says what was found as `name` and what was expected there."""
-    what, where = _shortened(repr(value)), _shortened(repr(name))
-    return RunLogError(f"has {what} as {where}, where {expected} was expected")
+    return RunLogError(f"has {shown(value)} as {shown(name)}, where {expected} was expected")
+
+
+def shown(value: Any) -> str:
+    """What stands in a file, in 60 characters at most, and an ellipsis."""
+    try:
+        return _shortened(repr(value))
+    except RecursionError:
+        return "something nested too deep to show"
 
 
 def _shortened(text: str) -> str:

@@ -41,7 +41,7 @@ class LineValidator:
         self._read_ns: dict[tuple[str, str], int] = {}
 
     def check(self, line: Line) -> None:
-        """Raises RunLogError when `line` cannot come now; it has changed nothing then."""
+        """Raises RunLogError when `line` cannot come now; a block then has changed nothing."""
         if self._ended:
             raise RunLogError("comes after the end line, where nothing more was expected")
         if isinstance(line, Header) is self._begun:

@@ -81,8 +81,10 @@ def copied(batch: Any) -> tuple[Any, list[str]]:
     rebuilding = Rebuilding(clone)
     try:
         made = rebuilding.rebuilt(batch)
-    except Exception:  # noqa: BLE001 - a class may fail at being copied in its own way
-        return batch, [type(batch).__qualname__]
+    except Exception as error:
+        if _is_short_of_memory(error):
+            raise
+        return batch, [type(batch).__qualname__]  # a class may fail at being copied in its own way
     return made, [*clone.kept, *rebuilding.kept]
 
 
@@ -114,7 +116,9 @@ class _Clone:
         try:
             made = self._made(leaf, kind)
             is_faithful = type(made) is kind and bool(_form(made) == _form(leaf))
-        except Exception:  # noqa: BLE001 - each library and class has its own errors
+        except Exception as error:  # each library and class has its own errors
+            if _is_short_of_memory(error):
+                raise
             is_faithful = False
         if is_faithful:
             return made
@@ -129,6 +133,11 @@ class _Clone:
         if kind is memoryview:
             return _memory_copy(leaf)
         return None if is_shared_type(kind) else copy.deepcopy(leaf, self._memo)
+
+
+def _is_short_of_memory(error: Exception) -> bool:
+    """Whether there is no room for a copy, on the host or on a device."""
+    return isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
 
 
 def _form(leaf: Any) -> Any:

@@ -20,7 +20,6 @@ from loadeval.runlog.codec import RunEnd, decode
 from loadeval.runlog.columns import UNKNOWN, constant
 from loadeval.runlog.model import Block, EpochEnd, Event, Header
 from loadeval.runlog.reader import Assembly
-from loadeval.runlog.redaction import redacted
 from loadeval.runlog.stages import StageTimes
 from loadeval.runlog.writer import RunLog
 from loadeval.runtime.cuda import GpuIdleTimer, timing_events
@@ -87,7 +86,11 @@ def new_recorder(  # noqa: PLR0913 - nearly all by keyword
     `facts` are the settings that the header tells. `stages` makes what looks into the loader.
     Raises RunLogError if the log exists or cannot be written.
     """
-    redact: Callable[[Line], Line] = redacted if settings.redact else _as_it_is
+    redact: Callable[[Line], Line] = _as_it_is
+    if settings.redact:
+        from loadeval.runlog.redaction import redacted  # noqa: PLC0415 - few runs need it
+
+        redact = redacted
     header = Header(
         run_id=uuid.uuid4().hex,
         name=name,

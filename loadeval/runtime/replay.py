@@ -13,7 +13,14 @@ import numpy as np
 
 from loadeval.errors import CacheError, LoadevalWarning
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runtime.batch import attributes_of, is_container, leaves, map_leaves
+from loadeval.runtime.batch import (
+    TooLargeError,
+    attributes_of,
+    is_container,
+    is_shared_type,
+    leaves,
+    map_leaves,
+)
 from loadeval.runtime.copies import clone_leaf
 from loadeval.runtime.counting import Count, Counter
 from loadeval.runtime.loop import chunk_sizes
@@ -44,6 +51,14 @@ MEMORY = ("__basicsize__", "__dictoffset__", "__weakrefoffset__")
 REDUCING = ("__reduce_ex__", "__reduce__", "__getstate__", "__setstate__")
 ARGUMENTS = ("__getnewargs__", "__getnewargs_ex__")
 
+AGAIN = (
+    "replay cannot serve a batch that holds a {}: training would change it, or follow its graph a "
+    "second time. Use mode='alternate' or mode='log', or detach() it in the loader"
+)
+TOO_LARGE = (
+    "{}, so replay cannot keep it. Use mode='alternate' or mode='log', or let the loader return "
+    "fewer, larger arrays"
+)
 CHANGED = (
     "the training step changes its batch in place, so replay would feed it its own output: "
     "changed batches are dropped, and from now on every replayed batch is a copy, so the ideal "
@@ -195,6 +210,10 @@ def fill(
         for batch in islice(epoch, batches):
             counts.append(counter.count(batch))
             total += max(counts[-1][1], 0)
+            try:
+                _check_can_be_repeated(batch)
+            except TooLargeError as error:
+                raise CacheError(TOO_LARGE.format(error)) from None
             if total > max_bytes:
                 raise CacheError(
                     f"{len(counts)} of {batches} batches for replay take {total:,} bytes, over "
@@ -218,6 +237,16 @@ def fill(
             "before, pass a new one, or a callable that returns one"
         )
     return BatchCache(trees, counts, exhausted=len(trees) < batches)
+
+
+def _check_can_be_repeated(batch: Any) -> None:
+    """Raises CacheError if training would change a batch, or follow its graph, each time."""
+    for leaf in leaves(batch):
+        kind: Any = type(leaf)
+        if is_shared_type(kind) and hasattr(kind, "requires_grad_"):
+            raise CacheError(AGAIN.format(kind.__name__))
+        if hasattr(kind, "requires_grad") and getattr(leaf, "requires_grad", False) is True:
+            raise CacheError(AGAIN.format(f"{kind.__name__} that requires gradients"))
 
 
 def replayed(

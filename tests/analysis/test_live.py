@@ -89,6 +89,17 @@ def watch(path: Path, **options: Any) -> LiveState:
     return after(*appended.lines, **options)
 
 
+def test_now_is_the_last_minute_of_a_long_block() -> None:
+    """To the second, as if its batches had come one by one."""
+    slow, quick = list(range(0, 400, 4)), list(range(400, 500, 2))
+    whole = after(header(), block([*slow, *quick]), block([500]))
+    single = after(header(), *(block([one]) for one in [*slow, *quick, 500]))
+    assert whole.now == single.now
+    assert whole.overall == single.overall
+    assert whole.now is not None
+    assert whole.now.batches == 30
+
+
 def test_before_the_first_batch() -> None:
     """Without a header nothing is known, and with it no rate is 0."""
     assert LiveRun().state(0) is None

@@ -194,4 +194,5 @@ def test_a_lock_of_a_session_is_not_waited_for_in_a_child(
     monkeypatch.setattr(session, "_pid", -1)
     monkeypatch.setattr(session, "_lock", None)
     measured: Any = object()
-    assert session.began(measured, None) is measured
+    read: Any = None
+    assert session.began(measured, read) is measured

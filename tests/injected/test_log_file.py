@@ -444,7 +444,7 @@ def test_a_fault_of_ours_ends_measuring_alone(
         assert [list(evaluator), list(evaluator)] == [BATCHES, BATCHES]
         evaluator.close()
     assert str(said[0].message).startswith("nothing more is measured (MemoryError: no room)")
-    assert all("closed" in str(one.message) for one in said[1:])
+    assert all("closed" in str(one.message) for one in said.list[1:])
     assert read_run(tmp_path / "run.jsonl").batches == 60
 
 
@@ -478,8 +478,11 @@ def test_a_thread_of_ours_waits_for_no_other() -> None:
     found: list[bool] = []
     may_end = threading.Event()
 
+    def wait() -> None:
+        may_end.wait()
+
     def work() -> None:
-        found.append(threads.within(None, "inner", lambda: may_end.wait() and None))
+        found.append(threads.within(None, "inner", wait))
 
     assert threads.within(20, "outer", work)
     may_end.set()

@@ -54,7 +54,8 @@ class OwnLoader:
         return len(self.dataset) // self.bs
 
     def batches(self) -> Iterator[list[torch.Tensor]]:
-        return ([one] for one in self.dataset.split(self.bs))
+        data: Any = self.dataset
+        return ([one] for one in data.split(self.bs))
 
     def __iter__(self) -> Iterator[Any]:
         yield from ITERATORS[self.settings.num_workers == 0](self.settings)

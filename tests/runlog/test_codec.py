@@ -93,8 +93,9 @@ def blocks(draw: Draw, kind: Any = Block) -> Any:
     columns = {name: column(rows, UNKNOWN if name in WITH_GAPS else 0) for name in names}
     for name in columns.keys() & set(OPTIONAL_COLUMNS):
         columns[name] |= st.just(np.full(rows, UNKNOWN))
+    transforms = draw(st.sets(TEXT, max_size=3))
     for name in (field.name for field in fields(kind) if field.type == "ValuesByName"):
-        columns[name] = st.dictionaries(TEXT, values(rows), max_size=3)
+        columns[name] = st.fixed_dictionaries(dict.fromkeys(transforms, values(rows)))
     return draw(objects(kind, **columns))
 
 
@@ -394,7 +395,7 @@ def test_readings_and_times_of_transforms_are_finite_numbers(column: Any) -> Non
     [
         *(("block", {name: [10] * 3}, "3 and 2") for name in OPTIONAL_COLUMNS if name in BLOCK),
         *(("stages", {name: [10] * 3}, "3 and 2") for name in STAGE_COLUMNS),
-        *(("stages", {name: {"batch": [1.5]}}, "1 and 2") for name in BY_TRANSFORM),
+        ("stages", {name: {"batch": [1.5]} for name in BY_TRANSFORM}, "1 and 2"),
         ("excerpt", {"batch": [0]}, "1 and 2"),
         ("readings", {"values": {"power_watts": [1]}}, "1 and 2"),
         ("aggregate", {**OPEN, "step_bins": [1], "step_counts": [1]}, "1 and 0"),

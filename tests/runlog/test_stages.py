@@ -87,7 +87,7 @@ def test_moments_count_from_the_start_of_the_run() -> None:
         (replace(times(0, [0]), pin_ns=np.array([1.5])), r"has \[1.5\] as 'pin_ns', where"),
         (times(0, [0, 1], worker=[1]), "has 1 values in 'worker' and 2 in 'batch'"),
         (
-            times(0, [0, 1], transform_ns=named(crop=[1.5])),
+            times(0, [0, 1], transform_ns=named(crop=[1.5]), transform_calls=named(crop=[1])),
             "has 1 values in 'transform_ns: crop' and 2 in 'batch'",
         ),
         (WorkerStart(0, 0, start_ns=-5, starting_ns=0, ready_ns=0, init_ns=0), "-5 as 'start_ns'"),
@@ -104,6 +104,6 @@ def test_what_would_make_a_log_unreadable_is_an_error(line: Any, message: str) -
 def test_what_a_log_can_hold_is_none() -> None:
     """No batch, what is not known, counts of NumPy's."""
     check_readable(times(0, []))
-    check_readable(times(0, [0], transform_ns=named(crop=[NAN])))
+    check_readable(times(0, [0], transform_ns=named(crop=[NAN]), transform_calls=named(crop=[0])))
     counts: Any = {"data.py:31 __getitem__": np.int64(3)}
     check_readable(CodeSamples(0, counts, {}))

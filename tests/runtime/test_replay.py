@@ -78,12 +78,12 @@ def test_too_many_bytes_are_an_error_that_names_both_figures() -> None:
 def test_a_batch_that_cannot_be_copied_is_an_error() -> None:
     """As where a device's memory is short."""
 
-    class Large(dict[str, int]):
-        def __copy__(self) -> Large:
+    class Large:
+        def __deepcopy__(self, memo: Any) -> Large:
             raise MemoryError("out of memory")
 
     with pytest.raises(CacheError, match=r"batch 2 of 20 could not be copied .* out of memory"):
-        replay([{"x": 1}, Large(x=1)])
+        replay([{"x": 1}, Large()])
 
 
 def test_the_loaders_exception_while_filling_passes_through() -> None:
@@ -149,10 +149,26 @@ def test_a_batch_changed_after_its_epoch_is_found_before_the_next() -> None:
         assert [float(batch[0]) for batch in evaluator] == [0, 2, 0]
 
 
-def test_kept_tensors_are_cut_from_their_graph() -> None:
-    weight = torch.ones(2, requires_grad=True)
-    evaluator = replay([weight * 2], num_cached_batches=1)
-    assert not next(iter(evaluator)).requires_grad
+@pytest.mark.parametrize(
+    "batch",
+    [
+        torch.ones(2, requires_grad=True),
+        {"x": [torch.ones(2, requires_grad=True) * 2]},
+        torch.nn.Parameter(torch.ones(2)),
+        torch.nn.Linear(2, 2),
+    ],
+    ids=["leaf", "graph", "parameter", "module"],
+)
+def test_what_gradients_flow_through_cannot_be_replayed(batch: Any) -> None:
+    with pytest.raises(CacheError, match=r"a second time. Use mode='alternate'"):
+        replay([batch], num_cached_batches=1)
+
+
+def test_a_batch_of_too_many_objects_cannot_be_replayed() -> None:
+    with pytest.raises(
+        CacheError, match=r"more than 100,000 nodes, so replay cannot keep it. Use mode='alternate'"
+    ):
+        replay([list(range(200_000))], num_cached_batches=1)
 
 
 def test_an_object_that_fills_itself_in_is_not_compared() -> None:
