@@ -150,7 +150,7 @@ def launch(
     work = folder / "work"
     work.mkdir(exist_ok=True)
     done = subprocess.run(
-        ["sh", "-c", script, "sh", *words],
+        ["/bin/sh", "-c", script, "sh", *words],
         cwd=work,
         env=chosen,
         capture_output=True,
