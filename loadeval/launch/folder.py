@@ -107,7 +107,7 @@ def new_folder(name: str, time: str, output: Path | None = None) -> Path:
             PARENT.mkdir(exist_ok=True)
             return _numbered(PARENT / stem)
         except OSError:  # the folder that we are in cannot be written, or is gone
-            return _numbered(Path(mkdtemp(prefix=f"{PARENT}-")) / stem)
+            return _numbered(Path(mkdtemp(prefix=f"{PARENT.name}-")) / stem)
     except OSError as error:
         raise RunLogError(
             f"cannot make a folder for the logs: {error}; name one that can be written with "

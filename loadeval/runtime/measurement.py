@@ -45,6 +45,10 @@ IN_HEADER = (
     *("pairs", "batches", "precision", "seed", "annotate", "stages"),
 )
 """The settings that a run's header tells."""
+CLOSED = (
+    "this LoaderEvaluator is closed, so this epoch is not measured; create a new one, or close it "
+    "later"
+)
 NOT_STOPPED_EARLY = (
     "precision= does not end this run early: in distributed training all ranks must switch arms "
     "at the same batch, and each rank measures another precision"
@@ -105,12 +109,8 @@ class Measurement:
         """
         adapter = self.adapter if adapter is None else adapter
         if self.recorder.closed:
-            warnings.warn(
-                "this LoaderEvaluator is closed, so this epoch is not measured; create a new one, "
-                "or close it later",
-                LoadevalWarning,
-                stacklevel=3,
-            )
+            if not self.recorder.has_failed:  # as was said
+                warn(CLOSED, stacklevel=3)
             return adapter.epoch(loader)
         if self.alternation is not None and self._schedule.is_over:
             self.recorder.look_no_more()

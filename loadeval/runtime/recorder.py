@@ -63,7 +63,7 @@ NOT_RECORDED = (
     "{batches} batches are not in this log, whose file took nothing for a while: the log of their "
     "epochs ends before them"
 )
-LOST = "{path}, where the run was logged until here, was removed or cut off: this is the rest of it"
+LOST = "{path}, the log of the run until here, is not what it was: this is the rest of the run"
 EMPTY_EPOCH = (
     "the loader gave no batch in this epoch; if it can be iterated only once, like a generator, "
     "wrap a callable that returns a new one"
@@ -144,7 +144,7 @@ class Recorder:
         self._redact = redact
         self.origin_ns = clock()
         self._stages = StageRecorder(stages)
-        self.closed = False
+        self.closed = self.has_failed = False
         self.batches = 0
         self.expects_batches = True
         self._clock = clock
@@ -245,7 +245,7 @@ class Recorder:
 
     def keep(self, fact: Prefetch | Window | Event) -> None:
         """Record what happened at the edge of a block."""
-        self._do(partial(self._keep_fact, fact))
+        self._do(partial(self._keep_fact, fact), is_one_step=True)
 
     def note(self, message: str, kind: EventKind = "note") -> None:
         """Record an event, now."""
@@ -263,7 +263,7 @@ class Recorder:
     def give_up(self, error: Exception) -> None:
         """Measure no more: `error` is a fault of ours, which is told once."""
         if not self.closed:
-            self.closed = True
+            self.closed = self.has_failed = True
             self._live.clear()
             warn(f"nothing more is measured ({in_words(error)}); the training goes on")
 
@@ -330,19 +330,22 @@ class Recorder:
         if self._log is not None and not self._log.is_broken:
             self._log.put(RunEnd(self.batches))
 
-    def _do(self, work: Callable[[], None]) -> None:
+    def _do(self, work: Callable[[], None], *, is_one_step: bool = False) -> None:
         """Do `work` alone with the recorder: now, or when what this thread is doing is done.
 
         The garbage collector may end an abandoned epoch, or a whole recorder, in the middle of
         anything, on any thread; so may what handles a signal, on the main thread. There that may
-        also break off what is being done, and a log would lack its middle.
+        also break off what is being done, and a log would lack its middle, unless `is_one_step`.
         """
         self._to_do.append(work)
         if self._is_locked_here():
             return
-        if self._log is not None and threading.current_thread() is threading.main_thread():
+        is_main = threading.current_thread() is threading.main_thread()
+        if is_main and self._log is not None and not is_one_step:
             within(None, LOG, self._do_all)
         else:
+            self._do_all()
+        if self._to_do:  # of what handled a signal meanwhile
             self._do_all()
         # Not before the lock is free, for which a thread may wait.
         if not self._live:

@@ -1,4 +1,4 @@
-"""Where and how a program is started, in `loadeval run`: its exit code and output are its own."""
+"""Where and how `loadeval run` starts a program: its exit code and output are its own."""
 
 from __future__ import annotations
 

@@ -92,9 +92,8 @@ class Cycle:
     def __init__(self):
         self.itself = self
         if MODE:
-            self.loader = LoaderEvaluator(
-                Loader(), probes=(), log_file=f"{{id(self)}}.jsonl", overwrite=True
-            )
+            log = f"{{id(self)}}.jsonl"
+            self.loader = LoaderEvaluator(Loader(), probes=(), log_file=log, overwrite=True)
             self.epoch = iter(self.loader)
             next(self.epoch), next(self.epoch)
     def __del__(self):

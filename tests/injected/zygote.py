@@ -160,7 +160,7 @@ class Zygote:
         return int(answer)
 
     def start(self, code: str, folder: Path, mode: str | None = "log") -> Program:
-        """Start `code` in `folder`, which is made; None as `mode` of `measured(loader)` is bare."""
+        """Start `code` in `folder`; `measured(loader)` is in `mode`, or bare where that is None."""
         folder.mkdir(exist_ok=True)
         for name in ("out", "err"):
             (folder / name).touch()

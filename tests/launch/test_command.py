@@ -23,8 +23,9 @@ from loadeval.launch.command import (
     remove_marks,
     why_nothing,
 )
-from loadeval.launch.folder import NothingMeasured
+from loadeval.launch.folder import NothingMeasured, new_folder
 from loadeval.launch.session import Settings
+from loadeval.report.wording.launch import nothing_measured
 from loadeval.runlog.reader import Follower
 
 if TYPE_CHECKING:
@@ -244,3 +245,57 @@ def test_a_folder_with_logs_stays(tmp_path: Path) -> None:
     (tmp_path / "rank0.jsonl").touch()
     remove_marks(tmp_path)
     assert tmp_path.exists()
+
+
+def test_a_reason_that_could_not_be_written(tmp_path: Path) -> None:
+    """On a full disk the mark is there, and empty."""
+    (tmp_path / ".failed").touch()
+    why, what = why_nothing(tmp_path)
+    assert (why, what) == (NothingMeasured.FAILED, "")
+    assert "could not write down why" in nothing_measured(why, what)
+
+
+def test_a_python_that_was_kept_out_is_named_before_its_exit_code(tmp_path: Path) -> None:
+    assert why_nothing(tmp_path, 3) == (NothingMeasured.NO_PYTHON, "")
+
+
+def test_marks_that_are_gone_are_no_error(tmp_path: Path) -> None:
+    remove_marks(tmp_path / "gone")
+
+
+def test_a_folder_that_is_gone_ends_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The batches to stop after are not seen any more; the program goes on to its end."""
+    monkeypatch.setattr(command, "POLL_S", 0.01)
+    code = "import time; time.sleep(0.1); raise SystemExit(4)"
+    ended = command.run([PYTHON, "-c", code], Settings(str(tmp_path / "gone")), stop_after=1)
+    assert (ended.code, ended.was_stopped) == (4, False)
+
+
+def test_output_that_cannot_be_flushed_does_not_change_the_code(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Python would try again when it ends, and end with 120."""
+    codes: list[int] = []
+
+    def gone() -> None:
+        raise BrokenPipeError
+
+    monkeypatch.setattr(sys.stdout, "flush", gone)
+    monkeypatch.setattr(os, "_exit", codes.append)
+    with pytest.raises(SystemExit, match="5"):
+        end_like(5)
+    assert codes == [5]
+
+
+def test_where_no_folder_can_be_made_the_logs_are_with_temporary_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setattr("loadeval.launch.folder.PARENT", tmp_path / "file" / "loadeval-runs")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    folder = new_folder("train", "now")
+    assert folder.name == "train-now"
+    assert folder.parent.name.startswith("loadeval-runs-")
+    assert folder.parent.parent == tmp_path

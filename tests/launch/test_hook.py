@@ -325,3 +325,53 @@ def test_what_was_not_imported_is_patched_later(package: str) -> None:
     """Nothing is imported for it."""
     hook.patch_imported([package])
     assert package not in sys.modules
+
+
+class Broken:
+    """A stderr of a program's own, which is not as it should be."""
+
+    def write(self, _: str) -> int:
+        raise LookupError("not today")
+
+
+@pytest.mark.parametrize("stderr", [None, Broken()])
+def test_what_cannot_be_said_is_not(
+    stderr: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And not on stdout, which is the program's; the mark tells it once."""
+    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
+    monkeypatch.setattr(sitecustomize, "said", set())
+    with monkeypatch.context() as patched:
+        patched.setattr(sys, "stderr", stderr)
+        for _ in range(2):
+            sitecustomize.failed(TypeError("no"))
+    assert capsys.readouterr().out == ""
+    assert (tmp_path / ".failed").read_text() == "TypeError: no\n"
+
+
+def test_a_folder_that_is_gone_is_nothing_to_say_when_python_starts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A program may start many that iterate no loader."""
+    monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
+    monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
+    sitecustomize.begin()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_save_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
+    """The next ones are left out until it is done; the last one is written after it."""
+    session = Session(Settings(str(tmp_path)))
+    session._start()
+    with session._saving:
+        session.save()
+        assert not list(tmp_path.glob("rank0.new"))
+    session.save(ended=True)
+    session._write(session._record(ended=False))
+    assert [one.ended for one in processes_in(tmp_path)] == [True]
+    session.close()
+
+
+def test_a_session_without_a_loader_has_nothing_to_close(tmp_path: Path) -> None:
+    Session(Settings(str(tmp_path))).close()
+    assert not list(tmp_path.iterdir())
