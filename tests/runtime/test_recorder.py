@@ -214,7 +214,10 @@ class Doing:
 
 @pytest.mark.parametrize("with_evaluator", [False, True])
 def test_an_epoch_may_be_freed_on_a_thread_of_ours(tmp_path: Path, with_evaluator: bool) -> None:
-    """By the garbage collector, say: both threads end, none waiting for itself."""
+    """By the garbage collector, say: both threads end, none waiting for itself.
+
+    What a thread of ours ends, another one writes.
+    """
     path, probe = tmp_path / "run.jsonl", Doing()
     held: list[Any] = [
         LoaderEvaluator(range(10), log_file=path, probes=(probe,), probe_interval_s=1e-9)
@@ -229,6 +232,9 @@ def test_an_epoch_may_be_freed_on_a_thread_of_ours(tmp_path: Path, with_evaluato
     for thread in running:
         thread.join(20)
         assert not thread.is_alive()
+    for thread in threading.enumerate():
+        if thread.name.startswith("loadeval-"):
+            thread.join(20)
     run = read_run(path)
     assert [end.cause for end in run.ends] == ["broken off"]
     assert (len(run.steps), run.closed) == (2, with_evaluator)
