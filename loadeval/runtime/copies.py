@@ -162,9 +162,7 @@ class _Memo(dict[int, Any]):
 def _array_copy(array: Array) -> Array:
     memory = REGIONS.take(array.nbytes) if type(array) is np.ndarray else None
     if memory is None:
-        made = array.copy(order="K")
-        made.flags.writeable = array.flags.writeable
-        return made
+        return array.copy(order="K")
     axes = list(range(array.ndim))
     if not array.flags.c_contiguous:  # the rules of order="K"
         axes.reverse()
@@ -173,7 +171,6 @@ def _array_copy(array: Array) -> Array:
     shape = [array.shape[axis] for axis in axes]
     made = np.ndarray(shape, array.dtype, memory).transpose(np.argsort(axes))
     made[...] = array
-    made.flags.writeable = array.flags.writeable
     return made
 
 

@@ -258,6 +258,8 @@ class Schedule(Progress):
 
         As its length tells, or some epochs in a row: one may be a mere look at the first batch.
         """
+        if self.fixed:  # ranks may differ in how long their epochs are
+            return 0
         known = [self._length] if self._length and self._length < self._two_blocks else []
         if not self._has_room or (not known and len(self._latest) < SHORT_IN_A_ROW):
             return 0
