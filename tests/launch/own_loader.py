@@ -34,8 +34,8 @@ class Settings:
     def worker_init_fn(self, worker: int) -> None:
         self.worker = worker
 
-    def collate_fn(self, batches: Any) -> Any:
-        return batches[0] if isinstance(batches, list) else batches
+    def collate_fn(self, batch: Any) -> Any:
+        return batch
 
     def _get_shared_seed(self) -> None: ...
 
