@@ -124,7 +124,7 @@ def test_an_error_of_making_the_iterator_passes_through(tmp_path: Path) -> None:
     loadeval.install(output=tmp_path / "logs")
     loader = OwnLoader(SAMPLES)
     loader.settings.num_workers = -1
-    with pytest.raises(ValueError, match="num_workers"):
+    with pytest.raises(AssertionError, match="num_workers"):
         list(loader)
 
 
