@@ -80,4 +80,5 @@ def _read(path: Path) -> ProcessRecord | None:
             found = ProcessRecord(**fields_of(ProcessRecord, json.load(file)))
     except (OSError, ValueError, RecursionError):
         return None  # claimed a moment ago, or not ours
-    return found if all(Path(one.log).name == one.log for one in found.loaders) else None
+    names = [one.log for one in found.loaders]
+    return found if all(name and Path(name).name == name for name in names) else None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import weakref
+from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -204,3 +206,59 @@ def test_an_odd_number_of_samples_is_unknown(samples: Any, tmp_path: Path) -> No
     with LoaderEvaluator([torch.ones(4)] * 5, samples=lambda _: samples, log_file=log) as evaluator:
         assert len(list(evaluator)) == 5
     assert read_run(log).batches == 5
+
+
+class Linked:
+    """Knows another part of its batch by a weak reference."""
+
+    def __init__(self) -> None:
+        self.node = Node(0)
+        self.weak = weakref.ref(self.node)
+
+
+class Counted:
+    """Says itself how many samples it has."""
+
+    def __init__(self, number: Any) -> None:
+        self.num_graphs = number
+        self.x = torch.ones(12, 3)
+
+
+def tuple_in_itself() -> Any:
+    inside: list[Any] = []
+    batch = (inside, torch.ones(4))
+    inside.append(batch)
+    return batch
+
+
+@pytest.mark.filterwarnings("ignore:batches hold what cannot be copied")
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+@pytest.mark.parametrize(
+    "batch",
+    [
+        lambda: list(range(150_000)),
+        tuple_in_itself,
+        Linked,
+        lambda: deque([[] for _ in range(120_000)]),
+        lambda: Counted(2**70),
+    ],
+    ids=["many numbers", "a tuple in itself", "weak references", "many objects", "a huge count"],
+)
+def test_what_is_large_or_odd_is_served(batch: Any, mode: str, tmp_path: Path) -> None:
+    """A few of each: copying it takes a while."""
+    assert len(trained_on([batch() for _ in range(4)], tmp_path, mode)) == 4
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_batch_says_how_many_samples_it_has(nested: bool, tmp_path: Path) -> None:
+    """By itself, or within a dict."""
+    batches = [{"graphs": Counted(4)} if nested else Counted(4) for _ in range(6)]
+    trained_on(batches, tmp_path, "log")
+    assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4] * 6
+
+
+def test_a_whole_float_is_a_count(tmp_path: Path) -> None:
+    log = tmp_path / "run.jsonl"
+    with LoaderEvaluator([torch.ones(4)] * 3, samples=lambda _: 4.0, log_file=log) as evaluator:  # type: ignore[arg-type, return-value]  # that is the fault
+        assert len(list(evaluator)) == 3
+    assert read_run(log).steps.samples.tolist() == [4] * 3

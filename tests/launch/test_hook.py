@@ -165,13 +165,20 @@ def test_without_a_folder_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch)
     assert sys.meta_path == finders
 
 
-def test_a_folder_that_is_gone_is_told(
+def test_a_fault_of_ours_at_the_start_is_told(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """A folder that is gone is not: whoever cannot write its log there tells."""
+
+    def fails(*_: object) -> None:
+        raise OSError("no room")
+
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
+    monkeypatch.setattr(sitecustomize, "said", set())
+    monkeypatch.setattr(sitecustomize, "Finder", fails)
     sitecustomize.begin()
-    assert "loadeval: not measured (FileNotFoundError" in capsys.readouterr().err
+    assert "loadeval: not measured (OSError: no room)" in capsys.readouterr().err
 
 
 def test_loaders_of_a_registered_module_are_measured(

@@ -165,9 +165,7 @@ def test_what_gradients_flow_through_cannot_be_replayed(batch: Any) -> None:
 
 
 def test_a_batch_of_too_many_objects_cannot_be_replayed() -> None:
-    with pytest.raises(
-        CacheError, match="more than 100,000 nodes, so replay cannot keep it"
-    ):
+    with pytest.raises(CacheError, match="more than 100,000 nodes, so replay cannot keep it"):
         replay([list(range(200_000))], num_cached_batches=1)
 
 
