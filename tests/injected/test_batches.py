@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from loadeval import LoaderEvaluator, read_run
+from loadeval import IterableAdapter, LoaderEvaluator, read_run
+from loadeval.runtime.copies import copied
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -262,3 +263,34 @@ def test_a_whole_float_is_a_count(tmp_path: Path) -> None:
     with LoaderEvaluator([torch.ones(4)] * 3, samples=lambda _: 4.0, log_file=log) as evaluator:  # type: ignore[arg-type, return-value]  # that is the fault
         assert len(list(evaluator)) == 3
     assert read_run(log).steps.samples.tolist() == [4] * 3
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        tuple_in_itself,
+        lambda: deque([[] for _ in range(120_000)]),
+        lambda: memoryview(b"abc").cast("c"),
+    ],
+    ids=["a tuple in itself", "many objects", "an odd view of memory"],
+)
+def test_what_cannot_be_copied_stays_as_it_is(batch: Any) -> None:
+    """And its class is named."""
+    sent = batch()
+    made, kept = copied(sent)
+    assert made is sent
+    assert kept
+
+
+def test_a_weak_reference_is_to_the_copy() -> None:
+    sent = Linked()
+    made, kept = copied(sent)
+    assert made is not sent
+    assert not kept
+    assert made.weak() is made.node
+
+
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors is in prototype stage")
+def test_an_array_whose_shape_raises_has_no_known_samples() -> None:
+    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
+    assert IterableAdapter().samples(nested) in {None, 2}
