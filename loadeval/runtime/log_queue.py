@@ -34,6 +34,8 @@ LEFT = "the last lines of the run log {path} are missing ({why})"
 STALLS = "it takes nothing at present"
 _told: set[tuple[Path, str]] = set()
 """Of which folders, and why, it was said that something is not written."""
+_stalling: set[Path] = set()
+"""The folders whose files took nothing when last a run ended."""
 
 
 class LogQueue:
@@ -115,6 +117,7 @@ class LogQueue:
         self._is_ended = True
         limit_s = max(patience_s(self.path.parent) - self._stalled_s(), 0.0)
         if not within(limit_s, THREAD, self._end) and not self.is_broken:
+            _stalling.add(self.path.parent)
             self.tell(LEFT)
 
     def _stalled_s(self) -> float:
@@ -146,6 +149,7 @@ class LogQueue:
                 if not self._log.is_overwritten:  # as was asked for
                     self.tell(BROKEN, why(error))
             else:
+                _stalling.discard(self.path.parent)
                 self.written_bytes += sum(map(len, waiting))
                 for _ in waiting:
                     self._texts.popleft()
@@ -154,7 +158,7 @@ class LogQueue:
 
 def patience_s(folder: Path) -> float:
     """How long to wait, at the end of a run, for files in `folder`: not for each of them."""
-    return STALLED_S if (folder, STALLS) in _told else LONGEST_END_S
+    return STALLED_S if folder in _stalling else LONGEST_END_S
 
 
 def tell_once(path: Path, message: str, reason: str) -> None:

@@ -24,3 +24,4 @@ def zygote() -> Iterator[Zygote]:
 def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning is given once a folder."""
     monkeypatch.setattr(log_queue, "_told", set())
+    monkeypatch.setattr(log_queue, "_stalling", set())

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
+    from loadeval import Run
     from tests.injected.zygote import Zygote
 
 MODES = ("log", "alternate", "replay")
@@ -72,6 +73,14 @@ def stalling(monkeypatch: pytest.MonkeyPatch, quick: None) -> Iterator[Callable[
         one.goes_on.set()
 
 
+def written(path: Path) -> Run:
+    """The run in `path`, once all that waits for it is there."""
+    for thread in threading.enumerate():
+        if thread.name == log_queue.THREAD:
+            thread.join(20)
+    return read_run(path)
+
+
 @pytest.mark.parametrize("mode", MODES)
 def test_a_training_does_not_wait_for_a_file_that_stalls(
     tmp_path: Path, stalling: Callable[[], Stalling], mode: str
@@ -95,7 +104,7 @@ def test_what_waited_for_the_file_is_in_it_once_it_goes_on(
     file.goes_on.set()
     list(evaluator)
     evaluator.close()
-    run = read_run(tmp_path / "run.jsonl")
+    run = written(tmp_path / "run.jsonl")
     assert (run.closed, run.batches) == (True, 120)
 
 
@@ -109,10 +118,7 @@ def test_a_file_that_goes_on_too_late_gets_all_of_it(
     with pytest.warns(LoadevalWarning, match="it takes nothing at present"):
         evaluator.close()
     file.goes_on.set()
-    for thread in threading.enumerate():
-        if thread.name == log_queue.THREAD:
-            thread.join(20)
-    assert read_run(tmp_path / "run.jsonl").closed
+    assert written(tmp_path / "run.jsonl").closed
 
 
 @pytest.mark.parametrize("every", [1, 3])
@@ -139,7 +145,7 @@ def test_what_does_not_fit_into_memory_is_dropped_and_counted(
     monkeypatch.setattr(log_queue, "MOST_WAITING_BYTES", 100_000)
     list(evaluator)
     evaluator.close()
-    run = read_run(path)
+    run = written(path)
     dropped = sum(int(event.message.split()[0]) for event in run.events)
     assert run.closed
     assert dropped + run.batches == 180
@@ -163,7 +169,7 @@ def test_facts_of_an_epoch_that_is_dropped_are_dropped_too(
             evaluator._measurement.recorder.drain()
     file.goes_on.set()
     evaluator.close()
-    run = read_run(tmp_path / "run.jsonl")
+    run = written(tmp_path / "run.jsonl")
     assert run.closed
     assert run.batches < 400
 
