@@ -474,8 +474,8 @@ def _leave_all_to_parent() -> None:
         one.leave_to_parent()
 
 
-if hasattr(os, "register_at_fork"):  # not on Windows, which does not fork
-    os.register_at_fork(after_in_child=_leave_all_to_parent)
+# Windows, which does not fork, has no such function.
+getattr(os, "register_at_fork", dict)(after_in_child=_leave_all_to_parent)
 
 
 class Chunk:

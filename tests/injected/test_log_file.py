@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 from contextlib import contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -14,6 +15,7 @@ import pytest
 from loadeval import LoaderEvaluator, LoadevalWarning, RunLogError, read_run
 from loadeval.errors import warn
 from loadeval.runlog import writer
+from loadeval.runlog.writer import RunLog
 from loadeval.runtime import log_queue, recorder, threads
 
 if TYPE_CHECKING:
@@ -527,3 +529,55 @@ def test_a_warning_that_cannot_be_given_raises_nothing(
 def test_where_warnings_are_errors_it_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
     warn("something")
     assert capsys.readouterr().err == "LoadevalWarning: something\n"
+
+
+def test_what_came_while_other_work_was_done_is_done_too() -> None:
+    """As by the handler of a signal, in the moment in which the lock is given back."""
+    evaluator = LoaderEvaluator(BATCHES, probes=())
+    run = evaluator._measurement.recorder
+    do_all = run._do_all
+    done: list[int] = []
+
+    def interrupted() -> None:
+        do_all()
+        if not done:
+            run._to_do.append(partial(done.append, 1))
+
+    run._do_all = interrupted  # type: ignore[method-assign]  # for a moment that nobody can time
+    run.drain()
+    assert done == [1]
+
+
+def test_an_end_that_finds_the_file_busy_gives_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it must wait itself, as no thread can be started."""
+    monkeypatch.setattr(log_queue, "LONGEST_END_S", 0.01)
+    evaluator = wrapped(BATCHES, tmp_path / "run.jsonl")
+    queue: Any = evaluator._measurement.recorder._log
+    with queue._writing:
+        queue._end()
+    assert queue._log._file is not None
+
+
+def test_a_log_of_another_process_or_one_that_is_closed_takes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = RunLog(tmp_path / "run.jsonl", LoaderEvaluator(BATCHES)._measurement.recorder.header)
+    size = log.path.stat().st_size
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "getpid", lambda: -1)
+        log.end(0)
+    assert log.path.stat().st_size == size
+    with pytest.raises(OSError, match="it is closed"):
+        log.end(0)
+
+
+def test_closing_a_log_closes_no_file_of_the_program(tmp_path: Path) -> None:
+    log = RunLog(tmp_path / "run.jsonl", LoaderEvaluator(BATCHES)._measurement.recorder.header)
+    number: Any = log._file
+    os.close(number)
+    assert os.open(tmp_path / "others.txt", os.O_WRONLY | os.O_CREAT) == number
+    log.close()
+    assert os.write(number, b"mine") == 4
+    os.close(number)

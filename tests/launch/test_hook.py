@@ -6,6 +6,7 @@ import builtins
 import importlib
 import importlib.util
 import sys
+from itertools import count
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -382,3 +383,21 @@ def test_a_save_that_hangs_is_not_waited_for(tmp_path: Path) -> None:
 def test_a_session_without_a_loader_has_nothing_to_close(tmp_path: Path) -> None:
     Session(Settings(str(tmp_path))).close()
     assert not list(tmp_path.iterdir())
+
+
+def test_a_folder_that_takes_no_log_is_told_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Each epoch would try again, of every loader."""
+    session = Session(Settings(str(tmp_path / "gone")))
+    monkeypatch.setattr(sitecustomize, "said", set())
+    monkeypatch.setattr("loadeval.runtime.log_queue._told", set())
+    numbers = count()
+
+    def fails(_: Any) -> None:
+        raise loadeval.RunLogError(f"no log {next(numbers)}") from FileNotFoundError(2, "gone")
+
+    monkeypatch.setattr(session, "_measured", fails)
+    for _ in range(3):
+        assert session.epoch([1], iter) is None
+    assert capsys.readouterr().err.count("not measured (RunLogError: no log") == 1
