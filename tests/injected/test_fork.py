@@ -9,13 +9,13 @@ import pytest
 from loadeval import LoaderEvaluator, read_run
 from loadeval.launch.session import Session, Settings
 from loadeval.runtime import recorder
+from tests.injected.zygote import MODES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.injected.zygote import Zygote
 
-MODES = ("log", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("alternate", "replay")))
 FORKING = """
 PARENT = os.getpid()
 loader = measured(Loader())
@@ -147,6 +147,7 @@ for number, batch in enumerate(loader):
     check(zygote, code, tmp_path, "log")
 
 
+@pytest.mark.slow
 def test_a_fork_while_the_log_is_written(zygote: Zygote, tmp_path: Path) -> None:
     """Many forks, at whatever moment, of a program whose log never rests."""
     code = """

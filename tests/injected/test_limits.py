@@ -12,14 +12,14 @@ import pytest
 
 from loadeval import read_run
 from tests.injected.launching import ROOT, launch, program
-from tests.injected.zygote import PREAMBLE
+from tests.injected.zygote import MODES, PREAMBLE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.injected.zygote import Zygote
 
-MODES = ("log", "alternate", "replay")
+EACH = ("log", "alternate", "replay")
 LIMITED = """
 import resource
 def refused(*_):
@@ -124,7 +124,7 @@ def test_a_shared_memory_of_8_mb(tmp_path: Path) -> None:
     """Four batches of 1 MB are on their way in it, as without loadeval."""
     shell = in_namespace("mount -t tmpfs -o size=8m none /dev/shm")
     assert printed(shell, tmp_path / "work", TORCH, None) == "None\nlog\nalternate\nreplay\n"
-    for mode in MODES:
+    for mode in EACH:
         assert read_run(tmp_path / "work" / f"{mode}.jsonl").batches == 48
 
 

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import read_run
+from tests.injected.zygote import MODES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.injected.zygote import Zygote
 
-MODES = ("log", "alternate", "replay")
 ENDING = """
 iterator = iter(measured(Loader()))
 for _ in range(20):
@@ -112,7 +112,7 @@ def collect():
         garbage.pop() if garbage else None
     gc.collect()
 gate = threading.Lock()
-garbage = [Cycle() for _ in range(6)]
+garbage = [Cycle() for _ in range(4)]
 gc.disable()
 if MODE:
     from loadeval.runtime.log_queue import LogQueue

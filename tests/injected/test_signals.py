@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from loadeval import read_run
+from tests.injected.zygote import MODES
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.injected.zygote import Zygote
 
-MODES = ("log", "alternate", "replay")
 ENDLESS = """
 loader = measured(Loader(10**6, 0.001))
 for number, batch in enumerate(loader):
@@ -68,7 +68,7 @@ if MODE and {by_log}:
 caught = []
 signal.signal({number}, lambda number, frame: caught.append(threading.current_thread().name))
 options = {{"probes": () if {by_log} else [Probe()], "probe_interval_s": 0.01}}
-batches = epoch(measured(Loader(200, 0.001), **options), 0.001)
+batches = epoch(measured(Loader(60, 0.001), **options), 0.001)
 assert not MODE or caught
 print(len(batches), set(caught) <= {{"MainThread"}})
 """
@@ -85,7 +85,7 @@ for batch in loader:
 """
 HANDLED = """
 import signal
-loader = measured(Loader(100, 0.001))
+loader = measured(Loader(40, 0.001))
 def note(number, frame):
     if MODE:
         {does}
@@ -128,7 +128,7 @@ def test_two_signals_that_end_a_program(zygote: Zygote, tmp_path: Path, mode: st
     assert read_run(tmp_path / mode / "run.jsonl").batches >= 0
 
 
-@pytest.mark.parametrize("mode", ["log", "alternate"])
+@pytest.mark.parametrize("mode", MODES[:2])
 @pytest.mark.parametrize(
     ("number", "handled"),
     [

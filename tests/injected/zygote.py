@@ -13,10 +13,14 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import pytest
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
 ROOT = Path(__file__).parents[2]
+MODES = ("log", *(pytest.param(mode, marks=pytest.mark.slow) for mode in ("alternate", "replay")))
+"""Each mode; `make test` tries one."""
 PREAMBLE = """
 import os, sys, threading, time, warnings
 from loadeval import LoaderEvaluator
