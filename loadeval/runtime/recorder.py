@@ -237,7 +237,10 @@ class Recorder:
         """Write the rest of the epoch and how it ended."""
         if end.cause == "exhausted" and not epoch.has_batches and not self.closed:
             warn(EMPTY_EPOCH, stacklevel=4)  # where a batch was asked for
-        self._do(partial(self._end, epoch, end))
+        self._to_do.append(partial(self._end, epoch, end))
+        if self._live == [epoch] and not self._is_locked_here():
+            self._threads.stop()  # that of the log does it, last of all
+        self._do_what_is_left()
 
     def mark(self) -> None:
         """Read the probes now, at the edge of a block."""
@@ -338,13 +341,16 @@ class Recorder:
         also break off what is being done, and a log would lack its middle, unless `is_one_step`.
         """
         self._to_do.append(work)
+        self._do_what_is_left(is_one_step=is_one_step)
+
+    def _do_what_is_left(self, *, is_one_step: bool = False) -> None:
         if self._is_locked_here():
             return
         is_main = threading.current_thread() is threading.main_thread()
-        if is_main and self._log is not None and not is_one_step:
+        if is_main and self._log is not None and self._to_do and not is_one_step:
             within(None, LOG, self._do_all)
         else:
-            self._do_all()
+            self._do_all()  # or wait for the thread that does
         if self._to_do:  # of what handled a signal meanwhile
             self._do_all()
         # Not before the lock is free, for which a thread may wait.
