@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from loadeval.analysis.live import LiveRun
 from loadeval.errors import LoadevalError
 from loadeval.launch.folder import NothingMeasured
-from loadeval.launch.inject import sitecustomize
+from loadeval.launch.inject import loadeval_inject
 from loadeval.runlog.processes import processes_in
 from loadeval.runlog.reader import Follower
 from loadeval.runlog.redaction import placeholder
@@ -58,7 +58,7 @@ def name_of(command: Sequence[str]) -> str:
 
 def environment(settings: Settings, inherited: Mapping[str, str]) -> dict[str, str]:
     """`inherited`, with what makes each Python that gets it measure its loaders."""
-    inject = str(Path(sitecustomize.__file__).parent)
+    inject = str(Path(loadeval_inject.__file__).parent)
     path = inherited.get("PYTHONPATH")
     return {
         **inherited,
@@ -122,10 +122,10 @@ def _flush() -> bool:
 
 def why_nothing(folder: Path, code: int = 0) -> tuple[NothingMeasured, str]:
     """Why `folder` has no log of a command that ended with `code`; and what failed, if it did."""
-    mark = folder / sitecustomize.FAILED_MARK
+    mark = folder / loadeval_inject.FAILED_MARK
     if mark.exists():
         return NothingMeasured.FAILED, _first_line(mark)
-    if not (folder / sitecustomize.PYTHON_MARK).exists():
+    if not (folder / loadeval_inject.PYTHON_MARK).exists():
         return NothingMeasured.NO_PYTHON, ""
     if code:
         return NothingMeasured.ENDED, f"exit code {code}" if code > 0 else f"signal {-code}"
@@ -143,7 +143,7 @@ def _first_line(path: Path) -> str:
 def remove_marks(folder: Path) -> None:
     """Remove the marks, and the folder if nothing else is in it; as far as that can be done."""
     with suppress(OSError):
-        for mark in (sitecustomize.PYTHON_MARK, sitecustomize.FAILED_MARK):
+        for mark in (loadeval_inject.PYTHON_MARK, loadeval_inject.FAILED_MARK):
             (folder / mark).unlink(missing_ok=True)
         if not any(folder.iterdir()):
             folder.rmdir()

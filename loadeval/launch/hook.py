@@ -12,7 +12,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from loadeval.launch.batches import DatasetBatches, iterated_by_torch
-from loadeval.launch.inject.sitecustomize import CLASSES, failed
+from loadeval.launch.inject.loadeval_inject import CLASSES, failed
 from loadeval.launch.iterators import SERVE, inner_of, is_serving, serve_by, serving
 
 if TYPE_CHECKING:

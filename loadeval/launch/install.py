@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from loadeval.errors import UsageError
 from loadeval.launch import hook
 from loadeval.launch.folder import new_folder
-from loadeval.launch.inject.sitecustomize import CLASSES, Finder, said
+from loadeval.launch.inject.loadeval_inject import CLASSES, Finder, said
 from loadeval.launch.session import Session, Settings, check, other_modules
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.launch.folder import is_dataset
-from loadeval.launch.inject.sitecustomize import failed
+from loadeval.launch.inject.loadeval_inject import failed
 from loadeval.launch.iterators import Inner, inner_of, keeps_type, serve_by
 from loadeval.runlog.processes import LoaderRecord
 from loadeval.runtime.adapter import Begun

@@ -22,7 +22,7 @@ from loadeval.errors import LoadevalWarning, UsageError
 from loadeval.in_place import samplers_of
 from loadeval.launch.batches import DatasetBatches, rows_of
 from loadeval.launch.folder import claimed_name, with_roles
-from loadeval.launch.inject.sitecustomize import FOLDER, MODULES, failed
+from loadeval.launch.inject.loadeval_inject import FOLDER, MODULES, failed
 from loadeval.launch.measured import MeasuredLoader, are_gradients_on
 from loadeval.runlog.processes import REPLAYED, ProcessRecord
 from loadeval.runlog.redaction import placeholder

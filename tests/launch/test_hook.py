@@ -17,8 +17,8 @@ import loadeval
 from loadeval import LoadevalWarning, read_run
 from loadeval.launch import hook
 from loadeval.launch.folder import claimed_name
-from loadeval.launch.inject import sitecustomize
-from loadeval.launch.inject.sitecustomize import Finder
+from loadeval.launch.inject import loadeval_inject
+from loadeval.launch.inject.loadeval_inject import Finder
 from loadeval.launch.install import uninstall
 from loadeval.launch.session import Session, Settings
 from loadeval.runlog.processes import processes_in
@@ -118,7 +118,7 @@ def test_a_failure_can_be_told_to_nobody(monkeypatch: pytest.MonkeyPatch, tmp_pa
 
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
     monkeypatch.setattr(builtins, "print", closed)
-    sitecustomize.failed(TypeError())
+    loadeval_inject.failed(TypeError())
 
 
 class Slots:
@@ -151,7 +151,7 @@ def test_python_begins_by_waiting(
     sys.path.insert(0, here)
     monkeypatch.delitem(sys.modules, "sitecustomize", raising=False)
     (tmp_path / "sitecustomize.py").write_text("found = __name__\n")
-    sitecustomize.begin()
+    loadeval_inject.begin()
     assert here not in sys.path
     assert (tmp_path / ".python").exists()
     assert sys.modules["sitecustomize"].found == "sitecustomize"
@@ -162,7 +162,7 @@ def test_without_a_folder_nothing_is_waited_for(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.delenv("LOADEVAL_RUN", raising=False)
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
     finders = list(sys.meta_path)
-    sitecustomize.begin()
+    loadeval_inject.begin()
     assert sys.meta_path == finders
 
 
@@ -176,9 +176,9 @@ def test_a_fault_of_ours_at_the_start_is_told(
 
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-    monkeypatch.setattr(sitecustomize, "said", set())
-    monkeypatch.setattr(sitecustomize, "Finder", fails)
-    sitecustomize.begin()
+    monkeypatch.setattr(loadeval_inject, "said", set())
+    monkeypatch.setattr(loadeval_inject, "Finder", fails)
+    loadeval_inject.begin()
     assert "loadeval: not measured (OSError: no room)" in capsys.readouterr().err
 
 
@@ -314,15 +314,38 @@ def test_a_file_that_cannot_be_written_is_told(
     assert read_run(folder / "rank0.jsonl").batches == 3
 
 
+def imported_by_python() -> str:
+    """Run our sitecustomize as Python does when it starts; the folder that it is in."""
+    path = Path(loadeval_inject.__file__).with_name("sitecustomize.py")
+    scope = {"__name__": "sitecustomize", "__file__": str(path)}
+    exec(compile(path.read_text(), str(path), "exec"), scope)  # noqa: S102 - see above
+    return str(path.parent)
+
+
 def test_it_begins_where_python_imports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Under the name that Python looks for."""
     monkeypatch.delenv("LOADEVAL_RUN", raising=False)
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-    path = Path(sitecustomize.__file__)
-    monkeypatch.syspath_prepend(str(path.parent))
-    scope = {"__name__": "sitecustomize", "__file__": str(path)}
-    exec(compile(path.read_text(), str(path), "exec"), scope)  # noqa: S102 - as Python does
-    assert str(path.parent) not in sys.path
+    monkeypatch.syspath_prepend(str(Path(loadeval_inject.__file__).parent))
+    monkeypatch.setitem(sys.modules, "loadeval_inject", loadeval_inject)
+    assert imported_by_python() not in sys.path
+
+
+def test_a_python_of_long_ago_finds_what_ours_hides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It cannot read the rest, and is started by tools that have nothing to do with training."""
+    monkeypatch.setattr(sys, "version_info", (3, 6))
+    here, ours = str(Path(loadeval_inject.__file__).parent), ModuleType("sitecustomize")
+    for own in (False, True):
+        monkeypatch.setattr(sys, "path", [here, str(tmp_path)])
+        monkeypatch.setitem(sys.modules, "sitecustomize", ours)
+        if own:
+            (tmp_path / "sitecustomize.py").write_text("found = True\n")
+            importlib.invalidate_caches()
+        imported_by_python()
+        assert sys.path == [str(tmp_path)]
+        assert hasattr(sys.modules["sitecustomize"], "found") is own
 
 
 def test_other_modules_are_found_by_others(package: str) -> None:
@@ -348,11 +371,11 @@ def test_what_cannot_be_said_is_not(
 ) -> None:
     """And not on stdout, which is the program's; the mark tells it once."""
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path))
-    monkeypatch.setattr(sitecustomize, "said", set())
+    monkeypatch.setattr(loadeval_inject, "said", set())
     with monkeypatch.context() as patched:
         patched.setattr(sys, "stderr", stderr)
         for _ in range(2):
-            sitecustomize.failed(TypeError("no"))
+            loadeval_inject.failed(TypeError("no"))
     assert capsys.readouterr().out == ""
     assert (tmp_path / ".failed").read_text() == "TypeError: no\n"
 
@@ -363,7 +386,7 @@ def test_a_folder_that_is_gone_is_nothing_to_say_when_python_starts(
     """A program may start many that iterate no loader."""
     monkeypatch.setenv("LOADEVAL_RUN", str(tmp_path / "gone"))
     monkeypatch.setattr("_frozen_importlib_external.PathFinder.find_spec", lambda *_: None)
-    sitecustomize.begin()
+    loadeval_inject.begin()
     assert capsys.readouterr().err == ""
 
 
@@ -390,7 +413,7 @@ def test_a_folder_that_takes_no_log_is_told_once(
 ) -> None:
     """Each epoch would try again, of every loader."""
     session = Session(Settings(str(tmp_path / "gone")))
-    monkeypatch.setattr(sitecustomize, "said", set())
+    monkeypatch.setattr(loadeval_inject, "said", set())
     monkeypatch.setattr("loadeval.runtime.log_queue._told", set())
     numbers = count()
 

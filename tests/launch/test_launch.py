@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from loadeval.launch.inject import sitecustomize
+from loadeval.launch.inject import loadeval_inject
 from tests.launch.conftest import PROGRAM, environment, launch_command
 
 if TYPE_CHECKING:
@@ -254,7 +254,7 @@ def test_start_up_costs_little(tmp_path: Path) -> None:
     own = environment()
     injected = {
         **own,
-        "PYTHONPATH": f"{Path(sitecustomize.__file__).parent}{os.pathsep}{own['PYTHONPATH']}",
+        "PYTHONPATH": f"{Path(loadeval_inject.__file__).parent}{os.pathsep}{own['PYTHONPATH']}",
         "LOADEVAL_RUN": str(tmp_path),
     }
     best = {}

@@ -14,7 +14,7 @@ from loadeval import LoaderEvaluator, LoadevalWarning
 from loadeval.cli.main import app
 from loadeval.launch.command import CannotStartError, Ended
 from loadeval.launch.folder import trainings_in, with_roles
-from loadeval.launch.inject.sitecustomize import FAILED_MARK, PYTHON_MARK
+from loadeval.launch.inject.loadeval_inject import FAILED_MARK, PYTHON_MARK
 from loadeval.runlog.processes import LoaderRecord, ProcessRecord
 from loadeval.testing import FakeClock, ScriptedLoader
 
