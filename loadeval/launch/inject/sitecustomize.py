@@ -6,7 +6,7 @@ the environment's own sitecustomize, which this one hides.
 
 import sys
 
-if __name__ == "sitecustomize":
+if __name__ == "sitecustomize":  # pragma: no branch - only Python imports it
     if sys.version_info >= (3, 7):  # noqa: UP036 - see above
         import loadeval_inject  # type: ignore[import-not-found]  # it is beside this file
 
