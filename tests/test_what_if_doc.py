@@ -64,6 +64,7 @@ class Waiting(Dataset[torch.Tensor]):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_python_tunes(capsys: pytest.CaptureFixture[str]) -> None:
     def make_loader(**settings: Any) -> DataLoader[torch.Tensor]:
         return DataLoader(Waiting(), batch_size=4, **settings)

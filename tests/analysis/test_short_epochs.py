@@ -113,6 +113,13 @@ def test_whole_epochs_are_compared() -> None:
     assert codes(found.not_measured) == [Missing.WORKERS_CPU]
 
 
+def test_of_one_pair_of_epochs_there_is_no_interval() -> None:
+    found = headroom(alternated(1)).speedup
+    assert value(found) == pytest.approx(REAL_BATCH / IDEAL, rel=0.05)
+    assert found is not None
+    assert (found.low, found.high) == (None, None)
+
+
 @pytest.mark.parametrize(("pairs", "width"), [(3, 4.303), (4, 3.182), (9, 2.306)])
 def test_the_interval_is_students_over_pairs(pairs: int, width: float) -> None:
     found = headroom(alternated(pairs, spread=20.0))

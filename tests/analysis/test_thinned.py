@@ -12,7 +12,14 @@ from loadeval.analysis.arms import arm_times, run_times
 from loadeval.analysis.backends import whole_epochs
 from loadeval.analysis.headroom import headroom_of_two
 from loadeval.analysis.metrics import quantities
-from loadeval.analysis.summary import epochs_of, gpu_wait, numbers_in_run, steady, summarise
+from loadeval.analysis.summary import (
+    epochs_of,
+    gpu_wait,
+    numbers_in_run,
+    spent,
+    steady,
+    summarise,
+)
 from loadeval.analysis.verdict import Objection
 from loadeval.evaluator import LoaderEvaluator
 from loadeval.runlog.model import Readings
@@ -37,6 +44,11 @@ def trained(every: int = 1, mode: str = "log", epochs: int = 3, **options: Any) 
             for _ in evaluator:
                 clock.advance(10 * MS)
     return evaluator.recorded()
+
+
+def test_what_was_waited_is_of_all_batches() -> None:
+    """Kept in detail or not."""
+    assert spent(trained(every=20)) == spent(trained())
 
 
 def test_a_comparison_goes_by_all_batches() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from dataclasses import dataclass
 from functools import partial
@@ -17,7 +18,7 @@ from tests.gpu.claims import ESTIMATE, ESTIMATE_COVERS
 from tests.gpu.device import Products, device_ms, host_s
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from tests.gpu.conftest import Notes
 
@@ -28,7 +29,7 @@ pytestmark = pytest.mark.gpu
 BATCHES = 130
 IN_MEMORY = 65
 STEP_MS = 10.0
-WITHIN = 0.05
+WITHIN, COVERS_WITHIN = 0.05, 0.02
 WORKERS = 4
 SHAPE = (16, 64)
 
@@ -182,6 +183,15 @@ def epoch(batches: Iterable[torch.Tensor], work: Work, case: Case) -> None:
             moved[0, 0].item()
 
 
+@pytest.fixture(autouse=True)
+def _without_garbage_collection() -> Iterator[None]:
+    """With torch imported it takes 80 ms at a time: of one arm, or of a plain loop."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
 @pytest.mark.parametrize("case", CASES, ids=lambda case: str(case).replace(" ", "_"))
 def test_speed_up_is_that_of_plain_loops(note: Notes, case: Case) -> None:
     """Plain loops over the loader, and over batches in memory, before and after our run."""
@@ -208,7 +218,9 @@ def test_speed_up_is_that_of_plain_loops(note: Notes, case: Case) -> None:
         interval = speedup.low, speedup.high
     low, high = min(ratios), max(ratios)
     is_near = speedup is not None and low * (1 - WITHIN) <= speedup.value <= high * (1 + WITHIN)
-    covers = interval is not None and interval[0] <= high and low <= interval[1]
+    covers = interval is not None and (
+        interval[0] <= high * (1 + COVERS_WITHIN) and low * (1 - COVERS_WITHIN) <= interval[1]
+    )
     measured = "no speed-up" if speedup is None else f"{speedup.value:.2f}x"
     truths = f"{expected:.2f}x ({low:.2f}x to {high:.2f}x)"
     for claim, held in ((ESTIMATE, is_near), (ESTIMATE_COVERS, covers)):

@@ -258,6 +258,12 @@ def test_a_batch_says_how_many_samples_it_has(nested: bool, tmp_path: Path) -> N
     assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4] * 6
 
 
+def test_a_count_beyond_all_bounds_is_not_taken(tmp_path: Path) -> None:
+    """Also after others that were."""
+    trained_on([Counted(4), Counted(4), Counted(2**70), Counted(4)], tmp_path, "log")
+    assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4, 4, 12, 4]
+
+
 def test_a_whole_float_is_a_count(tmp_path: Path) -> None:
     log = tmp_path / "run.jsonl"
     with LoaderEvaluator([torch.ones(4)] * 3, samples=lambda _: 4.0, log_file=log) as evaluator:  # type: ignore[arg-type, return-value]  # that is the fault
@@ -271,8 +277,9 @@ def test_a_whole_float_is_a_count(tmp_path: Path) -> None:
         tuple_in_itself,
         lambda: deque([[] for _ in range(120_000)]),
         lambda: memoryview(b"abc").cast("c"),
+        lambda: torch.ones(3, 2).max(dim=0),
     ],
-    ids=["a tuple in itself", "many objects", "an odd view of memory"],
+    ids=["a tuple in itself", "many objects", "an odd view of memory", "torch's own tuple"],
 )
 def test_what_cannot_be_copied_stays_as_it_is(batch: Any) -> None:
     """And its class is named."""

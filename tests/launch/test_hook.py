@@ -5,6 +5,7 @@ from __future__ import annotations
 import builtins
 import importlib
 import importlib.util
+import shutil
 import sys
 from itertools import count
 from pathlib import Path
@@ -20,7 +21,7 @@ from loadeval.launch.folder import claimed_name
 from loadeval.launch.inject import loadeval_inject
 from loadeval.launch.inject.loadeval_inject import Finder
 from loadeval.launch.install import uninstall
-from loadeval.launch.session import Session, Settings
+from loadeval.launch.session import Session, Settings, _on_save
 from loadeval.runlog.processes import processes_in
 
 if TYPE_CHECKING:
@@ -289,7 +290,15 @@ def test_names_are_given_once(tmp_path: Path) -> None:
     assert names == ["rank2-replay", "rank2-run2-replay"]
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"loaders": []}'])
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "[]",
+        '{"loaders": []}',
+        '{"name": "rank0", "rank": 0, "pid": 1, "host": "x", "ended": true, "loaders": {}}',
+    ],
+)
 def test_a_file_that_is_not_ours_is_no_process(text: str, tmp_path: Path) -> None:
     (tmp_path / "rank0.json").write_text(text)
     assert processes_in(tmp_path) == []
@@ -312,6 +321,29 @@ def test_a_file_that_cannot_be_written_is_told(
         loadeval.uninstall()
     assert len(said) == 1
     assert read_run(folder / "rank0.jsonl").batches == 3
+
+
+def test_a_folder_that_is_gone_is_told_once(
+    package: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """The loaders are iterated unmeasured."""
+    monkeypatch.setattr("loadeval.launch.install.other_modules", lambda: [package])
+    monkeypatch.setattr(loadeval_inject, "said", set())
+    module = loaders(package)
+    shutil.rmtree(loadeval.install(output=tmp_path / "logs"))
+    for _ in range(2):
+        assert list(module.Loader()) == [1, 2, 3]
+    assert capsys.readouterr().err.count("not measured") == 1
+
+
+def test_a_torch_that_cannot_save_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", ModuleType("torch"))
+    unwrap = _on_save(print)
+    unwrap()
+    assert not hasattr(sys.modules["torch"], "save")
 
 
 def imported_by_python() -> str:
