@@ -177,7 +177,8 @@ def varying():
     for number in range(1_000_000):
         yield sizes[number % 99]
 
-list(LoaderEvaluator(range(3), log_file=sys.argv[1] and "first.jsonl" or None))  # imports what it needs
+# It imports what it needs.
+list(LoaderEvaluator(range(3), log_file=sys.argv[1] and "first.jsonl" or None))
 evaluator = LoaderEvaluator(varying, samples=len, log_file=sys.argv[1] or None)
 process = psutil.Process()
 before = process.memory_info().rss
