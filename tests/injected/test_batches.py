@@ -6,11 +6,13 @@ import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from loadeval import IterableAdapter, LoaderEvaluator, read_run
+from loadeval.runlog.columns import UNKNOWN
 from loadeval.runtime.copies import copied
 
 if TYPE_CHECKING:
@@ -256,6 +258,24 @@ def test_a_batch_says_how_many_samples_it_has(nested: bool, tmp_path: Path) -> N
     batches = [{"graphs": Counted(4)} if nested else Counted(4) for _ in range(6)]
     trained_on(batches, tmp_path, "log")
     assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4] * 6
+
+
+def test_a_first_dimension_beyond_all_bounds_is_no_count(tmp_path: Path) -> None:
+    """That of an array which repeats one number in memory."""
+    sizes = (4, 4, 2**41, 4)
+    trained_on([np.broadcast_to(np.float32(0), (size, 2)) for size in sizes], tmp_path, "log")
+    assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [4, 4, UNKNOWN, 4]
+
+
+class Flat:
+    """Says that it is an array, whose shape is a number."""
+
+    shape, dtype, nbytes = 5, "float32", 20
+
+
+def test_a_shape_that_is_none_has_no_samples(tmp_path: Path) -> None:
+    trained_on([Flat() for _ in range(3)], tmp_path, "log")
+    assert read_run(tmp_path / "run.jsonl").steps.samples.tolist() == [UNKNOWN] * 3
 
 
 def test_a_count_beyond_all_bounds_is_not_taken(tmp_path: Path) -> None:
