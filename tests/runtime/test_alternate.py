@@ -259,6 +259,16 @@ def test_epochs_that_training_leaves_early_alternate_whole() -> None:
     assert train(evaluator, clock) == list(range(60))
 
 
+def test_a_short_epoch_that_begins_after_the_last_pair_is_served() -> None:
+    """It was asked for before."""
+    evaluator, _, clock = alternating(5, batches=30)
+    train(evaluator, clock)
+    waiting = iter(evaluator)
+    train(evaluator, clock, epochs=9)
+    assert iter(evaluator).__name__ == "__iter__"  # type: ignore[attr-defined]
+    assert list(waiting) == list(range(5))
+
+
 def test_an_epoch_without_room_in_memory_is_served_in_blocks() -> None:
     clock = FakeClock()
     loader = SerialLoader([bytes(100)] * 10, [LOAD_NS] * 10, clock)
