@@ -72,10 +72,11 @@ release-check: .venv-release/.done  ## build a release twice, and try its wheel 
 test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
 	$(PYTEST) tests/frameworks
 
-lint: .venv/.dev  ## style and layers
+lint: .venv/.dev  ## style, layers and workflows
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/lint-imports
+	.venv/bin/zizmor --offline --pedantic --quiet .github
 
 types: .venv/.dev  ## mypy, strict
 	.venv/bin/mypy
