@@ -49,7 +49,8 @@ class LoaderProxy:
         if _is_special(name) or name in OWN:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         if name == "dataset":
-            self._measurement.adapter.dataset_was_read()
+            with self._measurement.guard:
+                self._measurement.adapter.dataset_was_read()
         return getattr(self._loader, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
@@ -311,7 +312,9 @@ class LoaderEvaluator(DALICompatible):
         return self._measurement.length(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
-        refusal = self._measurement.adapter.refusal(self._loader, self.mode)
+        refusal = None
+        with self._measurement.guard:
+            refusal = self._measurement.adapter.refusal(self._loader, self.mode)
         if refusal is not None:
             raise UsageError(refusal)
         return self._measurement.epoch(self._loader, self)
@@ -339,7 +342,8 @@ class LoaderEvaluator(DALICompatible):
         Runs automatically when the evaluator is garbage-collected or Python exits; calling it
         twice is fine. Afterwards the loader itself serves all batches, unmeasured.
         """
-        self._closer()
+        with self._measurement.guard:
+            self._closer()
 
     def __enter__(self) -> Self:
         return self

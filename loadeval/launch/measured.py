@@ -187,9 +187,7 @@ def are_gradients_on() -> bool:
 
 def _replay_of(loader: Any, batches: Iterator[Any]) -> Iterator[Any]:
     """An iterator of `batches`, replayed, as long as one of `loader`."""
-    epoch = cast("MeasuredEpoch", MeasuredEpoch.from_iterable([batches]))
-    epoch._source = cast("Iterator[Any]", _Replayed(loader))  # noqa: SLF001 - made here alone
-    return epoch
+    return MeasuredEpoch.of([batches], cast("Iterator[Any]", _Replayed(loader)))
 
 
 class _Replayed:

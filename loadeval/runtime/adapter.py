@@ -12,6 +12,7 @@ from loadeval.runlog.model import LoaderInfo
 from loadeval.runtime.batch import leaves, survey
 from loadeval.runtime.copies import copied
 from loadeval.runtime.cuda import finish_copies, synchronize
+from loadeval.runtime.guard import AskingTheLoader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -71,7 +72,8 @@ class IterableAdapter:
 
     def epoch(self, loader: Any) -> Iterator[Any]:
         """`iter(loader)`, called only once even if the loader is its own iterator."""
-        epoch = iter(loader)
+        with AskingTheLoader():
+            epoch = iter(loader)
         restarts = epoch is loader and isinstance(type(loader).__iter__, FunctionType)
         restarts = restarts or not hasattr(type(epoch), "__iter__")  # a `for` asks for none
         # A chain can be continued, also after an exception, without another iter(loader).
@@ -212,7 +214,8 @@ class FactoryAdapter:
     def epoch(self, loader: Any) -> Iterator[Any]:
         """An epoch of what `loader()` returns."""
         if not self._unused or loader is not self._factory:
-            self._made = loader()
+            with AskingTheLoader():
+                self._made = loader()
         self._unused = False
         if self._stages is not None:
             self._stages.made(self._made)

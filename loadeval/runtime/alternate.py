@@ -6,19 +6,19 @@ import logging
 import math
 import os
 import time
-from collections import deque
 from contextlib import suppress
 from functools import partial
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.runlog.blocks import head_for
 from loadeval.runlog.model import Prefetch, Window
 from loadeval.runtime.batch import leaves
 from loadeval.runtime.cuda import spare_bytes, timing_events
-from loadeval.runtime.loop import Span, WholeEpoch, restarting
+from loadeval.runtime.guard import of_the_loader
+from loadeval.runtime.loop import Remaining, Span, WholeEpoch, restarting
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Generator, Iterator
 
     import psutil
@@ -109,15 +109,13 @@ class Alternation:
                 min(0.2 + 2 * prefetched.batches * each_s, LONGEST_IDLE_WAIT_S)
             )
 
-    def prefetch(
-        self, source: Iterator[Any], wanted: int, pair: int, epoch: int, held: deque[Any]
-    ) -> Prefetched:
-        """Append copies of the next `wanted` batches of `source` to `held`, back to back.
+    def prefetch(self, left: Remaining, wanted: int, pair: int, epoch: int) -> Prefetched:
+        """Hold copies of the next `wanted` batches of what is `left`, taken back to back.
 
         Fewer if the epoch ends before, the loader raises, or memory is full; a batch that cannot
         be copied is the last, and comes itself. Those beyond the loader's own queue are timed.
         """
-        raised: Exception | None = None
+        source, held = left.source, left.held
         waits_ns: list[int] = []
         end_ns: int | None = None
         timed = elapsed_ns = samples = total_bytes = 0
@@ -132,19 +130,22 @@ class Alternation:
                 is_over, end_ns = True, self.clock() - asked
                 break
             except Exception as error:  # noqa: BLE001 - raised again, after the batches before it
-                raised = error
+                left.errors.append(error)
                 break
-            delivered = self.clock()
-            waits_ns.append(delivered - asked)
-            if len(waits_ns) == 1 and math.isinf(self._spare_bytes):
-                self._spare_bytes = spare_bytes(leaves(batch))
-            held.append(batch)
+            kept = batch
             try:
-                held[-1] = self._adapter.keep(batch)
+                delivered = self.clock()
+                waits_ns.append(delivered - asked)
+                if len(waits_ns) == 1 and math.isinf(self._spare_bytes):
+                    self._spare_bytes = spare_bytes(leaves(batch))
+                kept = self._adapter.keep(batch)
             except Exception as error:  # noqa: BLE001 - nearly always for want of memory
                 if not self._has_failed:
                     self._note(NOT_COPIED.format(error=error))
                 is_full = self._has_failed = True
+            finally:
+                held.append(kept)
+                del kept
             count, nbytes = self._counter.count(batch)
             del batch
             if len(waits_ns) > self.depth:
@@ -160,18 +161,17 @@ class Alternation:
             pair, epoch, prefetched, timed, elapsed_ns, known, tuple(waits_ns), end_ns, began_ns
         )
         self.keep(fact)
-        return Prefetched(fact, raised, is_over, is_full)
+        return Prefetched(fact, is_over, is_full)
 
 
 class Prefetched(NamedTuple):
     """How many batches were prefetched, how long that took, and why prefetching ended.
 
-    `error` is what the loader raised after them; `is_over` tells that its epoch is, and `is_full`
-    that the next one would not have fitted into memory.
+    `is_over` tells that the loader's epoch is, and `is_full` that the next batch would not have
+    fitted into memory.
     """
 
     fact: Prefetch
-    error: Exception | None
     is_over: bool
     is_full: bool
 
@@ -195,7 +195,8 @@ class AlternatingEpoch:
     ) -> None:
         self.rest: Iterator[Any] | None = None
         self._shared = shared
-        self._held: deque[Any] = deque()
+        self._left = Remaining(source)
+        self._held = self._left.held
         self._source = source
         self._in_order = source
         if shared.depth:  # no method: `self` would keep the workers of a broken-off epoch alive
@@ -224,7 +225,7 @@ class AlternatingEpoch:
         if progress.whole:
             yield from self._whole(progress)
         else:
-            yield from self._begin(Span(self._in_order, self._shared.head, since_ns=self.asked_ns))
+            yield from self._begin(self._span(self._in_order, self._shared.head, self.asked_ns))
         while not self._over:
             block = progress.block
             if block is None:
@@ -251,7 +252,7 @@ class AlternatingEpoch:
 
     def remainder(self) -> Iterator[Any]:
         """See Plan."""
-        return chain(drained(self._held), self._source)
+        return self._left
 
     def _begin(self, head: Span) -> Iterator[Span]:
         """The first batches, which are also warm-up of a real block that follows."""
@@ -294,12 +295,12 @@ class AlternatingEpoch:
         yield from self._ended_by(prefetched)
 
     def _prefetch(self, wanted: int, block: PlannedBlock) -> Prefetched:
-        return self._shared.prefetch(self._source, wanted, block.pair, self._epoch, self._held)
+        return self._shared.prefetch(self._left, wanted, block.pair, self._epoch)
 
     def _ended_by(self, prefetched: Prefetched) -> Iterator[Span]:
-        if prefetched.error is not None:
+        if self._left.errors:
             yield from self._uncounted_held()
-            yield from self._uncounted(map(_raise, [prefetched.error]), 1, "real")
+            yield from self._uncounted(iter(self._left.raise_error, None), 1, "real")
         self._over = prefetched.is_over
 
     def _uncounted_held(self) -> Iterator[Span]:
@@ -310,7 +311,17 @@ class AlternatingEpoch:
 
         So what loadeval does before them, and the loader at its epoch's end, counts as no step.
         """
-        return self._served(Span(source, size, arm, since_ns=self.asked_ns))
+        return self._served(self._span(source, size, self.asked_ns, arm))
+
+    def _span(
+        self,
+        source: Iterator[Any],
+        size: int,
+        since_ns: int | None,
+        arm: Arm = "real",
+        pair: int | None = None,
+    ) -> Span:
+        return Span(source, size, arm, pair, since_ns, is_ours=source is not self._source)
 
     def _served(self, span: Span) -> Iterator[Span]:
         try:
@@ -332,7 +343,7 @@ class AlternatingEpoch:
             shared.fence()
         cpu_ns, faults = shared.workers_cpu_ns(), minor_faults()
         began_ns = shared.clock()
-        span = Span(source, size, block.arm, block.pair, began_ns)
+        span = self._span(source, size, began_ns, block.arm, block.pair)
         times_ns: list[int] = []  # the end of the last step is not known if it is broken off
         try:
             yield span
@@ -378,14 +389,11 @@ def _held_before_errors(source: Iterator[Any], held: deque[Any]) -> Iterator[Any
             batch = next(source)
         except StopIteration:
             return
-        except Exception:
+        except Exception as error:
             yield from drained(held)
+            of_the_loader(error)
             raise
         yield batch
-
-
-def _raise(error: Exception) -> None:
-    raise error
 
 
 def drained(batches: deque[Any]) -> Iterator[Any]:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from weakref import WeakSet
 
 from loadeval.errors import UsageError
+from loadeval.runtime.guard import of_the_loader
 from loadeval.runtime.loop import restarting
 
 if TYPE_CHECKING:
@@ -163,7 +164,7 @@ class Annotation:
             begun.append(self._batches(source, arm))
             return begun[-1]
 
-        span.source = restarting(batches)
+        span.source, span.is_ours = restarting(batches), True
         try:
             yield
         finally:
@@ -199,6 +200,9 @@ def _awaited(source: Iterator[Any], waiting: Range) -> Iterator[Any]:
             found = next(source)
         except StopIteration:
             return
+        except Exception as error:
+            of_the_loader(error)
+            raise
         finally:
             waiting.end()
         yield found

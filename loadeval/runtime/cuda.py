@@ -14,6 +14,7 @@ import numpy as np
 
 from loadeval.runlog.columns import UNKNOWN
 from loadeval.runlog.model import GpuIdle
+from loadeval.runtime.guard import AskingTheLoader, of_the_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -93,28 +94,29 @@ class GpuIdleTimer:
         """
         spare, event, passing = self._spare, self._event, self._passing
         while True:
-            asked = spare.pop() if spare else event()
             try:
+                asked = spare.pop() if spare else event()
                 asked.record()
-            except RuntimeError:
-                yield from source
-                return
+            except Exception:  # noqa: BLE001 - see above
+                break
             try:
                 batch = next(source)
             except BaseException as error:
                 passing.append((asked, None))
                 if isinstance(error, StopIteration):
                     return
+                of_the_loader(error)
                 raise
-            delivered = spare.pop() if spare else event()
             try:
+                delivered = spare.pop() if spare else event()
                 delivered.record()
-            except RuntimeError:
+            except Exception:  # noqa: BLE001 - see above
                 yield batch
-                yield from source
-                return
+                break
             passing.append((asked, delivered))
             yield batch
+        with AskingTheLoader():
+            yield from source
 
     def end_step(self) -> None:
         """The step ends here: what comes next is no request for the next batch."""

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import math
+import sys
+import time
+from collections import deque
 from dataclasses import dataclass, field
 from itertools import chain, islice
+from opcode import opmap
+from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from loadeval.runtime.counting import NOTHING, Count
+from loadeval.runtime.guard import PACKAGES, UNGUARDED, of_the_loader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Sized
+    from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+    from types import FrameType
 
-    from loadeval.runlog.model import Arm
+    from loadeval.runlog.model import Arm, Cause
+    from loadeval.runtime.guard import Guard
     from loadeval.runtime.recorder import OpenEpoch
 
     Spans = Generator["Span", None, None]
@@ -30,6 +38,7 @@ class Span:
     `since_ns` is when the first of them was asked for; None is now, or when the span before was
     asked for a batch that it did not have. `marks` and `counts` are those of its Chunk, where the
     hot loop notes its batches; `asked_ns`, once it was served, is when the next one was asked for.
+    What `source` raises is the loader's own; where the source `is_ours`, it notes what is.
     """
 
     source: Iterator[Any]
@@ -37,6 +46,7 @@ class Span:
     arm: Arm = "real"
     pair: int | None = None
     since_ns: int | None = None
+    is_ours: bool = False
     marks: list[int] = field(default_factory=list)
     counts: list[tuple[int, Count]] = field(default_factory=list)
     asked_ns: int = 0
@@ -82,6 +92,36 @@ def restarting(batches: Callable[[], Iterator[Any]]) -> Iterator[Any]:
     return chain.from_iterable(parts())
 
 
+class Remaining:
+    """What is left of an epoch of which batches were taken ahead; several threads may read it.
+
+    Those that are `held`, then what the loader raised after them, of `errors` that is one at most,
+    and then what its iterator, `source`, still gives.
+    """
+
+    def __init__(self, source: Iterator[Any]) -> None:
+        self.source = source
+        self.held: deque[Any] = deque()
+        self.errors: deque[Exception] = deque()
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self.held.popleft()
+        except IndexError:
+            self.raise_error()
+        return next(self.source)
+
+    def raise_error(self) -> None:
+        """Raise what the loader raised, if it did, once."""
+        if self.errors:
+            error = self.errors.popleft()
+            of_the_loader(error)
+            raise error
+
+
 class Plan(Protocol):
     """How an epoch is served: in spans, and what is left of it afterwards unmeasured.
 
@@ -96,7 +136,7 @@ class Plan(Protocol):
         """The spans of epoch number `epoch`; each was served when the next one is asked for."""
 
     def remainder(self) -> Iterator[Any]:
-        """What is left to serve if the spans themselves were broken off by an exception."""
+        """What is left to serve if the spans are broken off; several threads may read it."""
 
 
 class WholeEpoch:
@@ -158,6 +198,13 @@ class MeasuredEpoch(chain[Any]):
 
     _source: Iterator[Any]
 
+    @classmethod
+    def of(cls, parts: Iterable[Iterator[Any]], source: Iterator[Any]) -> MeasuredEpoch:
+        """The batches of `parts`, as an iterator like `source`."""
+        epoch = cast("MeasuredEpoch", cls.from_iterable(parts))
+        epoch._source = source  # noqa: SLF001 - its own class
+        return epoch
+
     def __getattr__(self, name: str) -> Any:
         if name == "_source":  # not there yet
             raise AttributeError(name)
@@ -170,78 +217,184 @@ class MeasuredEpoch(chain[Any]):
         return bool(self._source)
 
 
-def served(
+class SharedEpoch(MeasuredEpoch):
+    """One that several threads may read at once, as they may read a DataLoader's iterator.
+
+    A generator serves one thread at a time, and tells another one so by a ValueError. What is left
+    is then served without it: see `share`. That takes a function call for each batch.
+    """
+
+    _parts: Iterator[Iterator[Any]]
+    _part: Iterator[Any]
+    _share: Callable[[], Iterator[Any] | None] | None
+    _lock: Any
+
+    @classmethod
+    def shared(
+        cls,
+        parts: Iterable[Iterator[Any]],
+        source: Iterator[Any],
+        share: Callable[[], Iterator[Any] | None],
+    ) -> SharedEpoch:
+        """See MeasuredEpoch.of. `share` returns what is left, unmeasured; None is to wait."""
+        epoch = cast("SharedEpoch", cls.of((), source))
+        epoch._parts, epoch._part = iter(parts), iter(())  # noqa: SLF001 - its own class
+        epoch._share, epoch._lock = share, RLock()  # noqa: SLF001 - as above
+        return epoch
+
+    def __next__(self) -> Any:
+        while True:
+            part = self._part
+            try:
+                return next(part)
+            except StopIteration:
+                self._take_part_after(part)
+            except ValueError as error:
+                if self._share is None or not _is_of_a_busy_generator(error):
+                    raise
+                self._leave(part)
+
+    def _take_part_after(self, part: Iterator[Any]) -> None:
+        with self._lock:
+            if self._part is part:
+                self._part = next(self._parts)
+
+    def _leave(self, part: Iterator[Any]) -> None:
+        """Another thread is in `part`."""
+        with self._lock:
+            left = self._share() if self._part is part and self._share is not None else None
+            if left is not None:
+                self._part, self._share = left, None
+        time.sleep(0)
+
+
+def _is_of_a_busy_generator(error: ValueError) -> bool:
+    """Whether the generator that was asked raised it, and nothing that runs in it."""
+    is_innermost = getattr(error.__traceback__, "tb_next", None) is None
+    return is_innermost and str(error) == "generator already executing"
+
+
+def is_shared() -> bool:
+    """Whether others than a `for` statement may read the epoch that our caller's caller asks for.
+
+    What GET_ITER has made is nobody else's: not what `iter(loader)` has made, but `loader` or
+    `enumerate(loader)` in the head of a loop.
+    """
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else tells the caller
+    while frame is not None and _package_of(frame) in PACKAGES:
+        frame = frame.f_back
+    if frame is None:
+        return True
+    now, *after = frame.f_code.co_code[frame.f_lasti :: 2]
+    while after and after[0] == CACHE:
+        del after[0]
+    return IN_A_LOOP.isdisjoint((now, *after[:1]))
+
+
+CACHE = opmap.get("CACHE")
+IN_A_LOOP = {opmap["GET_ITER"], opmap["GET_YIELD_FROM_ITER"]}
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def served(  # noqa: PLR0913 - nearly all by keyword
     plan: Plan,
     source: Iterator[Any],
     begin: Callable[[], OpenEpoch],
     counter_for: Callable[[Any], Callable[[Any], Count] | None],
     clock: Callable[[], int],
     owner: object,
+    *,
     annotate: Callable[[Spans], Spans] | None = None,
+    guard: Guard = UNGUARDED,
+    shared: bool = False,
 ) -> MeasuredEpoch:
     """Serve an epoch by `plan`, and note when each batch was requested and delivered.
 
     `source` is the loader's iterator. `begin` gives the OpenEpoch to note it in, once the first
     batch is asked for. `counter_for` makes the counting function from the first batch. `owner` is
-    held, so that its log stays open. `annotate` puts ranges around the spans.
+    held, so that its log stays open. `annotate` puts ranges around the spans. What fails in here
+    trips `guard`; then, or if it tripped elsewhere, the rest of the epoch is served unmeasured.
+    Where it is `shared` any number of threads may read it.
     """
-    parts = _Serving(plan, counter_for, clock, owner).parts(begin, annotate)
-    epoch = cast("MeasuredEpoch", MeasuredEpoch.from_iterable(parts))
-    epoch._source = source  # noqa: SLF001 - made here alone
-    return epoch
+    serving = _Serving(plan, begin, counter_for, clock, owner, annotate, guard)
+    if shared:
+        return SharedEpoch.shared(serving.parts(), source, serving.share)
+    return MeasuredEpoch.of(serving.parts(), source)
+
+
+SEVERAL_THREADS = "epoch {}: several threads read it at once, so what they read is not measured"
 
 
 class _Serving:
     """One epoch being served, and where an exception of the loader has interrupted it."""
 
-    _epoch: OpenEpoch
-    _spans: Spans
-    _request: int
-
     def __init__(
         self,
         plan: Plan,
+        begin: Callable[[], OpenEpoch],
         counter_for: Callable[[Any], Callable[[Any], Count] | None],
         clock: Callable[[], int],
         owner: object,
+        annotate: Callable[[Spans], Spans] | None,
+        guard: Guard,
     ) -> None:
         self._plan = plan
+        self._begin = begin
         self._counter_for = counter_for
         self._clock = clock
         self._owner = owner
+        self._annotate = annotate
+        self._guard = guard
+        self._epoch: OpenEpoch | None = None
+        self._spans: Spans | None = None
         self._count: Callable[[Any], Count] | None = None
         self._stage: Span | None = None
-        self._waiting = False
-        self._over = False
+        self._request = 0
+        self._unserved: list[Any] = []
+        self._waiting = self._over = self._is_shared = False
 
-    def parts(
-        self, begin: Callable[[], OpenEpoch], annotate: Callable[[Spans], Spans] | None
-    ) -> Iterator[Iterator[Any]]:
+    def share(self) -> Iterator[Any]:
+        """What is left, for several threads."""
+        self._is_shared = True
+        with self._guard:
+            if self._epoch is not None:
+                self._epoch.recorder.note(SEVERAL_THREADS.format(self._epoch.number))
+        return self._plan.remainder()
+
+    def parts(self) -> Iterator[Iterator[Any]]:
         """The parts of an epoch: a new one follows each exception; at the end what is unmeasured.
 
         This ends when the MeasuredEpoch is dropped, at the latest: an exception after which nobody
         asked for another batch has then ended the epoch.
         """
-        epoch = self._epoch = begin()
-        spans = self._plan.spans(epoch.number)
-        self._spans = spans if annotate is None else annotate(spans)
-        self._request = self._clock()
         try:
             while not self._over:
                 yield self._part()
+                unserved, self._unserved = self._unserved, []
+                yield iter(unserved)
         finally:
-            epoch.end_failed()
+            with self._guard:
+                if self._epoch is not None:
+                    self._epoch.end_failed()
         if self._plan.rest is not None:
             yield self._plan.rest
 
-    def _part(self) -> Generator[Any, None, None]:
+    def _part(self) -> Generator[Any, None, None]:  # noqa: C901, PLR0912, PLR0915 - no call for each batch
         """The batches up to the next exception, which passes through, or to the end."""
-        epoch, clock = self._epoch, self._clock
-        count = self._count if epoch.has_batches else self._count_first
-        request, waiting, resumed = self._request, self._waiting, epoch.failure is not None
-        epoch.resume()
+        is_ours, clock = True, self._clock
+        request, waiting = self._request, self._waiting
         try:
-            while (span := self._stage or self._begun()) is not None:
+            epoch = self._epoch
+            if epoch is None:
+                epoch = self._opened()
+                request = self._request
+            count = self._count if epoch.has_batches else self._count_first
+            resumed = epoch.failure is not None
+            epoch.resume()
+            while (span := self._stage or self._begun(epoch)) is not None:
                 if resumed:  # what is asked for was asked for before the exception
                     resumed = False
                 elif span.since_ns is not None:
@@ -250,61 +403,102 @@ class _Serving:
                     request = clock()
                 marks, counts = span.marks, span.counts
                 current = counts[-1][1]
-                for batch in islice(epoch.watched(span.source), span.size - span.served):
-                    deliver = clock()
-                    if count is not None:
-                        counted = count(batch)
-                        if counted is not current:
-                            current = counted
-                            counts.append((len(marks) // 2, counted))
-                    marks.append(request)
-                    marks.append(deliver)
+                batches = islice(epoch.watched(span.source), span.size - span.served)
+                is_ours = span.is_ours or epoch.gpu_idle is not None
+                for batch in batches:
+                    try:
+                        deliver = clock()
+                        if count is not None:
+                            counted = count(batch)
+                            if counted is not current:
+                                current = counted
+                                counts.append((len(marks) // 2, counted))
+                        marks.append(request)
+                        marks.append(deliver)
+                    except BaseException:
+                        is_ours, self._unserved = True, [batch]
+                        raise
                     yield batch
                     request = clock()
+                is_ours = True
                 count = self._count
                 span.asked_ns = request
                 epoch.end_step()
                 waiting = span.fell_short or not span.served  # for what this span did not have
                 self._stage = None
+            self._finish(epoch, request)
         except GeneratorExit:
             self._over = True
-            self._spans.close()
-            epoch.end("broken off")
+            with self._guard:
+                self._end("broken off")
             raise
         except BaseException as error:
+            if not is_ours:
+                of_the_loader(error)
             self._request, self._waiting = request, waiting
-            self._interrupted(error)
-            raise
-        self._finish(request)
+            if not self._ends(error):
+                raise
+
+    def _ends(self, error: BaseException) -> bool:
+        """Whether `error` is ours: what is left is served without us then."""
+        if not self._guard.ends(error):
+            with self._guard:
+                self._interrupted(error)
+            return False
+        self._over = True
+        if self._plan.rest is None:
+            self._plan.rest = self._plan.remainder()
+        with self._guard:
+            self._end("unmeasured")
+        return True
+
+    def _end(self, cause: Cause) -> None:
+        if self._spans is not None:
+            self._spans.close()
+        if self._epoch is not None:
+            self._epoch.end(cause)
+
+    def _opened(self) -> OpenEpoch:
+        epoch = self._begin()
+        spans = self._plan.spans(epoch.number)
+        self._spans = spans if self._annotate is None else self._annotate(spans)
+        self._request = self._clock()
+        self._epoch = epoch
+        return epoch
 
     def _count_first(self, batch: Any) -> Count:
         """Count the epoch's first batch, by which counting those after it is chosen."""
         self._count = self._counter_for(batch)
-        self._epoch.started()
+        if self._epoch is not None:
+            self._epoch.started()
         return NOTHING if self._count is None else self._count(batch)
 
     def _interrupted(self, error: BaseException) -> None:
         if self._stage is not None:
             del self._stage.marks[2 * self._stage.served :]  # of a batch that Ctrl-C caught
-        self._epoch.failed(self._request, self._clock(), error)
+        if self._epoch is not None:
+            self._epoch.failed(self._request, self._clock(), error)
 
-    def _finish(self, request: int) -> None:
+    def _finish(self, epoch: OpenEpoch, request: int) -> None:
         self._over = True
         asked = request if self._plan.asked_ns is None else self._plan.asked_ns
         if self._plan.rest is None:
-            self._epoch.end("exhausted", asked, self._clock())
+            epoch.end("exhausted", asked, self._clock())
         else:
-            self._epoch.end("unmeasured", asked, asked)
+            epoch.end("unmeasured", asked, asked)
 
-    def _begun(self) -> Span | None:
+    def _begun(self, epoch: OpenEpoch) -> Span | None:
         """The next span, with a chunk of its own to be noted in."""
+        if self._guard.has_tripped or self._is_shared:
+            self._plan.rest = self._plan.remainder()
+            return None
         try:
-            span = next(self._spans, None)
+            span = next(self._spans or iter(()), None)
         except BaseException:
             self._plan.rest = self._plan.remainder()
             raise
         if span is not None:
-            span.marks, span.counts = self._epoch.next_chunk(span.arm, span.pair)
+            span.marks, span.counts = epoch.next_chunk(span.arm, span.pair)
             span.counts.append((0, NOTHING))
             self._stage = span
         return span

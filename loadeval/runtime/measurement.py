@@ -15,12 +15,13 @@ from loadeval.errors import LoadevalError, LoadevalWarning, warn
 from loadeval.runlog.environment import describe_environment
 from loadeval.runlog.model import CacheInfo
 from loadeval.runlog.writer import write_metrics
-from loadeval.runtime.adapter import IterableAdapter, check_is_loader
+from loadeval.runtime.adapter import IterableAdapter, check_is_loader, is_iterable
 from loadeval.runtime.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.annotate import annotation_for
 from loadeval.runtime.copies import REGIONS
 from loadeval.runtime.counting import Counter
-from loadeval.runtime.loop import WholeEpoch, served
+from loadeval.runtime.guard import AskingTheLoader
+from loadeval.runtime.loop import SharedEpoch, WholeEpoch, is_shared, served
 from loadeval.runtime.metrics_thread import NO_PROBES
 from loadeval.runtime.recorder import new_recorder
 from loadeval.runtime.registry import adapter_for
@@ -88,6 +89,7 @@ class Measurement:
         self._real: WholeEpoch | None = None
         self.epoch_batches = math.inf if cache is None else self._epoch_batches(info, cache)
         self.recorder = self._recorder(loader, info, fill_ns, probes)
+        self.guard = self.recorder.guard
         self._schedule = Schedule(
             seed=settings.seed,
             pairs=settings.pairs,
@@ -108,24 +110,49 @@ class Measurement:
         Pass `adapter` if `loader` is not the loader that this was made for.
         """
         adapter = self.adapter if adapter is None else adapter
+        opened: list[Iterator[Any]] = []
+        try:
+            if not self.guard.has_tripped:
+                return self._epoch(loader, owner, adapter, opened)
+        except Exception as error:
+            if isinstance(error, LoadevalError) or not self.guard.ends(error):
+                raise
+        return opened[0] if opened else self._bare(loader, adapter)
+
+    def _bare(self, loader: Any, adapter: Adapter) -> Iterator[Any]:
+        """An epoch in which loadeval has no part; in replay mode the kept batches."""
+        if self.cache is not None and self._real_left <= 0:
+            return self.cache.unmeasured(self.epoch_batches)
+        try:
+            return _opened(adapter, loader)
+        except Exception as error:
+            # Where loaders are measured in place, iter() would come back here.
+            if not self.guard.ends(error) or "epoch" in vars(adapter):
+                raise
+        return iter(loader if is_iterable(loader) else loader())
+
+    def _epoch(
+        self, loader: Any, owner: object, adapter: Adapter, opened: list[Iterator[Any]]
+    ) -> Iterator[Any]:
+        """As `epoch`; the loader's iterator, once there is one, is `opened`, should this fail."""
         if self.recorder.closed:
-            if not self.recorder.has_failed:  # as was said
-                warn(CLOSED, stacklevel=3)
-            return adapter.epoch(loader)
+            warn(CLOSED, stacklevel=4)
+            return _opened(adapter, loader)
         if self.alternation is not None and self._schedule.is_over:
             self.recorder.look_no_more()
-            return adapter.epoch(loader)
-        clock = self.settings.clock
+            return _opened(adapter, loader)
+        clock, shared = self.settings.clock, is_shared()
         if self.cache is not None and not self._left_real():
-            return self._replayed(self.cache, self._batches_of(adapter, loader), owner)
+            return self._replayed(self.cache, self._batches_of(adapter, loader), owner, shared)
         known = self.recorder.look_into(loader)
         began = clock()
-        source = adapter.epoch(loader)
+        source = _opened(adapter, loader)
+        opened.append(source)
         opened_ns = clock() - began
         plan: Plan
         if self.cache is not None:
             plan = self._real = self._real_first(
-                self.cache, adapter, loader, source, opened_ns, owner
+                self.cache, adapter, loader, source, opened_ns, owner, shared
             )
         elif self.alternation is None:
             plan = WholeEpoch(source, clock, opened_ns)
@@ -137,7 +164,17 @@ class Measurement:
         count, annotate = self.counter.best_for, None
         if self.annotation is not None:
             annotate = partial(self.annotation.spans, alternates=self.alternation is not None)
-        return served(plan, source, begin, count, clock, owner, annotate)
+        return served(
+            plan,
+            source,
+            begin,
+            count,
+            clock,
+            owner,
+            annotate=annotate,
+            guard=self.guard,
+            shared=shared,
+        )
 
     def length(self, loader: Any) -> int:
         """How many batches an epoch has. Raises what `len(loader)` raises where it has no length.
@@ -151,10 +188,15 @@ class Measurement:
             raise TypeError("a replay with epoch_batches=math.inf has no length")
         return int(batches)
 
-    def _replayed(self, cache: BatchCache, batches: float, owner: object) -> Iterator[Any]:
+    def _replayed(
+        self, cache: BatchCache, batches: float, owner: object, shared: bool
+    ) -> Iterator[Any]:
         recorder, clock = self.recorder, self.settings.clock
-        epoch = replayed(cache, batches, recorder.begin_epoch, clock, recorder.note, owner)
-        return epoch if self.annotation is None else self.annotation.epoch(epoch, "ideal")
+        begin, note = recorder.begin_epoch, recorder.note
+        epoch: Any = replayed(cache, batches, begin, clock, note, owner, self.guard)
+        if self.annotation is not None:
+            epoch = self.annotation.epoch(epoch, "ideal")
+        return SharedEpoch.shared([epoch], epoch, lambda: None) if shared else epoch
 
     def _real_first(
         self,
@@ -164,14 +206,21 @@ class Measurement:
         source: Iterator[Any],
         opened_ns: int,
         owner: object,
+        shared: bool,
     ) -> WholeEpoch:
         """The real batches before the replay, and then the rest of their epoch, replayed."""
         batches = self._batches_of(adapter, loader)
         most = min(self._left_real(), batches)
 
         def then() -> Iterator[Any] | None:
-            adapter.release(loader, source)
-            return self._replayed(cache, batches - most, owner) if most < batches else None
+            with AskingTheLoader(may_fail=True):
+                adapter.release(loader, source)
+            left = batches - most
+            if left <= 0:
+                return None
+            with self.guard:
+                return self._replayed(cache, left, owner, shared)
+            return cache.unmeasured(left)
 
         return WholeEpoch(source, self.settings.clock, opened_ns, most, then)
 
@@ -193,10 +242,14 @@ class Measurement:
 
     def close(self) -> None:
         """End the recording; save the metrics if a file was named and is not there yet."""
-        self.recorder.close()
-        if self.annotation is not None:
-            self.annotation.close()
-        REGIONS.release()
+        with self.guard:
+            self.recorder.close()
+            if self.annotation is not None:
+                self.annotation.close()
+            REGIONS.release()
+            self._save_metrics()
+
+    def _save_metrics(self) -> None:
         path, is_measured = (
             self.settings.metrics_file,
             self.recorder.closed and self.recorder.batches,
@@ -206,7 +259,7 @@ class Measurement:
         try:
             write_metrics(self.recorder.run(), path)
         except (OSError, LoadevalError) as error:  # it cannot be written, or the log not be read
-            warn(f"the metrics could not be saved to {path}: {error}", stacklevel=2)
+            warn(f"the metrics could not be saved to {path}: {error}", stacklevel=3)
 
     def _batches_of(self, adapter: Adapter, loader: Any) -> float:
         # A framework may have rebuilt `loader` with only this rank's part of the batches.
@@ -245,6 +298,11 @@ class Measurement:
             cache=None if cache is None else CacheInfo(len(cache), cache.nbytes, fill_ns),
             stages=partial(self.adapter.stages, loader),
         )
+
+
+def _opened(adapter: Adapter, loader: Any) -> Iterator[Any]:
+    with AskingTheLoader(may_fail=True):
+        return adapter.epoch(loader)
 
 
 def free_name(path: str | os.PathLike[str]) -> Path:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import threading
 import uuid
 import weakref
 from collections import deque
+from contextlib import ExitStack, suppress
 from datetime import datetime, timezone
 from functools import partial
 from itertools import islice
@@ -23,6 +25,7 @@ from loadeval.runlog.reader import Assembly
 from loadeval.runlog.stages import StageTimes
 from loadeval.runlog.writer import RunLog
 from loadeval.runtime.cuda import GpuIdleTimer, timing_events
+from loadeval.runtime.guard import Guard
 from loadeval.runtime.log_queue import DROPPED, LogQueue
 from loadeval.runtime.log_queue import THREAD as LOG
 from loadeval.runtime.metrics_thread import NO_PROBES, MetricsReader
@@ -64,6 +67,7 @@ NOT_RECORDED = (
     "epochs ends before them"
 )
 LOST = "{path}, the log of the run until here, is not what it was: this is the rest of the run"
+GAVE_UP = "nothing more is measured ({error}); the training goes on"
 EMPTY_EPOCH = (
     "the loader gave no batch in this epoch; if it can be iterated only once, like a generator, "
     "wrap a callable that returns a new one"
@@ -128,6 +132,8 @@ class Recorder:
     cannot take for too long is dropped, and counted.
 
     A forked child records nothing of what its parent does, and what it begins itself in memory.
+
+    What fails in loadeval, here or where else `guard` is asked, ends the recording.
     """
 
     def __init__(
@@ -142,9 +148,10 @@ class Recorder:
     ) -> None:
         self.header = header
         self._redact = redact
+        self.guard = Guard(self._give_up)
         self.origin_ns = clock()
         self._stages = StageRecorder(stages)
-        self.closed = self.has_failed = False
+        self.closed = False
         self.batches = 0
         self.expects_batches = True
         self._clock = clock
@@ -160,11 +167,12 @@ class Recorder:
         self._log = log
         self._has_log_thread = True
         self._dropped = 0
+        self._is_draining = False
         self._live: list[OpenEpoch] = []
         self._kept: list[Line] = []
         self._to_do: deque[Callable[[], None]] = deque()
         self._lock = threading.RLock()
-        self._threads = BackgroundThreads()
+        self._threads = BackgroundThreads(self.guard)
         self._metrics = MetricsReader(probes, self._clock, self.origin_ns, self._threads)
         self._gpu_idle_timers: list[GpuIdleTimer] = []
 
@@ -263,12 +271,35 @@ class Recorder:
         self.drain()
         log.write()
 
-    def give_up(self, error: Exception) -> None:
+    def _give_up(self, error: Exception) -> None:
         """Measure no more: `error` is a fault of ours, which is told once."""
-        if not self.closed:
-            self.closed = self.has_failed = True
-            self._live.clear()
-            warn(f"nothing more is measured ({in_words(error)}); the training goes on")
+        message = GAVE_UP.format(error=in_words(error))
+        warn(message)
+        with suppress(Exception):  # what failed may fail again
+            logging.getLogger("loadeval").debug(message, exc_info=error)
+            self._threads.stop()  # who ends the log waits for its file
+        with suppress(Exception):
+            self._to_do.append(partial(self._end_early, message))
+            self._do_what_is_left()
+
+    def _end_early(self, message: str) -> None:
+        """End the log with what was measured until now, and why there is no more."""
+        if self.closed:
+            return
+        with ExitStack() as last_first:
+            last_first.callback(setattr, self, "closed", True)  # then the file may be closed
+            last_first.callback(self._live.clear)
+            last_first.callback(self._put_end)
+            last_first.callback(self._keep, self._event(message), always=True)
+            last_first.callback(self._stages.close)
+            if not self._is_draining:  # which has failed, and may have left a gap
+                self._drain()
+                for line in self._rest():
+                    self._keep(line, always=True)
+
+    def _put_end(self) -> None:
+        if self._log is not None and not self._log.is_broken:
+            self._log.put(RunEnd(self.batches))
 
     def run(self) -> Run:
         """Everything measured so far; from the log where there is one."""
@@ -330,8 +361,7 @@ class Recorder:
         if unseen:
             self._keep(self._event(NOTHING_SERVED), always=True)
         self._tell_dropped()
-        if self._log is not None and not self._log.is_broken:
-            self._log.put(RunEnd(self.batches))
+        self._put_end()
 
     def _do(self, work: Callable[[], None], *, is_one_step: bool = False) -> None:
         """Do `work` alone with the recorder: now, or when what this thread is doing is done.
@@ -366,8 +396,9 @@ class Recorder:
             with self._lock:
                 while self._to_do:
                     self._to_do.popleft()()
-        except Exception as error:  # noqa: BLE001 - such as MemoryError; training goes on
-            self.give_up(error)
+        except Exception as error:  # such as MemoryError
+            if not self.guard.ends(error):
+                raise
 
     def _is_locked_here(self) -> bool:
         is_owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early
@@ -384,6 +415,7 @@ class Recorder:
             epoch.gpu_idle.ended = True
 
     def _drain(self) -> None:
+        self._is_draining = True
         self._tell_dropped()
         for epoch in list(self._live):
             for block in epoch.take():
@@ -395,6 +427,7 @@ class Recorder:
                     self._keep(line, always=True)
         self._drain_metrics()
         self._drain_stages()
+        self._is_draining = False
 
     def _is_full(self) -> bool:
         return self._log is not None and self._log.is_full and not self._log.is_broken

@@ -6,7 +6,8 @@ import copyreg
 import warnings
 from collections import OrderedDict, UserDict, UserList, defaultdict
 from functools import partial
-from itertools import chain, cycle, islice, pairwise, repeat
+from itertools import chain, count, cycle, islice, pairwise, repeat
+from math import isinf
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
 
     from loadeval.runtime.adapter import Adapter
+    from loadeval.runtime.guard import Guard
     from loadeval.runtime.recorder import OpenEpoch
 
     Make = Callable[[], Any]
@@ -141,6 +143,22 @@ class BatchCache:
             note(CHANGED)
             warnings.warn(CHANGED, LoadevalWarning, stacklevel=4)  # where a batch is asked for
         return self._copies()
+
+    def unmeasured(self, number: float, first: int = 0) -> Iterator[Any]:
+        """That `number` of batches (math.inf: without end), as copies, after those before `first`.
+
+        For when something here has failed: what cannot be copied is served as it is.
+        """
+        trees = self.batches
+
+        def batch(at: int) -> Any:
+            tree = trees[at % len(trees)]
+            try:
+                return map_leaves(clone_leaf, tree)
+            except Exception:  # noqa: BLE001 - see above
+                return tree
+
+        return map(batch, count(first) if isinf(number) else range(first, first + int(number)))
 
     def _parts(self, note: Callable[[str], None]) -> Iterator[Iterable[Handout]]:
         if any(kept.watched.changed() for kept in self._kept):
@@ -256,20 +274,24 @@ def replayed(
     clock: Callable[[], int],
     note: Callable[[str], None],
     owner: object,  # noqa: ARG001 - held, so that its log stays open while an epoch is served
+    guard: Guard,
 ) -> Generator[Any, None, None]:
     """Serve `batches` kept batches (math.inf: without end), recorded as `served` does.
 
-    `note` is called if the step changes its batches in place.
+    `note` is called if the step changes its batches in place. What fails in here trips `guard`,
+    and the others are served unmeasured.
     """
-    epoch = begin()
-    epoch.started()
-    order = cache.handouts(note)
-    sizes = chunk_sizes()
+    served, marks = 0, list[int]()
+    epoch: OpenEpoch | None = None
     try:
-        while batches > 0:
+        epoch = begin()
+        epoch.started()
+        order = cache.handouts(note)
+        sizes = chunk_sizes()
+        while batches > served:
             marks, counts = epoch.next_chunk("ideal")
             current = None
-            size = int(min(next(sizes), batches))
+            size = int(min(next(sizes), batches - served))
             request = clock()
             for fresh, counted, one, version, other, other_version in islice(order, size):
                 if one._version != version or other._version != other_version:  # noqa: SLF001 - see Watch
@@ -284,11 +306,18 @@ def replayed(
                 marks.append(deliver)
                 yield batch
                 request = clock()
-            batches -= len(marks) // 2
-    except BaseException:  # nearly always GeneratorExit: a cache gives no errors of its own
-        epoch.end("broken off")
-        raise
-    epoch.end("exhausted", request, clock())
+            served, marks = served + len(marks) // 2, []
+        epoch.end("exhausted", request, clock())
+    except BaseException as error:
+        if not guard.ends(error):
+            with guard:
+                if epoch is not None:
+                    epoch.end("broken off")
+            raise
+    else:
+        return
+    served += len(marks) // 2
+    yield from cache.unmeasured(batches - served, served)
 
 
 class NeverMutated:

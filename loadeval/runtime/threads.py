@@ -5,7 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 import threading
+from functools import partial
 from typing import TYPE_CHECKING
+
+from loadeval.runtime.guard import UNGUARDED, Guard
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,6 +30,7 @@ class OwnThread(threading.Thread):
     def __init__(self, name: str, work: Callable[[], None]) -> None:
         super().__init__(name=name, daemon=True)
         self.work = work
+        self.error: Exception | None = None
 
     def begins(self) -> bool:
         """Start it; False where that cannot be: no memory is left for its stack, or Python ends."""
@@ -42,7 +46,10 @@ class OwnThread(threading.Thread):
         """Do it."""
         if SIGNALS and GREEN_THREADS.isdisjoint(sys.modules):
             signal.pthread_sigmask(signal.SIG_BLOCK, SIGNALS)
-        self.do()
+        try:
+            self.do()
+        except Exception as error:  # noqa: BLE001 - for who waits for it
+            self.error = error
 
     def do(self) -> None:
         """What it is for."""
@@ -57,8 +64,8 @@ def is_own() -> bool:
 def within(limit_s: float | None, name: str, work: Callable[[], None]) -> bool:
     """Whether `work`, on a thread of its own, ended within `limit_s`; it may go on after that.
 
-    None is no limit. On a thread of ours nothing is waited for: True. Where no thread can be
-    started `work` is done here.
+    Raises what `work` raised until then. None is no limit. On a thread of ours nothing is waited
+    for: True. Where no thread can be started `work` is done here.
     """
     thread = OwnThread(name, work)
     if not thread.begins():
@@ -67,6 +74,8 @@ def within(limit_s: float | None, name: str, work: Callable[[], None]) -> bool:
     if is_own():
         return True
     thread.join(limit_s)
+    if thread.error is not None:
+        raise thread.error
     return not thread.is_alive()
 
 
@@ -74,10 +83,11 @@ class BackgroundThreads:
     """Threads that each call a function at an interval, until all of them are stopped.
 
     The garbage collector may free an abandoned epoch on one of these threads, which then stops
-    them all. So none of these threads ever waits for another.
+    them all. So none of these threads ever waits for another. What they raise trips `guard`.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, guard: Guard = UNGUARDED) -> None:
+        self._guard = guard
         self._running: list[_Repeating] = []
 
     def start(
@@ -96,10 +106,14 @@ class BackgroundThreads:
         """
         if any(thread.name == name for thread in self._running):
             return True
-        thread = _Repeating(name, work, interval_s, at_once, at_end)
+        thread = _Repeating(name, partial(self._guarded, work), interval_s, at_once, at_end)
         if thread.begins():
             self._running.append(thread)
         return thread in self._running
+
+    def _guarded(self, work: Callable[[], None]) -> None:
+        with self._guard:
+            work()
 
     def hurry(self, name: str) -> None:
         """Let the thread of that name, if it runs, call its function now."""

@@ -8,6 +8,7 @@ import pytest
 
 from loadeval.runtime import log_queue
 from tests.injected.zygote import Zygote
+from tests.scripted import SerialAdapter, SerialLoader, register
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,3 +26,10 @@ def _nothing_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """A warning is given once a folder."""
     monkeypatch.setattr(log_queue, "_told", set())
     monkeypatch.setattr(log_queue, "_stalling", set())
+
+
+@pytest.fixture
+def serial(monkeypatch: pytest.MonkeyPatch) -> type[SerialLoader]:
+    """A loader without workers, whose adapter is registered."""
+    register(monkeypatch, SerialLoader.__module__, SerialAdapter)
+    return SerialLoader

@@ -1,0 +1,94 @@
+"""Where what loadeval itself raises ends: the loader is served without it from then on."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import traceback
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from types import TracebackType
+
+PACKAGES = ("loadeval", "loadeval_adapters")
+
+
+class Guard:
+    """Ends what loadeval itself raises; `give_up` gets the first such error.
+
+    What the loader raised passes through, and so does what is meant for the program: Ctrl-C, and
+    what a signal's handler raised. As a context it ends what is raised in it.
+    """
+
+    def __init__(self, give_up: Callable[[Exception], object]) -> None:
+        self.has_tripped = False
+        self._give_up = give_up
+
+    def ends(self, error: BaseException) -> bool:
+        """Whether `error` ends here; the program must not see it then."""
+        is_the_loaders = getattr(_raised, "by_loader", None) is error
+        _raised.by_loader = None
+        if is_the_loaders or not isinstance(error, Exception) or _is_of_a_signal(error):
+            return False
+        if not self.has_tripped:
+            self.has_tripped = True
+            self._give_up(error)
+        return True
+
+    def __enter__(self) -> None:
+        """See `ends`."""
+
+    def __exit__(self, _kind: object, error: BaseException | None, _where: object) -> bool:
+        return error is not None and self.ends(error)
+
+
+def _raise(error: Exception) -> None:
+    raise error
+
+
+UNGUARDED = Guard(_raise)
+"""Ends nothing, for who handles failures of loadeval's itself."""
+_raised = threading.local()
+"""`by_loader` is what a loader raised last in this thread, until a Guard was asked."""
+
+
+def of_the_loader(error: BaseException) -> None:
+    """Note that the loader raised `error`, so that no Guard ends it."""
+    _raised.by_loader = error
+
+
+class AskingTheLoader:
+    """A context in which whatever is raised is the loader's own.
+
+    But for what the code of an adapter itself raises, where that `may_fail`.
+    """
+
+    def __init__(self, *, may_fail: bool = False) -> None:
+        self._may_fail = may_fail
+
+    def __enter__(self) -> None:
+        """See `of_the_loader`."""
+
+    def __exit__(
+        self, _kind: object, error: BaseException | None, where: TracebackType | None
+    ) -> None:
+        if error is not None and not (self._may_fail and _is_ours(where)):
+            of_the_loader(error)
+
+
+def _is_ours(where: TracebackType | None) -> bool:
+    *_, (innermost, _) = traceback.walk_tb(where)
+    return str(innermost.f_globals.get("__name__")).partition(".")[0] in PACKAGES
+
+
+def _is_of_a_signal(error: Exception) -> bool:
+    """Whether a signal's handler raised `error`, in the middle of what we did."""
+    handlers = [signal.getsignal(number) for number in signal.valid_signals()]
+    codes = {
+        getattr(function, "__code__", None)
+        for handler in handlers
+        if callable(handler)
+        for function in (handler, type(handler).__call__)
+    } - {None}
+    return any(frame.f_code in codes for frame, _ in traceback.walk_tb(error.__traceback__))
