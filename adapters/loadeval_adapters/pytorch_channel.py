@@ -16,7 +16,7 @@ RECORD = (
     *("idx", "worker", "samples", "fetch_start_ns", "fetch_ns", "collate_ns"),
     *("slowest_ns", "slowest_index"),
     *("cpu_ns", "other_cpu_ns", "run_queue_ns", "read_bytes", "disk_bytes", "major_faults"),
-    *("pickle_start_ns", "pickle_ns", "pickled_bytes", "same_idx"),
+    *("pickle_start_ns", "pickle_ns", "pickled_bytes", "tensors", "same_idx"),
 )
 """What a worker tells of a batch, in words of eight bytes; nanoseconds and calls of each of its
 transforms follow. `idx` is torch's number of the batch, at both ends so that a record that another

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import weakref
 from collections import deque
 from contextlib import suppress
@@ -15,6 +16,7 @@ import numpy as np
 from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart
 from loadeval_adapters import pytorch_channel as told
 from loadeval_adapters.pytorch_channel import FIXED, RECORD, STRIDE, UNKNOWN, WORD
+from loadeval_adapters.pytorch_tensors import tensors_in
 from loadeval_adapters.pytorch_worker import FETCHERS, Tracer, fetches
 
 if TYPE_CHECKING:
@@ -32,6 +34,12 @@ if TYPE_CHECKING:
 
 NOT_RECEIVED: Receipt = (UNKNOWN, UNKNOWN, UNKNOWN, b"")
 NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
+IN_A_THREAD = StageNote(
+    "the loader is read in another thread than the main one, which may load ahead of training",
+    "read in a thread",
+)
+COUNTED = 4
+"""Batches of an epoch whose tensors are counted."""
 
 
 class Epoch:
@@ -40,7 +48,7 @@ class Epoch:
     def __init__(self) -> None:
         self.number: int | None = None
         self.rows: deque[Row] = deque()
-        self.taken = 0
+        self.taken = self.counted = 0
         self._known: Callable[[], object] | None = None
 
     def to_be_known(self) -> Callable[[int], object]:
@@ -214,7 +222,7 @@ class InTraining(WatchedIterator):
             self._note(StageNote(NOT_TORCHS))
             return
         is_pinned = iterator._pin_memory  # noqa: SLF001 - as above
-        index_ns = [0]
+        index_ns, unpickled = [0], (UNKNOWN, UNKNOWN, UNKNOWN)
 
         def timed_next_index() -> Any:
             start = perf_counter_ns()
@@ -237,7 +245,13 @@ class InTraining(WatchedIterator):
                 try:
                     _, words, spent = parts.pop()
                     pinned = delivered - words[1] - words[2] - words[3] if is_pinned else UNKNOWN
-                    record = pack(0, UNKNOWN, *words, UNKNOWN, UNKNOWN, UNKNOWN, 0, *spent)
+                    tensors = UNKNOWN
+                    if epoch.counted < COUNTED:
+                        epoch.counted += 1
+                        tensors = tensors_in(batch)
+                        if threading.current_thread() is not threading.main_thread():
+                            self._note(IN_A_THREAD)
+                    record = pack(0, UNKNOWN, *words, *unpickled, tensors, 0, *spent)
                     epoch.rows.append(
                         (requested, delivered, index_ns[0], 0, UNKNOWN, UNKNOWN, pinned, record)
                     )

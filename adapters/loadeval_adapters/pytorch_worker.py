@@ -418,7 +418,7 @@ class Sending:
         self._pack(
             channel.bytes,
             channel.slot(idx) * told.WORD,
-            *(idx, self._worker, *part[1], start, pickle_ns, size, idx, *part[2]),
+            *(idx, self._worker, *part[1], start, pickle_ns, size, UNKNOWN, idx, *part[2]),
         )
         if not self._tracer.code.is_started:  # now that the queue has its thread
             self._tracer.code.start(*self._thread)

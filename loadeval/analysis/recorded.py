@@ -6,6 +6,7 @@ prediction starts from what is known.
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,6 +41,14 @@ MOSTLY_BLOCKED = 0.2
 """Of fetching: from here on it matters whether blocked time would grow with more workers."""
 USUAL_PREFETCH = 2
 """Batches that torch keeps ready for each worker, unless told otherwise."""
+START_NS = {"fork": 40_000_000, "forkserver": 2_000_000_000, "spawn": 2_000_000_000}
+"""To start a worker, and to end it, by start method: docs/how-it-measures.md tells where from."""
+FORK_NS_PER_BYTE = 0.025
+"""To copy the page tables of the training process, for each byte of its memory."""
+NO_FORK_SINCE = (3, 14)
+"""Python that starts processes by forkserver, unless told otherwise."""
+RESUME_NS = 1_000_000
+"""For each worker that lives on, at the start of an epoch."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +68,8 @@ class Recorded:
     worker_bytes: float | None
     machine_bytes: float | None
     shm_free_bytes: float | None
+    start_ns: float
+    tensors: float | None
 
     @classmethod
     def of(cls, run: Run) -> Recorded:
@@ -111,6 +122,8 @@ class Recorded:
             _worker_bytes(run),
             memory_there(run),
             run.header.environment.get("shm_free_bytes"),
+            _start_ns(run),
+            _tensors(run),
         )
 
     @cached_property
@@ -199,6 +212,39 @@ def _step_cpus(use: CpuUse, measured_ns: float, step_ns: float, stages: StageRep
         return 1.0
     own_ns = sum(one.work_ns for one in stages.stages if one.stage.value in ("indices", "receive"))
     return max(real.mean * measured_ns - own_ns, 0.0) / max(step_ns, 1.0)
+
+
+def _start_ns(run: Run) -> float:
+    """What starting a worker takes: as measured, or for a process like that of a run without."""
+    ready_ns: dict[int, int] = {}
+    for one in run.worker_starts:
+        ready_ns[one.epoch] = max(ready_ns.get(one.epoch, 0), one.ready_ns - one.start_ns)
+    if ready_ns:
+        return float(np.median(list(ready_ns.values()))) / (run.header.loader.workers or 1)
+    environment = run.header.environment
+    version = tuple(map(int, re.findall(r"\d+", str(environment.get("python")))[:2]))
+    method = run.header.loader.start_method
+    if method is None:  # the default of that system and Python
+        is_linux = str(environment.get("platform") or "Linux").startswith("Linux")
+        method = ("forkserver" if version >= NO_FORK_SINCE else "fork") if is_linux else "spawn"
+    found_ns = START_NS.get(method, START_NS["spawn"])
+    return found_ns + (FORK_NS_PER_BYTE * _process_bytes(run) if method == "fork" else 0.0)
+
+
+def _process_bytes(run: Run) -> float:
+    """Of the training process, as far as it was read."""
+    for one in run.readings:
+        used = one.values.get("rss_bytes") if one.subject == "process" else None
+        if used is not None and not np.isnan(used).all():
+            return float(np.nanmax(used))
+    return 0.0
+
+
+def _tensors(run: Run) -> float | None:
+    """Of a batch, on average; None where none were counted."""
+    counted = np.concatenate([one.tensors for one in run.stages])
+    counted = counted[counted != UNKNOWN]
+    return float(counted.mean()) if len(counted) else None
 
 
 def _called(run: Run) -> dict[str, float]:

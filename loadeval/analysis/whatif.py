@@ -14,12 +14,18 @@ from collections.abc import Mapping  # noqa: TC003 - dataclass fields
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from loadeval.analysis.faster import FasterError, full_name, sped_up
-from loadeval.analysis.recorded import MOSTLY_BLOCKED, NO_EFFECT, Calibrated, Recorded
+from loadeval.analysis.recorded import (
+    MOSTLY_BLOCKED,
+    NO_EFFECT,
+    RESUME_NS,
+    Calibrated,
+    Recorded,
+)
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.simulation import Costs, Replayed, Setting, iteration_ns, replayed
 from loadeval.analysis.stages import Blockage
@@ -51,6 +57,14 @@ were measured with 4 and 6 workers on four CPUs, see the table in docs/how-it-me
 """
 HAND_OVER_NS = 200_000
 """To pickle a batch, and to receive it, where the run had no workers to show it."""
+PICKLE_TENSOR_NS = 50_000
+RECEIVE_TENSOR_NS = (300_000, 900_000)
+"""What each tensor adds to that, for the worker is asked for a file descriptor.
+
+The latter with all CPUs in use, as docs/how-it-measures.md tells.
+"""
+PIPE_NS_PER_BYTE = (1.0, 2.0)
+"""What each byte of a batch without tensors adds to it: it goes through a pipe."""
 SHARED_NS_PER_BYTE = 0.7
 """To collate into shared memory rather than into a process's own."""
 
@@ -77,6 +91,8 @@ class Assumption(Enum):
     CPUS_NOT_READ = "cpus_not_read"
     STEP_PER_SAMPLE = "step_per_sample"
     HAND_OVER_USUAL = "hand_over_usual"
+    TENSORS_NOT_COUNTED = "tensors_not_counted"
+    WORKERS_START = "workers_start"
     STEP_IN_LOG = "step_in_log"
     STEP_SPINS = "step_spins"
     UNLIKE_REPLAY = "unlike_replay"
@@ -152,6 +168,13 @@ class WorkerCurve:
     unit: str
     cpus: float | None
     others_cpus: float
+
+
+class Length(NamedTuple):
+    """How many batches an epoch has, and how many epochs there are."""
+
+    batches: float
+    epochs: int
 
 
 class LoaderModel:
@@ -237,11 +260,34 @@ class LoaderModel:
         changed = _Changed(one, setting, batch_size, _in_full(one, faster or {}))
         return self._predicted(at, changed)
 
-    def speedup(self, num_workers: int) -> float:
-        """With so many workers, as `predict` has it: without its range much sooner."""
+    def speedup(self, num_workers: int, length: Length) -> float:
+        """With so many workers, as `predict` and `with_starts` have it, in less time."""
         last, (at, one) = self._recorded[-1], self._nearest(num_workers)
         changed = _Changed(one, replace(last.setting, workers=num_workers), None, {})
-        return last.measured_ns / changed.usual(self._at(at, self.growth[1])).iteration_ns
+        found_ns = changed.usual(self._at(at, self.growth[1])).iteration_ns
+        return last.measured_ns / self.with_starts(found_ns, num_workers, length)
+
+    def with_starts(self, iteration_ns: float, num_workers: int, length: Length) -> float:
+        """A mean iteration over whole epochs of a run without workers that is to have some.
+
+        These start once, and live on. Nothing is loaded ahead of the first batch of an epoch.
+        """
+        if self.num_workers or not num_workers:
+            return iteration_ns
+        starts_ns = self.starts_ns(num_workers, length.epochs)
+        first_ns = float(self._recorded[-1].costs.fetch_ns.mean())
+        return iteration_ns + (starts_ns + first_ns) / length.batches
+
+    def starts_ns(self, num_workers: int, epochs: float) -> float:
+        """What starting so many workers takes of each epoch, where they live on for `epochs`."""
+        _, one = self._nearest(num_workers)
+        return num_workers * (one.start_ns / epochs + RESUME_NS)
+
+    @property
+    def is_passing_known(self) -> bool:
+        """Whether it is known what passing a batch from a worker would take."""
+        one = self._recorded[-1]
+        return bool(one.setting.workers) or one.tensors is not None
 
     def _nearest(self, workers: int) -> tuple[int, Recorded]:
         """The run whose number of workers is the nearest, and which it is."""
@@ -262,19 +308,19 @@ class LoaderModel:
         usual = changed.usual(calibrated[1])
         least, most = (changed.replayed(calibrated[end]) for end in (0, 2))
         cases = [least.iteration_ns, usual.iteration_ns, most.iteration_ns]
-        if changed.recorded.blockage == Blockage.DISK:
-            serial = [changed.replayed(one, serial=True) for one in calibrated[1:]]
-            cases = [min(cases), cases[1], max(*cases, *(one.iteration_ns for one in serial))]
+        if changed.may_be_hindered:
+            hindered = [changed.replayed(one, hindered=True) for one in calibrated[1:]]
+            cases = [min(cases), cases[1], max(*cases, *(one.iteration_ns for one in hindered))]
         is_fitted = self.growth != GROWTH
         return changed.prediction(
             cases, usual.spread, calibrated[1], last.measured_ns, is_fitted=is_fitted
         )
 
     def curve(self) -> WorkerCurve:
-        """Throughput with 1 worker and more, until twice the CPUs, or the workers there are."""
+        """Throughput without workers and with some, until twice the CPUs, or those there are."""
         last = self._recorded[-1]
         most = 2 * max(last.setting.workers, math.ceil(last.setting.cpus or 1), 2)
-        counts = {*spread(1, most), *(one.setting.workers for one in self._recorded)}
+        counts = {0, *spread(1, most), *(one.setting.workers for one in self._recorded)}
         return WorkerCurve(
             tuple((one.setting.workers, one.rate) for one in self._recorded),
             tuple(self.predict(num_workers=count) for count in sorted(counts)),
@@ -335,20 +381,30 @@ class _Changed:
             raise UsageError("the run does not tell its batch size; leave batch_size out")
         return self.batch_size / size
 
-    def changed(self, calibrated: Calibrated, *, serial: bool = False) -> tuple[Costs, Setting]:
-        """What each batch takes then, and the setting."""
+    @property
+    def are_first(self) -> bool:
+        """Whether there are workers, and the run had none."""
+        return bool(self.setting.workers) and not self.recorded.setting.workers
+
+    @property
+    def may_be_hindered(self) -> bool:
+        """Whether workers may hinder each other, or training, which the run does not show."""
+        return self.are_first or self.recorded.blockage == Blockage.DISK
+
+    def changed(self, calibrated: Calibrated, *, hindered: bool = False) -> tuple[Costs, Setting]:
+        """What each batch takes then, and the setting.
+
+        `hindered` is if a disk gives all workers no more than now, and if workers that load keep
+        Python's lock from training, which receives.
+        """
         costs = calibrated.costs
         for name, factor in self.faster.items():
             costs = sped_up(costs, name, factor)
-        if not self.recorded.setting.workers and self.setting.workers:
-            hand_over = np.full(len(costs), float(HAND_OVER_NS))
-            shared_ns = SHARED_NS_PER_BYTE * (self.recorded.batch_bytes or 0.0)
-            costs = replace(
-                costs, cpu_ns=costs.cpu_ns + shared_ns, pickle_ns=hand_over, receive_ns=hand_over
-            )
+        if self.are_first:
+            costs = handed_over(self.recorded, costs, hindered=hindered)
         costs = costs if self.batches == 1 else _resized(costs, self.batches)
         blockage, present = self.recorded.blockage, max(self.recorded.setting.workers, 1)
-        is_serial = blockage == Blockage.LOCK or (serial and blockage == Blockage.DISK)
+        is_serial = blockage == Blockage.LOCK or (hindered and blockage == Blockage.DISK)
         if is_serial and self.setting.workers:  # all together pass it no faster than they do now
             taken_ns = costs.fetch_ns * self.setting.workers / present
             costs = replace(costs, blocked_ns=np.maximum(taken_ns - costs.cpu_ns, 0.0))
@@ -356,18 +412,18 @@ class _Changed:
         return (costs, setting) if self.fix is None else self.fix(costs, setting)
 
     def usual(self, calibrated: Calibrated) -> Replayed:
-        """As `replayed`; a disk that workers wait for gives way as far as is likely."""
+        """As `replayed`; a disk or lock that workers wait for gives way as far as is likely."""
         found = self.replayed(calibrated)
-        if self.recorded.blockage != Blockage.DISK:
+        if not self.may_be_hindered:
             return found
-        serial_ns = self.replayed(calibrated, serial=True).iteration_ns
+        hindered_ns = self.replayed(calibrated, hindered=True).iteration_ns
         several = self.recorded.setting.workers > 1  # then they wait for it already
-        usual_ns = serial_ns if several else math.sqrt(found.iteration_ns * serial_ns)
+        usual_ns = hindered_ns if several else math.sqrt(found.iteration_ns * hindered_ns)
         return replace(found, iteration_ns=usual_ns)
 
-    def replayed(self, calibrated: Calibrated, *, serial: bool = False) -> Replayed:
-        """For a batch of the run; `serial` is if a disk gives all workers no more than now."""
-        costs, setting = self.changed(calibrated, serial=serial)
+    def replayed(self, calibrated: Calibrated, *, hindered: bool = False) -> Replayed:
+        """For a batch of the run."""
+        costs, setting = self.changed(calibrated, hindered=hindered)
         found = replayed(costs, setting)
         longer = _crowded(costs, setting, found.iteration_ns)
         longer /= _crowded(calibrated.costs, self.recorded.setting, calibrated.base_ns)
@@ -436,7 +492,7 @@ class _Changed:
         )
 
     def _limit(self, calibrated: Calibrated) -> Limit:
-        costs, setting = self.changed(calibrated, serial=self.recorded.setting.workers > 1)
+        costs, setting = self.changed(calibrated, hindered=self.recorded.setting.workers > 1)
         found_ns = iteration_ns(costs, setting)
         free = iteration_ns(costs.fetched_in(0.0), setting)
         if found_ns <= (1 + 3 * NO_EFFECT) * free:
@@ -472,8 +528,7 @@ class _Changed:
                 found.append(Remark(Assumption.CPU_TIME_GROWS, growth))
             if self.setting.cpus is None:
                 found.append(Remark(Assumption.CPUS_NOT_READ))
-        if workers and not one.setting.workers:
-            found.append(Remark(Assumption.HAND_OVER_USUAL, {"hand_over_ns": HAND_OVER_NS}))
+        found += _of_first_workers(one) if self.are_first else []
         if self.batches != 1:
             found.append(Remark(Assumption.STEP_PER_SAMPLE))
         if not one.alternates:
@@ -487,6 +542,44 @@ class _Changed:
 
 
 UNLIKE = 0.1
+
+
+def handed_over(one: Recorded, costs: Costs, *, hindered: bool = False) -> Costs:
+    """`costs` of a run without workers, as if these handed the batches over.
+
+    Receiving needs Python's lock in the worker too: `hindered` is if that is busy all the time.
+    """
+    passing_ns = _passing_ns(one, hindered=hindered)
+    pickle_ns, receive_ns = (np.full(len(costs), each_ns) for each_ns in passing_ns)
+    shared_ns = 0.0 if one.tensors == 0 else SHARED_NS_PER_BYTE * (one.batch_bytes or 0.0)
+    return replace(
+        costs,
+        cpu_ns=costs.cpu_ns + shared_ns,
+        pickle_ns=pickle_ns,
+        receive_ns=receive_ns,
+        lock_ns=math.inf if hindered and one.tensors else 0.0,
+    )
+
+
+def _of_first_workers(one: Recorded) -> list[Remark]:
+    """What is assumed of workers where the run had none."""
+    _, receive_ns = _passing_ns(one)
+    return [
+        Remark(Assumption.HAND_OVER_USUAL, {"hand_over_ns": receive_ns}),
+        Remark(Assumption.WORKERS_START, {"start_ns": one.start_ns}),
+        *([Remark(Assumption.TENSORS_NOT_COUNTED)] if one.tensors is None else []),
+    ]
+
+
+def _passing_ns(one: Recorded, *, hindered: bool = False) -> tuple[float, float]:
+    """What pickling and receiving a batch takes by what it has; few tensors are not counted."""
+    if one.tensors == 0:
+        pickle_ns, receive_ns = ((one.batch_bytes or 0.0) * each for each in PIPE_NS_PER_BYTE)
+    else:
+        pickle_ns, receive_ns = (
+            (one.tensors or 0.0) * each for each in (PICKLE_TENSOR_NS, RECEIVE_TENSOR_NS[hindered])
+        )
+    return HAND_OVER_NS + pickle_ns, HAND_OVER_NS + receive_ns
 
 
 def spread(first: int, last: int) -> list[int]:

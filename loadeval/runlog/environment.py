@@ -28,7 +28,8 @@ def describe_environment() -> dict[str, Any]:
     """Facts about this process as JSON-ready values; what cannot be read is None.
 
     `packages` lists the installed versions of loadeval, and of each framework that this
-    process has imported. `cpus_usable` counts the CPUs that the process may run on.
+    process has imported. `cpus_usable` counts the CPUs that the process may run on, and
+    `omp_num_threads` is what the variable of that name allows.
     """
     return {
         "host": _known(platform.node) or None,
@@ -37,6 +38,7 @@ def describe_environment() -> dict[str, Any]:
         "pid": os.getpid(),
         "cpus": os.cpu_count(),
         "cpus_usable": cpus_usable(),
+        "omp_num_threads": _known(lambda: int(os.environ["OMP_NUM_THREADS"])),
         "memory_bytes": _known(_memory_bytes),
         "shm_free_bytes": _known(lambda: shutil.disk_usage(SHM).free),
         "packages": {

@@ -34,6 +34,7 @@ EventKind = Literal[
     "stages missing",
     "worker died",
     "within a step",
+    "read in a thread",
 ]
 Cause = Literal["exhausted", "broken off", "failed", "unmeasured"]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,8 @@ class StageTimes:
     `slowest_index` its index in the dataset, or of an iterable one its place in the epoch of its
     worker. `pickle_start_ns`, `pickle_ns`, `pickled_bytes`: pickling in the worker's queue thread.
     `received_ns`: when the training process had it, and `receive_ns` how long reading and
-    unpickling took once it was ready. `pin_ns`: copying to pinned memory.
+    unpickling took once it was ready. `pin_ns`: copying to pinned memory. `tensors`: how many a
+    batch has, counted of some that the training process loaded.
 
     `transform_ns` and `transform_calls` have the time in each transform, without that of
     transforms inside it, and its calls, under its name; NaN where that is not known.
@@ -71,6 +72,11 @@ class StageTimes:
     pin_ns: Column
     transform_ns: ValuesByName
     transform_calls: ValuesByName
+    tensors: Column = field(default_factory=lambda: np.empty(0, dtype=np.int64))
+
+    def __post_init__(self) -> None:
+        if not len(self.tensors):
+            object.__setattr__(self, "tensors", np.full(len(self.batch), UNKNOWN))
 
     @classmethod
     def of(cls, epoch: int, batch: Sequence[int], **known: Any) -> Self:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -95,9 +96,16 @@ class Forecaster:
         return self._model.curve()
 
     def _start_ns(self, workers: int, persist: bool) -> float:
-        """As with the most similar number of workers; longer, where there are more of them."""
-        seen = self._starts_ns[persist] or self._starts_ns[not persist]
-        if not seen:
-            return 0.0
-        nearest = min(seen, key=lambda one: (abs(one - workers), one))
-        return seen[nearest] * (max(workers / nearest, 1.0) if nearest else 1.0)
+        """As with the most similar number of workers; longer, where there are more of them.
+
+        What an epoch takes to start without workers, the first of them add to.
+        """
+        without = self._starts_ns[False].get(0, 0.0)
+        if not workers:
+            return without
+        measured = {**self._starts_ns[not persist], **self._starts_ns[persist]}
+        of_kind = self._starts_ns[persist].keys() - {0} or measured.keys() - {0}
+        if not of_kind:
+            return without + self._model.starts_ns(workers, math.inf if persist else 1)
+        nearest = min(of_kind, key=lambda one: (abs(one - workers), one))
+        return measured[nearest] * max(workers / nearest, 1.0)

@@ -247,7 +247,8 @@ class Tuner:
             most = cpus() if name in OF_CPUS else value << DOUBLINGS
             up = [max(value, 1) << power for power in range(DOUBLINGS)]
             down = [value >> power for power in range(value.bit_length())]
-            found[name] = [one for one in {*up, *down} if one <= max(most, value)]
+            none = [0] if name == WORKERS else []
+            found[name] = [one for one in {*none, *up, *down} if one <= max(most, value)]
         return found
 
 

@@ -512,10 +512,10 @@ def test_the_nearest_run_is_predicted_from() -> None:
 
 
 def test_a_curve() -> None:
-    """From one worker to twice the CPUs, beside what was measured."""
+    """From no worker to twice the CPUs, beside what was measured."""
     found = LoaderModel.of([staged(workers=1), STAGED]).curve()
     assert [count for count, _ in found.measured] == [1, 2]
-    assert [one.num_workers for one in found.predicted] == [1, 2, 3, 4, 5, 6, 7, 8]
+    assert [one.num_workers for one in found.predicted] == [0, 1, 2, 3, 4, 5, 6, 7, 8]
     assert (found.unit, found.cpus, found.others_cpus) == ("images", 4, 0)
 
 

@@ -77,6 +77,15 @@ def test_copied_files_have_no_version(monkeypatch: pytest.MonkeyPatch) -> None:
     assert own_version() == "(not installed)"
 
 
+@pytest.mark.parametrize(("variable", "threads"), [("1", 1), ("many", None)])
+def test_threads_that_a_variable_allows(
+    monkeypatch: pytest.MonkeyPatch, variable: str, threads: int | None
+) -> None:
+    """As OMP_NUM_THREADS says, where that is a number."""
+    monkeypatch.setenv("OMP_NUM_THREADS", variable)
+    assert describe_environment()["omp_num_threads"] == threads
+
+
 def test_what_cannot_be_read_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without /proc, or in a sandbox that forbids to ask: training goes on without the facts."""
 

@@ -17,9 +17,16 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.finding import Fact, Place, Unknown, facts
 from loadeval.analysis.rules.inside import Inside
 from loadeval.analysis.stages import stages_of
-from loadeval.analysis.summary import Summary, epochs_of, iterations_of, steady, summarise
+from loadeval.analysis.summary import (
+    Summary,
+    epoch_lengths,
+    epochs_of,
+    iterations_of,
+    steady,
+    summarise,
+)
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
-from loadeval.analysis.whatif import LoaderModel
+from loadeval.analysis.whatif import Length, LoaderModel
 from loadeval.runlog.columns import UNKNOWN
 
 if TYPE_CHECKING:
@@ -97,6 +104,12 @@ class Case:
     def epochs(self) -> Epochs:
         """The whole epochs."""
         return epochs_of(self.real)
+
+    @cached_property
+    def length(self) -> Length:
+        """The batches of an epoch, or of the longest so far, and the number of epochs."""
+        counts = epoch_lengths(self.real)
+        return Length(self.epochs.batches or max(counts.values(), default=1), max(len(counts), 1))
 
     def too_few(self, needed: int) -> Remark | None:
         """That the run has under `needed` steady-state batches; None where it has as many."""
@@ -206,6 +219,16 @@ class Case:
             return loads_on_request(self.loader, 0.0, None, None)
         wait_ns = found.real_wait_ns or 0.0
         return loads_on_request(self.loader, wait_ns, found.loader_only_ns, found.ideal_ns)
+
+    @property
+    def computes_in_one_thread(self) -> bool:
+        """Whether OMP_NUM_THREADS lets each process compute in one thread alone."""
+        return self.real.header.environment.get("omp_num_threads") == 1
+
+    @property
+    def is_read_in_thread(self) -> bool:
+        """Whether another thread than the main one reads the loader, which may load ahead."""
+        return any(event.kind == "read in a thread" for event in self.real.events)
 
     @property
     def times(self) -> tuple[Fact, ...]:

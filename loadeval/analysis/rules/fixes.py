@@ -11,7 +11,7 @@ import numpy as np
 from loadeval.analysis.rules.finding import Rule
 from loadeval.analysis.rules.inside import LEAST_GAIN
 from loadeval.analysis.simulation import Costs, Setting, iteration_ns, replayed
-from loadeval.analysis.whatif import GROWTH, spread
+from loadeval.analysis.whatif import GROWTH, handed_over, spread
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -76,6 +76,8 @@ def _with_best_workers(case: Case, inside: Inside) -> Fix:
             growth=GROWTH[1],
         )
         costs = replace(costs, cpu_ns=costs.cpu_ns / replayed(costs, shared).grown)
+        if not setting.workers:
+            costs = handed_over(recorded, costs)
         return costs, replace(shared, workers=workers)
 
     return fix
@@ -137,7 +139,7 @@ def best_workers(case: Case, inside: Inside) -> int | None:
     if now < inside.workers or model is None:  # some have nothing to do already
         return None
     most = max(math.floor((case.cpus or now) / max(1 - inside.blocked, 0.1)), now + 1)
-    speedups = {workers: model.speedup(workers) for workers in spread(now + 1, most)}
+    speedups = {workers: model.speedup(workers, case.length) for workers in spread(now + 1, most)}
     best = max(speedups.values())
     if best * (1 - LEAST_GAIN) < 1:
         return None

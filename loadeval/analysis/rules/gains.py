@@ -27,6 +27,9 @@ LEAST_SPEEDUP = 1.02
 TWICE = 2.0
 MOST_GONE = 0.99
 """Of the time: more is not predicted."""
+MORE_WORKERS = {Advice.RAISE, Advice.TRY_WORKERS}
+OTHER_WORKERS = {Advice.RAISE, Advice.LOAD_IN_TRAINING}
+PREDICTED = ("num_workers", "prefetch_factor")
 CHEAPER = {
     Advice.CHEAPER_NAMED,
     Advice.CHEAPER_COLLATE,
@@ -66,9 +69,10 @@ OF_MORE_WORKERS = {
     Advice.CHEAPER_ALSO,
 }
 """What only says more about raising the number of workers."""
+WITH_MORE_WORKERS = {*OF_MORE_WORKERS, Advice.KEEP_WORKERS}
 AT_EPOCH_STARTS = {Rule.WORKER_START, Rule.SHUFFLE_BUFFER, Rule.EPOCH_BOUNDARIES}
 """What costs time at the starts of epochs alone, which no simulation tells."""
-CHANGES_NOTHING = {Advice.NO_MORE_WORKERS, Advice.LOOK_AT, Advice.MOSTLY_IN}
+CHANGES_NOTHING = {Advice.NO_MORE_WORKERS, Advice.NO_WORKERS_HELP, Advice.LOOK_AT, Advice.MOSTLY_IN}
 """What only says more about any change."""
 INSTEAD: dict[Value | Enum, Advice] = {
     "num_workers": Advice.CHEAPER_LOADING,
@@ -89,16 +93,31 @@ def with_gains(case: Case, finding: Finding) -> Finding:
     if of_starts or (case.spinning is not None and finding.rule == Rule.OVERSUBSCRIPTION):
         return replace(finding, changes=tuple(_of_all(finding)))
     if model is None or finding.cost_share is None:
-        return finding
+        known = [one for one in finding.changes if one.code != Advice.LOAD_IN_TRAINING]
+        return replace(finding, changes=tuple(known))
     gains = [(change, _gain_of(case, model, finding, change)) for change in finding.changes]
     useless = [change for change, gain in gains if gain is None]
     told = [Remark(one.code, {**one.values, **gain}) for one, gain in gains if gain is not None]
-    if any(one.values.get("setting") == "num_workers" for one in useless):
-        told = [one for one in told if one.code not in OF_MORE_WORKERS]
-        told.append(Remark(Advice.NO_MORE_WORKERS))
+    if any(one.code in MORE_WORKERS and _is_of_workers(one) for one in useless):
+        told = [one for one in told if one.code not in WITH_MORE_WORKERS]
+        first = any(one.code == Advice.TRY_WORKERS for one in useless)
+        told.append(Remark(Advice.NO_WORKERS_HELP if first else Advice.NO_MORE_WORKERS))
+    told = [_promised(one) for one in told]
+    useless = [one for one in useless if one.code != Advice.LOAD_IN_TRAINING]
     if all(one.code in CHANGES_NOTHING for one in told):
         told += map(_instead, useless)
     return replace(finding, changes=tuple(_workers_first(told)))
+
+
+def _is_of_workers(change: Remark) -> bool:
+    return change.values.get("setting") == "num_workers"
+
+
+def _promised(change: Remark) -> Remark:
+    """First workers are no more to be tried where they are surely no slower."""
+    if change.code != Advice.TRY_WORKERS or float(change.values.get("low") or 0.0) < 1:
+        return change
+    return Remark(Advice.RAISE, change.values)
 
 
 def _of_all(finding: Finding) -> list[Remark]:
@@ -112,11 +131,17 @@ def _of_all(finding: Finding) -> list[Remark]:
 
 
 def _workers_first(changes: list[Remark]) -> list[Remark]:
-    """More workers before cheaper code, where they bring as much: a setting is soon changed."""
-    gains = {one.code: float(one.values.get("speedup") or 0.0) for one in changes}
-    if gains.get(Advice.RAISE, 0.0) < max(gains.values()) or Advice.RAISE not in gains:
+    """More workers, or none, before cheaper code, where they bring as much.
+
+    A setting is soon changed.
+    """
+    first = next((one.code for one in changes if one.code in OTHER_WORKERS), None)
+    # Code that would be gone altogether is none that is soon changed, beside more workers.
+    names = ("speedup",) if first == Advice.RAISE else ("speedup", "at_most")
+    most = {one.code: max(float(one.values.get(name) or 0.0) for name in names) for one in changes}
+    if first is None or most[first] < max(most.values()):
         return changes
-    return sorted(changes, key=lambda one: one.code not in {Advice.RAISE, *OF_MORE_WORKERS})
+    return sorted(changes, key=lambda one: one.code not in {first, *WITH_MORE_WORKERS})
 
 
 def _instead(change: Remark) -> Remark:
@@ -128,31 +153,46 @@ def _gain_of(
     case: Case, model: LoaderModel, finding: Finding, change: Remark
 ) -> dict[str, Value] | None:
     """What a change brings; None is too little, and nothing that it is not predicted."""
-    code, setting = change.code, change.values.get("setting")
-    if code == Advice.RAISE and setting == "num_workers":
-        return _gain(case, model.predict(num_workers=_proposed(change)))
-    if code == Advice.RAISE and setting == "prefetch_factor":
-        return _gain(case, model.predict(prefetch_factor=_proposed(change)))
-    if code == Advice.OUT_OF_ORDER:
-        return _gain(case, model.predict(in_order=False))
-    if code == Advice.SHARE_BY_FILE:
-        return _gain(case, model.without(without_lock))
+    code = change.code
+    is_told_of = code == Advice.KEEP_WORKERS and finding.rule == Rule.ZERO_WORKERS
+    if is_told_of or (code == Advice.TRY_WORKERS and not model.is_passing_known):
+        return {}
+    found = _predicted(model, change)
+    if found is not None:
+        return _gain(case, model, found)
     if code in CHEAPER:
         part = PARTS.get(finding.rule) or str(change.values["name"])
-        gain = _gain(case, model.predict(faster={part: TWICE}))
+        gain = _gain(case, model, model.predict(faster={part: TWICE}))
         return _at_most(case, model, finding) if gain is None else {"times": TWICE, **gain}
     return _at_most(case, model, finding) if code in REMOVED else {}
 
 
-def _proposed(change: Remark) -> int:
-    return int(change.values["proposed"] or 0)
+def _predicted(model: LoaderModel, change: Remark) -> Prediction | None:
+    """With a setting changed; None where the change is no setting, or one of another loader."""
+    setting = change.values.get("setting")
+    if change.code in {*MORE_WORKERS, *OTHER_WORKERS} and setting in PREDICTED:
+        proposed = int(change.values["proposed"] or 0)
+        if setting == "num_workers":
+            return model.predict(num_workers=proposed)
+        return model.predict(prefetch_factor=proposed)
+    if change.code == Advice.OUT_OF_ORDER:
+        return model.predict(in_order=False)
+    return model.without(without_lock) if change.code == Advice.SHARE_BY_FILE else None
 
 
-def _gain(case: Case, found: Prediction) -> dict[str, Value] | None:
+def _gain(case: Case, model: LoaderModel, found: Prediction) -> dict[str, Value] | None:
     """What whole epochs gain; None is too little."""
+    present_ns = found.iteration_ns.value * found.speedup.value
     value, low, high = (
-        1 / (1 - _of_epochs(case, 1 - 1 / one))
-        for one in (found.speedup.value, found.speedup.low, found.speedup.high)
+        1 / (1 - _of_epochs(case, 1 - one_ns / present_ns))
+        for one_ns in (
+            model.with_starts(iteration_ns, found.num_workers, case.length)
+            for iteration_ns in (
+                found.iteration_ns.value,
+                found.iteration_ns.high,
+                found.iteration_ns.low,
+            )
+        )
     )
     return {"speedup": value, "low": low, "high": high} if value >= LEAST_SPEEDUP else None
 

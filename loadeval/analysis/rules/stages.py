@@ -12,7 +12,7 @@ from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Finding, Problem, Rule, Unknown, facts
 from loadeval.analysis.rules.fixes import best_workers, gain_of
 from loadeval.analysis.rules.inside import CHARGED, DOMINATES, FEWEST_BATCHES, LEAST_GAIN
-from loadeval.analysis.rules.workers import MUCH, workers_to
+from loadeval.analysis.rules.workers import MUCH, tried_workers, workers_to
 from loadeval.analysis.stages import Blockage, blockage_of
 from loadeval.analysis.timeline import Stage
 from loadeval.analysis.verdict import MODERATE_SHARE
@@ -166,7 +166,7 @@ def transfer(case: Case, inside: Inside) -> Answer:
         case,
         Rule.TRANSFER,
         Remark(problem, {"transfer_ns": transfer_ns, "pickled_bytes": pickled}),
-        (Remark(advice),),
+        (Remark(advice), workers_to(Advice.LOAD_IN_TRAINING, case.loader, 0)),
         facts(
             *((one.stage.value, one.work_ns, "ns") for one in parts if one is not None),
             ("pickled", pickled, "bytes"),
@@ -205,7 +205,7 @@ def pinning(case: Case, inside: Inside) -> Answer:
         case,
         Rule.PINNING,
         Remark(Problem.PINNING_SLOW, {"pin_ns": pin_ns}),
-        (Remark(Advice.SEND_FEWER),),
+        (Remark(Advice.SEND_FEWER), workers_to(Advice.LOAD_IN_TRAINING, case.loader, 0)),
         facts(("pinning a batch", pin_ns, "ns")),
     )
 
@@ -312,7 +312,7 @@ def oversubscription(case: Case, inside: Inside) -> Answer:
     if inside.run_queue < WAITS_FOR_CPU:
         return None
     workers, cpus = case.loader.workers or 0, case.cpus or math.inf
-    if by_threads:
+    if by_threads and workers and not case.computes_in_one_thread:
         change = Remark(Advice.ONE_THREAD_EACH)
     elif workers > cpus:
         change = workers_to(Advice.LOWER, case.loader, case.cpus)
@@ -388,10 +388,12 @@ def as_many_workers(case: Case, inside: Inside) -> tuple[Remark, ...]:
     best = best_workers(case, inside)
     if best is None:
         return (Remark(Advice.NO_MORE_WORKERS),) if inside.setting.workers else ()
-    raised = workers_to(Advice.RAISE, case.loader, best)
+    raised: tuple[Remark, ...] = (workers_to(Advice.RAISE, case.loader, best),)
+    if not inside.setting.workers:
+        raised = tried_workers(case, best)
     if case.cpu_use.left is None and not inside.mostly_blocked:
-        return raised, Remark(Advice.CPU_USE_NOT_READ)
-    return (raised,)
+        return *raised, Remark(Advice.CPU_USE_NOT_READ)
+    return raised
 
 
 def largest_parts(inside: Inside | None) -> tuple[Fact, ...]:

@@ -10,6 +10,7 @@ import numpy as np
 from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
+from loadeval.analysis.rules.workers import KEEP_WORKERS, PERSISTENT
 from loadeval.analysis.summary import epoch_lengths, epoch_start_waits
 from loadeval.analysis.verdict import HIGH_SHARE, MODERATE_SHARE
 from loadeval.runlog.columns import UNKNOWN
@@ -24,10 +25,7 @@ if TYPE_CHECKING:
 
 FEW_BATCHES = 2.0
 """Times what a worker takes for one batch: a first wait of no more is for that batch."""
-KEEP_WORKERS = Remark(
-    Advice.TRY_PERSISTENT_WORKERS,
-    {"setting": "persistent_workers", "present": False, "proposed": True},
-)
+TRY_KEEPING = Remark(Advice.TRY_PERSISTENT_WORKERS, PERSISTENT)
 MOST_OF_IT = 0.5
 """Of an epoch start: what takes as much is its cause."""
 SPAWNING = ("spawn", "forkserver")
@@ -187,7 +185,7 @@ def _keeping(case: Case) -> tuple[Remark, ...]:
     """To start the workers once, where they start with each epoch."""
     if case.loader.persistent_workers:
         return ()
-    return (Remark(Advice.KEEP_WORKERS, KEEP_WORKERS.values),)
+    return (KEEP_WORKERS,)
 
 
 def _starts_ns(run: Run) -> Iterator[tuple[int, int, int, int]]:
@@ -263,5 +261,5 @@ def _against_boundaries(case: Case, first_ns: float) -> tuple[tuple[Remark, ...]
     if workers and persistent:
         return (Remark(Advice.CHEAPER_EPOCH_START),), "likely"
     if workers and persistent is False:
-        return (KEEP_WORKERS,), "possible"
+        return (TRY_KEEPING,), "possible"
     return (Remark(Advice.FIND_EPOCH_START),), "possible"

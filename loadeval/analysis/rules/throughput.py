@@ -89,6 +89,8 @@ def zero_workers(case: Case) -> Answer:
         lost = 0.0 if case.lost is None else case.lost.value
     if not case.loads_synchronously or lost < MODERATE_SHARE:
         return None
+    if case.is_read_in_thread:
+        return Remark(Unknown.READ_IN_THREAD)
     changes = () if case.inside is None else stages.as_many_workers(case, case.inside)
     needed = max(math.ceil(found.wait_ns / found.step_ns), 1) if found.step_ns else 1
     return Finding(

@@ -10,6 +10,7 @@ from loadeval.analysis.rules.finding import Advice
 
 if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
+    from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Case
     from loadeval.analysis.rules.finding import Confidence
     from loadeval.runlog.model import LoaderInfo
@@ -44,6 +45,11 @@ PREFETCH_SETTINGS = {
     "nvidia": "prefetch_queue_depth",
     "spdl": "buffer_size",
 }
+
+
+PERSISTENT: dict[str, Value] = {"setting": "persistent_workers", "present": False, "proposed": True}
+KEEP_WORKERS = Remark(Advice.KEEP_WORKERS, PERSISTENT)
+"""Beside advice on first workers, which start in each epoch otherwise."""
 
 
 class WorkerAdvice(NamedTuple):
@@ -105,21 +111,28 @@ def first_workers(case: Case, needed: int) -> tuple[Remark, ...]:
     left = case.cpu_use.left
     if left is None:
         most = max((case.cpus or 0) - 1, 1)
-        raised = workers_to(Advice.RAISE, case.loader, min(needed, most))
-        return raised, Remark(Advice.CPU_USE_NOT_READ)
+        return *tried_workers(case, min(needed, most)), Remark(Advice.CPU_USE_NOT_READ)
     most = _rounded(left)
-    raised = workers_to(Advice.RAISE, case.loader, max(min(needed, most), 1))
+    tried = tried_workers(case, max(min(needed, most), 1))
     if not most:
-        return raised, Remark(Advice.NO_CPU_FOR_WORKER), Remark(Advice.CHEAPER_OR_CPUS)
+        return *tried, Remark(Advice.NO_CPU_FOR_WORKER), Remark(Advice.CHEAPER_OR_CPUS)
     if needed <= most:
-        return (raised,)
+        return tried
     figures = {"workers": needed, "cpus_left": left, "cpus": case.cpus}
-    return raised, Remark(Advice.WORKERS_NEEDED, figures), Remark(Advice.CHEAPER_ALSO)
+    return *tried, Remark(Advice.WORKERS_NEEDED, figures), Remark(Advice.CHEAPER_ALSO)
+
+
+def tried_workers(case: Case, proposed: int) -> tuple[Remark, ...]:
+    """To measure whether first workers help, which live on where they can."""
+    tried = workers_to(Advice.TRY_WORKERS, case.loader, proposed)
+    return (tried,) if case.loader.persistent_workers is None else (tried, KEEP_WORKERS)
 
 
 def workers_to(code: Advice, loader: LoaderInfo, proposed: int | None = None) -> Remark:
     """To set the number of workers from what it is to `proposed`, or to less where that is None."""
     setting = WORKERS_SETTINGS.get(_package(loader), "the number of workers")
+    if loader.persistent_workers is not None:  # a DataLoader of whatever package
+        setting = "num_workers"
     to = {} if proposed is None else {"proposed": proposed}
     return Remark(code, {"setting": setting, "present": loader.workers, **to})
 

@@ -24,6 +24,17 @@ ADVICE: dict[Enum, str] = {
         "cheaper."
     ),
     Advice.NO_MORE_WORKERS: "More workers will not help.",
+    Advice.NO_WORKERS_HELP: (
+        "Workers will not help: starting them and passing batches to training takes what they gain."
+    ),
+    Advice.TRY_WORKERS: (
+        "Raise {setting} from {present} to {proposed} only if measuring shows that it helps, as "
+        "tune() does: workers take time to start, and to pass each tensor of a batch to training."
+    ),
+    Advice.LOAD_IN_TRAINING: (
+        "Pass {setting}={proposed}: the training process then loads itself, and no batch is passed "
+        "between processes."
+    ),
     Advice.LOAD_IN_BACKGROUND: (
         "Load in the background: in a DataLoader with a worker (a generator becomes an "
         "IterableDataset), or in a thread that keeps a few batches ready."
@@ -266,6 +277,8 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.LOWER: "lower {setting} from {present} to {proposed}",
     Advice.LOWER_WORKERS: "lower {setting} from {present}",
     Advice.ADD_WORKERS_OR_THREADS: "try more workers or threads",
+    Advice.TRY_WORKERS: "try raising {setting} from {present} to {proposed}",
+    Advice.LOAD_IN_TRAINING: "set {setting}={proposed}",
     Advice.LOAD_IN_BACKGROUND: "load in the background",
     Advice.LOAD_IN_WORKERS: "load in workers",
     Advice.RECEIVING_LIMITS: "fewer and larger tensors, fewer bytes",
@@ -351,6 +364,9 @@ def change_in_short(finding: Finding) -> str:
     if code is Advice.CHEAPER_OR_CPUS and "required" not in values:
         code = Advice.CHEAPER_LOADING  # how much faster is known only of a loader timed alone
     text = filled(short[code], values)
+    kept = next((one for one in finding.changes if one.code is Advice.KEEP_WORKERS), change)
+    if code is Advice.RAISE and kept is not change:  # by themselves they would start in each epoch
+        text = ", ".join(filled("{setting}={proposed}", one.values) for one in (change, kept))
     if code is Advice.FREE_CPUS and "others_cpus" in values:
         text = FREE_CPUS_OF_OTHERS
     return f"perhaps {text}" if finding.confidence == "possible" else text

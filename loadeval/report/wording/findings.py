@@ -191,10 +191,10 @@ PROBLEMS: dict[Enum, str] = {
     ),
     Problem.READ_FROM_DISK: (
         "The data is read from the disk, not from the page cache: {disk_bytes:size} a batch. "
-        "Workers are blocked {share:share} of their time."
+        "Loading is blocked {share:share} of its time."
     ),
     Problem.WORKERS_BLOCKED: (
-        "Workers are blocked {share:share} of their time, neither on a CPU nor waiting for one, at "
+        "Loading is blocked {share:share} of its time, neither on a CPU nor waiting for one, at "
         "{place:code}: storage, the network or another process is slow to answer."
     ),
     Problem.STEP_SPINS: (
@@ -203,7 +203,7 @@ PROBLEMS: dict[Enum, str] = {
         "time than with ideal loading."
     ),
     Problem.WORKERS_WAIT_FOR_CPU: (
-        "Workers are ready to run but wait for a CPU {share:share} of their time: more threads "
+        "Loading is ready to run but waits for a CPU {share:share} of its time: more threads "
         "compute than there are CPUs."
     ),
     Problem.WORKER_SLOW: (
@@ -315,6 +315,9 @@ UNKNOWNS: dict[Enum, str] = {
     Unknown.BATCHES_LEFT_OUT: "the log keeps one batch in {every:,}",
     Unknown.PREFETCH_UNKNOWN: "the loader's prefetch depth is not known",
     Unknown.WORKERS_UNKNOWN: "the loader's number of workers is not known",
+    Unknown.READ_IN_THREAD: (
+        "the loader is read in another thread than the main one, which may load ahead"
+    ),
     Unknown.CPUS_UNKNOWN: "the number of usable CPUs is not known",
     Unknown.CPU_TIME_NOT_READ: "the machine's CPU time was not read during measured batches",
     Unknown.LOCK_NOT_READ: "the threads of the process were not read",

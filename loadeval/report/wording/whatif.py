@@ -74,8 +74,15 @@ ASSUMPTIONS: dict[Enum, str] = {
     ),
     Assumption.STEP_PER_SAMPLE: "The training step takes as long for each sample as it did.",
     Assumption.HAND_OVER_USUAL: (
-        "A worker hands a batch over in {hand_over_ns:duration}, and the training process receives "
-        "it in as long: the run has no workers to show it."
+        "The training process receives a batch from a worker in some {hand_over_ns:duration}, by "
+        "the number of its tensors: the run has no workers to show it."
+    ),
+    Assumption.TENSORS_NOT_COUNTED: (
+        "A batch has few tensors: they were not counted, and each takes time to receive."
+    ),
+    Assumption.WORKERS_START: (
+        "Starting a worker, some {start_ns:duration}, is no part of the steady state. With "
+        "persistent_workers=True workers start once, not in each epoch."
     ),
     Assumption.STEP_SPINS: (
         "The threads of a training step go on as now. In this run they spin while workers need the "

@@ -262,7 +262,7 @@ def test_passing_batches_on(
     found = finding(Rule.TRANSFER, run(fetch=10, pickle=30, receive=20, pickled_bytes=nbytes))
     assert found.problem.code is problem
     assert found.problem.values == {"transfer_ns": 50e6, "pickled_bytes": nbytes}
-    assert advised(found) == [code_]
+    assert set(advised(found)) == {code_, Advice.LOAD_IN_TRAINING}
     assert [(one.name, one.value) for one in found.evidence] == [
         ("pickle", 30e6),
         ("receive", 20e6),
@@ -282,7 +282,7 @@ def test_receiving_that_waits_for_pythons_lock(run: Callable[..., Run]) -> None:
     found = RULES[Rule.TRANSFER](case)
     assert isinstance(found, Finding)
     assert found.problem.code is Problem.TRANSFER_WAITS_FOR_LOCK
-    assert advised(found) == [Advice.SHARE_BY_FILE]
+    assert advised(found)[0] == Advice.SHARE_BY_FILE
 
 
 @pytest.mark.parametrize(

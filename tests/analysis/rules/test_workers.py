@@ -234,9 +234,9 @@ def test_cpu_time_between_readings(
 @pytest.mark.parametrize(
     ("training", "codes", "workers"),
     [
-        (1.0, [Advice.RAISE], [3]),
-        (6.0, [Advice.RAISE, Advice.WORKERS_NEEDED, Advice.CHEAPER_ALSO], [2]),
-        (7.8, [Advice.RAISE, Advice.NO_CPU_FOR_WORKER, Advice.CHEAPER_OR_CPUS], [1]),
+        (1.0, [Advice.TRY_WORKERS], [3]),
+        (6.0, [Advice.TRY_WORKERS, Advice.WORKERS_NEEDED, Advice.CHEAPER_ALSO], [2]),
+        (7.8, [Advice.TRY_WORKERS, Advice.NO_CPU_FOR_WORKER, Advice.CHEAPER_OR_CPUS], [1]),
     ],
 )
 def test_first_workers(
@@ -262,5 +262,5 @@ def test_first_workers_where_nothing_was_read(
     info = LoaderInfo("torch.utils.data.DataLoader", workers=0)
     run = make_run([250] * 40, step, loader=info, environment={"cpus_usable": cpus})
     values = {"setting": "num_workers", "present": 0, "proposed": number}
-    expected = {Advice.RAISE: values, Advice.CPU_USE_NOT_READ: {}}
+    expected = {Advice.TRY_WORKERS: values, Advice.CPU_USE_NOT_READ: {}}
     assert numbers(finding(Rule.ZERO_WORKERS, run)) == expected
