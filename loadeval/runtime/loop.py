@@ -250,22 +250,25 @@ class SharedEpoch(MeasuredEpoch):
             except StopIteration:
                 self._take_part_after(part)
             except ValueError as error:
-                if self._share is None or not _is_of_a_busy_generator(error):
+                if not _is_of_a_busy_generator(error) or not self._has_left(part):
                     raise
-                self._leave(part)
 
     def _take_part_after(self, part: Iterator[Any]) -> None:
         with self._lock:
             if self._part is part:
                 self._part = next(self._parts)
 
-    def _leave(self, part: Iterator[Any]) -> None:
-        """Another thread is in `part`."""
+    def _has_left(self, part: Iterator[Any]) -> bool:
+        """Leave `part`, in which another thread is; False where it is the loader's own."""
         with self._lock:
-            left = self._share() if self._part is part and self._share is not None else None
-            if left is not None:
-                self._part, self._share = left, None
+            if self._part is part:
+                if self._share is None:
+                    return False
+                left = self._share()
+                if left is not None:
+                    self._part, self._parts, self._share = left, iter(()), None
         time.sleep(0)
+        return True
 
 
 def _is_of_a_busy_generator(error: ValueError) -> bool:
@@ -359,9 +362,6 @@ class _Serving:
     def share(self) -> Iterator[Any]:
         """What is left, for several threads."""
         self._is_shared = True
-        with self._guard:
-            if self._epoch is not None:
-                self._epoch.recorder.note(SEVERAL_THREADS.format(self._epoch.number))
         return self._plan.remainder()
 
     def parts(self) -> Iterator[Iterator[Any]]:
@@ -426,7 +426,7 @@ class _Serving:
                 epoch.end_step()
                 waiting = span.fell_short or not span.served  # for what this span did not have
                 self._stage = None
-            self._finish(epoch, request)
+            self._finish(request)
         except GeneratorExit:
             self._over = True
             with self._guard:
@@ -452,11 +452,13 @@ class _Serving:
             self._end("unmeasured")
         return True
 
-    def _end(self, cause: Cause) -> None:
+    def _end(self, cause: Cause, asked_ns: int | None = None, now_ns: int | None = None) -> None:
         if self._spans is not None:
             self._spans.close()
         if self._epoch is not None:
-            self._epoch.end(cause)
+            if self._is_shared:
+                self._epoch.recorder.note(SEVERAL_THREADS.format(self._epoch.number))
+            self._epoch.end(cause, asked_ns, now_ns)
 
     def _opened(self) -> OpenEpoch:
         epoch = self._begin()
@@ -479,13 +481,13 @@ class _Serving:
         if self._epoch is not None:
             self._epoch.failed(self._request, self._clock(), error)
 
-    def _finish(self, epoch: OpenEpoch, request: int) -> None:
+    def _finish(self, request: int) -> None:
         self._over = True
-        asked = request if self._plan.asked_ns is None else self._plan.asked_ns
+        asked = max(request, self._plan.asked_ns or request)  # that of a plan left off is older
         if self._plan.rest is None:
-            epoch.end("exhausted", asked, self._clock())
+            self._end("exhausted", asked, self._clock())
         else:
-            epoch.end("unmeasured", asked, asked)
+            self._end("unmeasured", asked, asked)
 
     def _begun(self, epoch: OpenEpoch) -> Span | None:
         """The next span, with a chunk of its own to be noted in."""

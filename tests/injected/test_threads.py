@@ -1,0 +1,317 @@
+"""One epoch that several threads read, as they may read a plain DataLoader's."""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from itertools import repeat
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from torch.utils.data import DataLoader
+
+from loadeval import LoaderEvaluator, evaluate_in_place, read_run
+from loadeval.runtime import alternate, measurement
+from loadeval.runtime.loop import Remaining, served
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from loadeval.runtime.loop import MeasuredEpoch
+
+IN_TIME_S = 30
+LENGTH = 60
+IN_EACH_MODE = pytest.mark.parametrize("mode", ["log", "alternate", "replay"])
+
+
+class Numbers:
+    """A loader whose iterator any number of threads may read at once.
+
+    Where `meet` is a barrier, threads load only together: one by one they would wait forever.
+    """
+
+    def __init__(self, length: int = LENGTH, meet: threading.Barrier | None = None) -> None:
+        self.length = length
+        self.meet = meet
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __iter__(self) -> Iterator[int]:
+        return NumbersRead(self)
+
+
+class NumbersRead:
+    def __init__(self, loader: Numbers) -> None:
+        self.loader = loader
+        self.numbers = iter(range(loader.length))
+
+    def __iter__(self) -> NumbersRead:
+        return self
+
+    def __next__(self) -> int:
+        number = next(self.numbers)
+        if self.loader.meet is not None:
+            self.loader.meet.wait(IN_TIME_S)
+        return number
+
+
+@pytest.fixture(autouse=True)
+def _often_another_thread(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Threads take turns after a few instructions, and nobody naps long."""
+    monkeypatch.setattr(alternate, "NAP_S", 0.001)
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    yield
+    sys.setswitchinterval(before)
+
+
+def read_by(threads: int, epoch: Iterator[Any]) -> list[Any]:
+    """What all threads got; raises what one of them did."""
+    with ThreadPoolExecutor(threads) as pool:
+        found = [pool.submit(list, map(next, repeat(epoch))) for _ in range(threads)]
+    return [batch for one in found for batch in one.result(IN_TIME_S)]
+
+
+def expected(mode: str, length: int = LENGTH) -> list[int]:
+    return [number % 3 if mode == "replay" else number for number in range(length)]
+
+
+@pytest.mark.parametrize("annotate", [None, "torch"])
+@pytest.mark.parametrize("threads", [2, 8])
+@IN_EACH_MODE
+def test_each_batch_is_served_once(mode: str, threads: int, annotate: Any, tmp_path: Path) -> None:
+    """In several epochs, and the log tells of them."""
+    for number in range(15):
+        path = tmp_path / f"{number}.jsonl"
+        length = (1, 3, LENGTH)[number % 3]
+        options: dict[str, Any] = {"log_file": path, "annotate": annotate, "probes": ()}
+        evaluator = LoaderEvaluator(Numbers(length), mode, 3, **options)
+        for _ in range(2):
+            assert sorted(read_by(threads, iter(evaluator))) == sorted(expected(mode, length))
+        evaluator.close()
+        assert len(read_run(path).ends) == 2
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+def test_threads_load_at_once(mode: str, tmp_path: Path) -> None:
+    """They do not wait for each other: with this loader they would do so forever."""
+    loader = Numbers(40, threading.Barrier(2))
+    evaluator = LoaderEvaluator(loader, mode, log_file=tmp_path / "run.jsonl")
+    if mode == "alternate":  # which loads by itself too, so that nobody is left to meet
+        loader.meet = None
+    assert sorted(read_by(2, iter(evaluator))) == list(range(40))
+    evaluator.close()
+    run = read_run(tmp_path / "run.jsonl")
+    if mode == "log":
+        assert any("several threads read it at once" in event.message for event in run.events)
+
+
+@IN_EACH_MODE
+def test_one_thread_after_another_is_measured(mode: str) -> None:
+    """A batch at a time: the whole epoch is in the run."""
+    evaluator = LoaderEvaluator(Numbers(), mode, 3)
+    epoch = iter(evaluator)
+    served = []
+    for _ in range(LENGTH):
+        with ThreadPoolExecutor(1) as pool:
+            served.append(pool.submit(next, epoch).result(IN_TIME_S))
+    assert served == expected(mode)
+    assert next(epoch, None) is None
+    run = evaluator.recorded()
+    assert run.batches == LENGTH
+    assert [end.cause for end in run.ends] == ["exhausted"]
+
+
+@IN_EACH_MODE
+def test_an_epoch_is_handed_to_threads_in_its_middle(mode: str) -> None:
+    epoch = iter(LoaderEvaluator(Numbers(), mode, 3))
+    first = [next(epoch) for _ in range(20)]
+    assert sorted(first + read_by(4, epoch)) == sorted(expected(mode))
+
+
+def test_threads_with_an_epoch_each_do_not_mix() -> None:
+    evaluator = LoaderEvaluator(Numbers(), probes=())
+    with ThreadPoolExecutor(4) as pool:
+        found = [pool.submit(list, evaluator) for _ in range(8)]
+    assert all(one.result(IN_TIME_S) == list(range(LENGTH)) for one in found)
+    assert evaluator.recorded().batches == 8 * LENGTH
+
+
+@IN_EACH_MODE
+def test_what_is_served_unmeasured_is_shared_too(mode: str) -> None:
+    """After the last pair of an alternating run, and after real batches before a replay."""
+    options: dict[str, Any] = {"alternate": {"pairs": 1}, "replay": {"replay_after": 7}}
+    evaluator = LoaderEvaluator(Numbers(400), mode, 3, **options.get(mode, {}))
+    served = sorted(read_by(4, iter(evaluator)))
+    assert len(served) == 400
+    if mode != "replay":
+        assert served == list(range(400))
+
+
+def test_a_dataloader_that_is_measured_in_place_can_be_shared() -> None:
+    """Its sampler is a generator, which one thread may read: they take turns, as they must."""
+    dataset: Any = range(LENGTH)
+    loader: Any = DataLoader(dataset, batch_size=None)
+    with evaluate_in_place(loader):
+        served: list[Any] = []
+        lock = threading.Lock()
+        epoch = iter(loader)
+
+        def read() -> None:
+            while True:
+                with lock:
+                    batch = next(epoch, None)
+                if batch is None:
+                    return
+                served.append(batch)
+
+        with ThreadPoolExecutor(4) as pool:
+            for done in [pool.submit(read) for _ in range(4)]:
+                done.result(IN_TIME_S)
+    assert sorted(served) == list(range(LENGTH))
+
+
+def test_a_loader_of_workers_is_shared() -> None:
+    """As without loadeval, threads that ask at once get each batch once."""
+    dataset: Any = range(LENGTH)
+    loader: Any = DataLoader(dataset, num_workers=2, batch_size=None)
+    lock = threading.Lock()
+
+    class Locked:
+        def __iter__(self) -> Iterator[int]:
+            batches = iter(loader)
+
+            def batch() -> int:
+                with lock:
+                    return int(next(batches))
+
+            return Asking(batch)
+
+    assert sorted(read_by(4, iter(LoaderEvaluator(Locked())))) == list(range(LENGTH))
+
+
+class Asking:
+    """An iterator that calls `batch`."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+
+    def __iter__(self) -> Asking:
+        return self
+
+    def __next__(self) -> Any:
+        return self.batch()
+
+
+def test_the_loaders_own_value_error_passes_through() -> None:
+    """Also one that says what a generator says that another thread reads."""
+
+    class Bad(NumbersRead):
+        def __next__(self) -> int:
+            raise ValueError("generator already executing")
+
+    class Loader(Numbers):
+        def __iter__(self) -> Iterator[int]:
+            return Bad(self)
+
+    epoch = iter(LoaderEvaluator(Loader()))
+    for _ in range(3):
+        with pytest.raises(ValueError, match="generator already executing"):
+            next(epoch)
+
+
+def test_a_generator_of_the_loaders_own_refuses_a_second_thread() -> None:
+    """As without loadeval: the first one gets its batch."""
+    loads, may_go = threading.Event(), threading.Event()
+
+    def batches() -> Iterator[int]:
+        yield 0
+        loads.set()
+        may_go.wait(IN_TIME_S)
+        yield from (1, 2)
+
+    epoch = iter(LoaderEvaluator(batches))
+    assert next(epoch) == 0
+    with ThreadPoolExecutor(1) as pool:
+        first = pool.submit(next, epoch)
+        loads.wait(IN_TIME_S)
+        for _ in range(2):
+            with pytest.raises(ValueError, match="generator already executing"):
+                next(epoch)
+        may_go.set()
+        assert first.result(IN_TIME_S) == 1
+    assert list(epoch) == [2]
+
+
+def test_a_loop_reads_an_epoch_at_no_cost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody else has what its head asks for; what `iter` returns is ready for several threads."""
+    shared: list[bool] = []
+
+    def seen(*args: Any, **options: Any) -> MeasuredEpoch:
+        shared.append(options["shared"])
+        return served(*args, **options)
+
+    monkeypatch.setattr(measurement, "served", seen)
+    evaluator = LoaderEvaluator(Numbers(3))
+    for _ in evaluator:
+        pass
+    for _ in enumerate(evaluator):
+        pass
+    assert [2 * batch for batch in evaluator] == [0, 2, 4]
+    assert shared == [False] * 3
+    shared.clear()
+    epoch = iter(evaluator)
+    for _ in epoch:
+        pass
+    numbered = enumerate(evaluator)
+    for _ in numbered:
+        pass
+    list(evaluator)
+    assert shared == [True] * 3
+
+
+def test_what_is_left_is_served_in_order() -> None:
+    """What was taken ahead, the error, what comes after."""
+    left = Remaining(iter([3, 4]))
+    left.held.extend([1, 2])
+    left.errors.append(OSError("disk gone"))
+    assert [next(left), next(iter(left))] == [1, 2]
+    with pytest.raises(OSError, match="disk gone"):
+        next(left)
+    assert list(left) == [3, 4]
+
+
+def test_coroutines_take_turns() -> None:
+    """Each batch is served once, from one epoch or from one each."""
+    evaluator = LoaderEvaluator(Numbers(), probes=())
+
+    async def read(epoch: Iterator[int], into: list[int]) -> None:
+        for batch in epoch:
+            into.append(batch)
+            await asyncio.sleep(0)
+
+    async def read_together() -> tuple[list[int], list[list[int]]]:
+        epoch, shared = iter(evaluator), list[int]()
+        await asyncio.gather(*(read(epoch, shared) for _ in range(3)))
+        own: list[list[int]] = [[], []]
+        await asyncio.gather(*(read(iter(evaluator), into) for into in own))
+        return shared, own
+
+    shared, own = asyncio.run(read_together())
+    assert sorted(shared) == list(range(LENGTH))
+    assert own == [list(range(LENGTH))] * 2
+    assert evaluator.recorded().batches == 3 * LENGTH
+
+
+def test_an_event_loop_may_leave_loading_to_threads() -> None:
+    async def read(epoch: Iterator[int]) -> list[int]:
+        loop = asyncio.get_running_loop()
+        waiting = [loop.run_in_executor(None, next, epoch, None) for _ in range(LENGTH)]
+        return [one for one in await asyncio.gather(*waiting) if one is not None]
+
+    served = asyncio.run(read(iter(LoaderEvaluator(Numbers()))))
+    assert sorted(served) == list(range(LENGTH))
