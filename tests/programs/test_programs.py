@@ -55,6 +55,7 @@ PROGRAMS = {
     "litgpt": Program("litgpt", 2 * 160 + 1, 2 + 3 * 8, 4, steps=160),
 }
 
+
 def command(name: str, workers: int) -> list[str]:
     """What runs a program; skips where its library is missing."""
     module = PROGRAMS[name].module

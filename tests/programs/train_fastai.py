@@ -9,6 +9,7 @@ import torch
 from fastai.callback.schedule import Learner
 from fastai.data.core import DataLoaders
 from fastai.metrics import accuracy
+from fastai.torch_core import set_seed
 from torch import nn
 from torch.utils.data import TensorDataset
 
@@ -17,6 +18,7 @@ from tests.programs.shared import Slow, begin, show, show_parameters
 TRAINING, VALIDATION = 1280, 96
 
 begin()
+set_seed(0)  # it shuffles by Python's generator
 random = torch.Generator().manual_seed(0)
 inputs = torch.randn(TRAINING + VALIDATION, 20, generator=random)
 labels = (inputs.sum(dim=1) > 0).long()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import sys
 import tempfile
@@ -46,7 +47,7 @@ with tempfile.TemporaryDirectory() as folder:
     for part, count in {"train": 640, "val": 32}.items():
         rows = [{"instruction": text, "output": text} for text in sentences(count, len(part))]
         (Path(folder) / f"{part}.json").write_text(json.dumps(rows))
-    with redirect_stdout(sys.stderr):  # it prints how long each iteration took
+    with redirect_stdout(io.StringIO()):  # it prints how long each iteration took
         setup(
             checkpoint,
             out_dir=out,

@@ -26,9 +26,7 @@ class SortDataset(Dataset[Any]):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, torch.Tensor]:
         time.sleep(SAMPLE_S)
-        numbers = torch.randint(
-            DIGITS, (LENGTH,), generator=torch.Generator().manual_seed(index)
-        )
+        numbers = torch.randint(DIGITS, (LENGTH,), generator=torch.Generator().manual_seed(index))
         both = torch.cat((numbers, numbers.sort().values))
         targets = both[1:].clone()
         targets[: LENGTH - 1] = -1

@@ -49,9 +49,7 @@ with tempfile.TemporaryDirectory() as folder:
     )
     train_ds = Dataset(files[:TRAINING], Compose([*load, crop, RandRotate90d(KEYS, prob=0.5)]))
     val_ds = Dataset(files[TRAINING:], Compose(load))
-    train_loader = DataLoader(
-        train_ds, batch_size=2, shuffle=True, num_workers=int(sys.argv[1])
-    )
+    train_loader = DataLoader(train_ds, batch_size=2, shuffle=True, num_workers=int(sys.argv[1]))
     val_loader = DataLoader(val_ds, batch_size=1)
     model = UNet(3, in_channels=1, out_channels=1, channels=(4, 8, 16), strides=(2, 2))
     loss_function = DiceLoss(sigmoid=True)
