@@ -24,7 +24,10 @@ if TYPE_CHECKING:
     Iter = Callable[[Any], Iterator[Any]]
 
 TORCH = "torch.utils.data.dataloader"
-KERAS = "keras.src.optimizers.base_optimizer"
+KERAS, FASTAI = "keras.src.optimizers.base_optimizer", "fastai.optimizer"
+STEPS = {KERAS: ("apply", "keras.src.backend.torch"), FASTAI: ("step", FASTAI)}
+"""What makes a step of optimizers that are none of torch's, by their module; and what is imported
+where it does: with another backend Keras's is called to compile a step."""
 MADE_BY_OTHERS = ("_SingleProcessDataLoaderIter", "_MultiProcessingDataLoaderIter")
 """Torch's iterators, which the loaders of other libraries make for themselves."""
 NOT_PATCHED = ("accelerate", "lightning", "lightning_fabric", "pytorch_lightning")
@@ -70,8 +73,9 @@ def patch(module: ModuleType) -> None:
 
 
 def _patch_class(kind: type, module: str) -> None:
-    if module == KERAS:
-        _replace(kind, "apply", _counted(vars(kind)["apply"]))
+    if module in STEPS:
+        name, needed = STEPS[module]
+        _replace(kind, name, _counted(vars(kind)[name], needed))
         return
     _patch_iterable(kind)
     if module.startswith("datasets."):
@@ -214,14 +218,13 @@ def _measured_iterator(original: Callable[..., None]) -> Callable[..., None]:
     return __init__
 
 
-def _counted(apply: Callable[..., Any]) -> Callable[..., Any]:
-    """A step of an optimizer of Keras's, which is none of torch's."""
+def _counted(step: Callable[..., Any], needed: str) -> Callable[..., Any]:
+    """A step of an optimizer that is none of torch's, where the module `needed` is imported."""
 
-    @functools.wraps(apply)
+    @functools.wraps(step)
     def counted(self: Any, *arguments: Any, **options: Any) -> Any:
-        found = apply(self, *arguments, **options)
-        # With another backend this is called to compile a step.
-        if _hook.session is not None and "keras.src.backend.torch" in sys.modules:
+        found = step(self, *arguments, **options)
+        if _hook.session is not None and needed in sys.modules:
             _hook.session.stepped()
         return found
 

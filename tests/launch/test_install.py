@@ -422,6 +422,26 @@ def test_a_step_of_kerass_optimizer_is_counted(
     assert not hasattr(KerasOptimizer.apply, "__wrapped__")
 
 
+class FastaiOptimizer:
+    def step(self) -> None:
+        """It is none of torch's."""
+
+
+def test_a_step_of_fastais_optimizer_is_counted(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module: Any = ModuleType(hook.FASTAI)
+    module.Optimizer = FastaiOptimizer
+    monkeypatch.setitem(sys.modules, hook.FASTAI, module)
+    hook.patch(module)
+    numbers(DataLoader(dataset(), 4))
+    FastaiOptimizer().step()
+    loadeval.uninstall()
+    (process,) = processes_in(folder)
+    assert process.loaders[0].optimizer_steps == 1
+    assert not hasattr(FastaiOptimizer.step, "__wrapped__")
+
+
 class Failing(Dataset[int]):
     def __len__(self) -> int:
         return 4

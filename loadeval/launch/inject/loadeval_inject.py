@@ -39,9 +39,10 @@ CLASSES = {
     "grain._src.python.dataset.dataset": ("MapDataset", "IterDataset"),
     "ray.data.iterator": ("_IterableFromIterator",),
     "keras.src.optimizers.base_optimizer": ("BaseOptimizer",),
+    "fastai.optimizer": ("Optimizer",),
 }
 """The classes that programs iterate, by their modules; of these and their subclasses `__iter__` is
-replaced, of datasets `iter` too, of Keras's optimizers `apply`. StatefulDataLoader and LitData's
+replaced, of datasets `iter` too, of optimizers what makes a step. StatefulDataLoader and LitData's
 loader are subclasses of torch's."""
 
 
