@@ -96,8 +96,9 @@ def comparison_screen(found: Comparison, more: Rows, width: int) -> list[str]:
     rest = [*parts, [], _more(more)]
     findings = _findings(found, width)
     least = len(findings[0]) + (len(findings) > 1)
-    to_mind = _to_mind(gain, width)
-    to_mind = to_mind[: max(MOST_LINES - least - _height([*rest, []]), 1)]
+    unsettled = gain.verdict.objection is not None
+    room = max(MOST_LINES - least - _height([*rest, []]), int(unsettled))
+    to_mind = _shortened(_to_mind(gain, width), room, width)
     ends = [*filter(None, [to_mind]), _more(more)]
     room = MOST_LINES - _height([*parts, [], *ends])
     return _joined([*parts, _fitting(findings, room), *ends])
@@ -263,6 +264,13 @@ def _fitting(items: Sequence[Part], room: int) -> Part:
             return [*lines, f"and {len(items) - place:,} more"]
         lines += item
     return lines
+
+
+def _shortened(lines: Part, room: int, width: int) -> Part:
+    """As many of `lines` as there is room for; the last then shows that it is not the end."""
+    if len(lines) <= room or not room:
+        return lines[:room]
+    return [*lines[: room - 1], f"{lines[room - 1][: width - 3].rstrip()}..."]
 
 
 def _height(parts: Sequence[Part]) -> int:
