@@ -56,6 +56,9 @@ class Model:
         workers = self.num_workers if num_workers is None else num_workers
         return predicted(iteration_ns(self._costs, Setting(workers)), workers, self._size)
 
+    def starts_ns(self, *_: float) -> float:
+        return 0.0
+
     def curve(self) -> WorkerCurve:
         return curve_of(self)
 
@@ -116,6 +119,9 @@ class Scripted:
             def curve(self) -> WorkerCurve:
                 return curve_of(self)
 
+            def starts_ns(self, *_: float) -> float:
+                return 0.0
+
         for module in (tuner, forecasts):
             self._monkeypatch.setattr(module, "LoaderModel", Exact)
 
@@ -169,10 +175,10 @@ def test_the_best_can_be_made(scripted: Scripted) -> None:
 
 
 def test_without_predictions_workers_are_doubled(scripted: Scripted) -> None:
-    """As far as there are CPUs, and it is said that nothing was predicted."""
+    """As far as there are CPUs, and none are tried; it is said that nothing was predicted."""
     found = scripted.tune()
     assert not found.predicted
-    assert tried(found) == [1, 2]
+    assert tried(found) == [1, 0, 2]
     assert found.settings == {"num_workers": 2}
     assert "Nothing was predicted" in str(found)
 
@@ -250,8 +256,11 @@ def test_settings_that_fail_are_a_result(scripted: Scripted) -> None:
     """Of a loader that raises; the others go on."""
     scripted.failing = {"num_workers": 2}
     found = scripted.tune()
-    assert [trial.state for trial in found.trials] == [TrialState.MEASURED, TrialState.FAILED]
-    assert found.trials[1].error == "OSError: gone"
+    assert [trial.state for trial in found.trials] == [
+        *[TrialState.MEASURED] * 2,
+        TrialState.FAILED,
+    ]
+    assert found.trials[2].error == "OSError: gone"
     assert found.best is found.present
     assert "num_workers=2 failed: OSError: gone" in str(found)
 
@@ -264,7 +273,7 @@ def test_a_loader_that_cannot_be_made_is_a_result(scripted: Scripted, wrong: Exc
             raise wrong
         return scripted.make(num_workers)
 
-    assert scripted.tune(make).trials[1].error == f"{type(wrong).__name__}: cannot make it"
+    assert scripted.tune(make).trials[2].error == f"{type(wrong).__name__}: cannot make it"
 
 
 def test_a_loader_without_a_batch_is_a_result(scripted: Scripted) -> None:
@@ -340,6 +349,7 @@ def test_ctrl_c_while_a_loader_is_made_gives_what_is_known(scripted: Scripted) -
     assert found.stopped is Stop.INTERRUPTED
     assert [trial.state for trial in found.trials] == [
         TrialState.MEASURED,
+        TrialState.NOT_MEASURED,
         TrialState.NOT_MEASURED,
     ]
     assert found.best is found.present
@@ -726,16 +736,23 @@ def test_starts_of_epochs_are_predicted_as_seen() -> None:
         def predict(self, num_workers: int = 0, **_: object) -> Prediction:
             return predicted(10 * MS, num_workers, size=1.0)
 
+        def starts_ns(self, num_workers: int, epochs: float) -> float:
+            return 100 * MS * num_workers / epochs
+
     model: Any = Flat()
     forecaster = forecasts.Forecaster(model, Room(None, None), 10)
     point = {"num_workers": 2}
     assert forecasts.Forecaster(model, Room(None, None), None)(point).throughput.value == 100
-    assert forecaster(point).throughput.value == pytest.approx(100)
-    forecaster.saw_start(0, False, 0.0)
+    forecaster.saw_start(0, False, 25 * MS)
+    assert forecaster({"num_workers": 0}).throughput.value == pytest.approx(80)
+    # Of workers that nobody has seen start, by what that usually takes.
+    assert forecaster(point).throughput.value == pytest.approx(1000 / 32.5)
+    persistent = {**point, "persistent_workers": True}
+    assert forecaster(persistent).throughput.value == pytest.approx(80)
     forecaster.saw_start(2, False, 100 * MS)
     assert forecaster(point).throughput.value == pytest.approx(50)
     assert forecaster({"num_workers": 4}).throughput.value == pytest.approx(100 / 3)
-    assert forecaster({"num_workers": 0}).throughput.value == pytest.approx(100)
+    assert forecaster({"num_workers": 0}).throughput.value == pytest.approx(80)
     forecaster.saw_start(2, True, 0.0)
     assert forecaster({**point, "persistent_workers": True}).throughput.value == pytest.approx(100)
 

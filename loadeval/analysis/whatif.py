@@ -270,13 +270,16 @@ class LoaderModel:
     def with_starts(self, iteration_ns: float, num_workers: int, length: Length) -> float:
         """A mean iteration over whole epochs of a run without workers that is to have some.
 
-        These start once, and live on. Nothing is loaded ahead of the first batch of an epoch.
+        These start once, and live on. Nothing is loaded ahead of the first batch of an epoch: where
+        the step is the limit, loading it comes on top, and else the last step does.
         """
         if self.num_workers or not num_workers:
             return iteration_ns
         starts_ns = self.starts_ns(num_workers, length.epochs)
-        first_ns = float(self._recorded[-1].costs.fetch_ns.mean())
-        return iteration_ns + (starts_ns + first_ns) / length.batches
+        costs = self._recorded[-1].costs
+        fetch_ns = float(costs.fetch_ns.mean())
+        edge_ns = fetch_ns if fetch_ns <= num_workers * costs.step_ns else costs.step_ns
+        return iteration_ns + (starts_ns + edge_ns) / length.batches
 
     def starts_ns(self, num_workers: int, epochs: float) -> float:
         """What starting so many workers takes of each epoch, where they live on for `epochs`."""

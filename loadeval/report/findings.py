@@ -9,7 +9,7 @@ from rich.padding import Padding
 from rich.text import Text
 
 from loadeval.report.formatting import printable, share, short_name
-from loadeval.report.tables import GAP, NO_LIMIT, Paragraph
+from loadeval.report.tables import GAP, NO_LIMIT, Paragraph, wrapped
 from loadeval.report.wording.advice import change_in_short, finding_advice, predicted_in_short
 from loadeval.report.wording.findings import (
     checked_in_words,
@@ -47,7 +47,10 @@ def diagnosis_report(diagnosis: Diagnosis, name: str = "") -> RenderableType:
 
 
 def findings_in_short(diagnosis: Diagnosis, width: int = NO_LIMIT) -> list[tuple[str, ...]]:
-    """A row for each finding in `width` columns, under SHORT_HEADING."""
+    """Rows for the findings in `width` columns, under SHORT_HEADING.
+
+    A change that is too long goes on in further rows, whose other cells are empty.
+    """
     rows = [
         (
             one.rule.value,
@@ -59,11 +62,15 @@ def findings_in_short(diagnosis: Diagnosis, width: int = NO_LIMIT) -> list[tuple
     ]
     widest = [max(map(len, column)) + GAP for column in zip(SHORT_HEADING, *rows, strict=True)]
     longest = max(width - sum(widest) + widest[CHANGE], SHORTEST_CHANGE)
-    return [(*row[:CHANGE], _cut(row[CHANGE], longest), *row[CHANGE + 1 :]) for row in rows]
+    found: list[tuple[str, ...]] = []
+    for row in rows:
+        first, *rest = wrapped(row[CHANGE], longest)
+        found += [(*row[:CHANGE], first, *row[CHANGE + 1 :]), *map(_further, rest)]
+    return found
 
 
-def _cut(text: str, longest: int) -> str:
-    return text if len(text) <= longest else f"{text[: longest - 3].rstrip(' ,')}..."
+def _further(line: str) -> tuple[str, ...]:
+    return tuple(line if column == CHANGE else "" for column in range(len(SHORT_HEADING)))
 
 
 def _lines(finding: Finding) -> list[str]:

@@ -64,8 +64,6 @@ if TYPE_CHECKING:
     from loadeval.report.tables import Rows
 
 MOST_LINES = 25
-FIRST_FINDING = 3
-"""Lines: a heading, the finding that costs most, and how many more there are."""
 NARROWEST = 80
 """Columns of a line of ranks: a table of many does not fold."""
 LONGEST_IN_TABLE = 16
@@ -96,11 +94,14 @@ def comparison_screen(found: Comparison, more: Rows, width: int) -> list[str]:
     if gain.real_ns or gain.ideal_ns:
         parts[-1] += _inside(found, width)
     rest = [*parts, [], _more(more)]
-    to_mind = _to_mind(gain, width)
-    to_mind = to_mind[: max(MOST_LINES - FIRST_FINDING - _height([*rest, []]), 1)]
+    findings = _findings(found, width)
+    least = len(findings[0]) + (len(findings) > 1)
+    unsettled = gain.verdict.objection is not None
+    room = max(MOST_LINES - least - _height([*rest, []]), int(unsettled))
+    to_mind = _shortened(_to_mind(gain, width), room, width)
     ends = [*filter(None, [to_mind]), _more(more)]
     room = MOST_LINES - _height([*parts, [], *ends])
-    return _joined([*parts, _findings(found, width, room), *ends])
+    return _joined([*parts, _fitting(findings, room), *ends])
 
 
 def backends_screen(found: BackendReport, more: Rows, width: int) -> list[str]:
@@ -212,15 +213,22 @@ def _to_mind(gain: Headroom, width: int) -> Part:
     return advice + wrapped(f"Caution: {caution}", width, 1 if unsettled else 2)
 
 
-def _findings(found: Comparison, width: int, room: int) -> Part:
+def _findings(found: Comparison, width: int) -> list[Part]:
+    """The lines of each finding, those of the first one under a heading."""
     diagnosis = found.diagnosis
     if not diagnosis.findings:
         unknown = sum(check.outcome == "not measured" for check in diagnosis.checks)
         asked = counted(len(diagnosis.checks) - unknown, "check", "checks")
-        return [f"Findings: none in {asked}; {unknown} not measured"]
+        return [[f"Findings: none in {asked}; {unknown} not measured"]]
     rows = [SHORT_HEADING, *findings_in_short(diagnosis, width)]
-    heading, first, *others = table_lines(rows, width)
-    return _fitting([[heading, first], *([line] for line in others)], room)
+    heading, *lines = table_lines(rows, width)
+    parts: list[Part] = []
+    for line in lines:
+        if line.startswith(" "):  # it goes on
+            parts[-1].append(line)
+        else:
+            parts.append([line])
+    return [[heading, *parts[0]], *parts[1:]]
 
 
 def _backends(found: BackendReport) -> list[list[str]]:
@@ -256,6 +264,13 @@ def _fitting(items: Sequence[Part], room: int) -> Part:
             return [*lines, f"and {len(items) - place:,} more"]
         lines += item
     return lines
+
+
+def _shortened(lines: Part, room: int, width: int) -> Part:
+    """As many of `lines` as there is room for; the last then shows that it is not the end."""
+    if len(lines) <= room or not room:
+        return lines[:room]
+    return [*lines[: room - 1], f"{lines[room - 1][: width - 3].rstrip()}..."]
 
 
 def _height(parts: Sequence[Part]) -> int:

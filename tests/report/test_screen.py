@@ -183,9 +183,9 @@ def test_names_and_units_cannot_steer_the_terminal(alternating: Record) -> None:
     [
         (Rule.CAPACITY, {"workers": 2}, "perhaps raise num_workers from 2 to 4"),
         (Rule.CAPACITY, {}, "perhaps try more workers or threads"),
-        (Rule.ZERO_WORKERS, {"workers": 0}, "raise num_workers from 0 to 1"),
+        (Rule.ZERO_WORKERS, {"workers": 0}, "try raising num_workers from 0 to 1"),
         (Rule.CONTENTION, {"workers": 4}, "cheaper transforms, less copying"),
-        (Rule.CONTENTION, {"workers": 0}, "load in workers"),
+        (Rule.CONTENTION, {"workers": 0}, "try raising num_workers from 0 to 1"),
         (Rule.CONTENTION, {}, "cheaper transforms, less copying"),
         (Rule.OVERSUBSCRIPTION, {"workers": 9}, "perhaps lower num_workers from 9 to 4"),
     ],
@@ -257,3 +257,21 @@ def test_a_loader_that_was_not_waited_for_has_no_such_line() -> None:
     assert found.stages is not None
     idle = dataclasses.replace(found, stages=dataclasses.replace(found.stages, total_ns=0.0))
     assert not any("inside" in line for line in comparison_screen(idle, MORE, WIDTH))
+
+
+def test_a_long_change_goes_on_in_further_lines(alternating: Record) -> None:
+    """With all of its numbers, also where there is room for nothing but the first finding."""
+    raise_ = Remark(
+        Advice.RAISE, {"setting": "the number of workers", "present": 2, "proposed": 12}
+    )
+    gain = {"speedup": 1.31, "low": 1.2, "high": 1.4}
+    change = dataclasses.replace(raise_, values={**raise_.values, **gain})
+    long = dataclasses.replace(finding(Rule.HEAD_OF_LINE), changes=(change,))
+    told = Diagnosis((long, *(finding(rule) for rule in RULES)), ())
+    for run in (alternating(), alternating(pairs=2), alternating(prefetches=False)):
+        lines = screen(run, diagnosis=told)
+        place = next(at for at, line in enumerate(lines) if "raise the number of workers" in line)
+        assert lines[place].endswith("1.31x [1.20, 1.40]")
+        assert lines[place + 1].split() == ["from", "2", "to", "12"]
+        assert len(lines) <= MOST_LINES
+        assert max(map(len, lines)) <= WIDTH

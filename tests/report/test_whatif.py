@@ -39,6 +39,7 @@ VALUES: dict[Assumption, dict[str, Value]] = {
     Assumption.DISK_IN_PARALLEL: {"share": 0.6},
     Assumption.LOCK_LIMITS: {"share": 0.6},
     Assumption.HAND_OVER_USUAL: {"hand_over_ns": 200_000},
+    Assumption.WORKERS_START: {"start_ns": 40_000_000},
     Assumption.UNLIKE_REPLAY: {"ratio": 1.3},
 }
 

@@ -122,7 +122,6 @@ class Advice(Enum):
     TRY_WORKERS = "try_workers"
     LOAD_IN_TRAINING = "load_in_training"
     LOAD_IN_BACKGROUND = "load_in_background"
-    LOAD_IN_WORKERS = "load_in_workers"
     LOADING_EVICTS_CACHES = "loading_evicts_caches"
     LOWER_WORKERS = "lower_workers"
     LOWER = "lower"

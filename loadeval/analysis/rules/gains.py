@@ -72,7 +72,13 @@ OF_MORE_WORKERS = {
 WITH_MORE_WORKERS = {*OF_MORE_WORKERS, Advice.KEEP_WORKERS}
 AT_EPOCH_STARTS = {Rule.WORKER_START, Rule.SHUFFLE_BUFFER, Rule.EPOCH_BOUNDARIES}
 """What costs time at the starts of epochs alone, which no simulation tells."""
-CHANGES_NOTHING = {Advice.NO_MORE_WORKERS, Advice.NO_WORKERS_HELP, Advice.LOOK_AT, Advice.MOSTLY_IN}
+CHANGES_NOTHING = {
+    Advice.NO_MORE_WORKERS,
+    Advice.NO_WORKERS_HELP,
+    Advice.LOADING_EVICTS_CACHES,
+    Advice.LOOK_AT,
+    Advice.MOSTLY_IN,
+}
 """What only says more about any change."""
 INSTEAD: dict[Value | Enum, Advice] = {
     "num_workers": Advice.CHEAPER_LOADING,
@@ -154,8 +160,8 @@ def _gain_of(
 ) -> dict[str, Value] | None:
     """What a change brings; None is too little, and nothing that it is not predicted."""
     code = change.code
-    is_told_of = code == Advice.KEEP_WORKERS and finding.rule == Rule.ZERO_WORKERS
-    if is_told_of or (code == Advice.TRY_WORKERS and not model.is_passing_known):
+    are_first = code == Advice.KEEP_WORKERS and finding.rule not in AT_EPOCH_STARTS
+    if are_first or (code == Advice.TRY_WORKERS and not model.is_passing_known):
         return {}
     found = _predicted(model, change)
     if found is not None:

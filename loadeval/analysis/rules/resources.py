@@ -10,7 +10,7 @@ from loadeval.analysis.remark import Remark
 from loadeval.analysis.rules import fixes, stages
 from loadeval.analysis.rules.case import severity_of
 from loadeval.analysis.rules.finding import Advice, Fact, Finding, Problem, Rule, Unknown, facts
-from loadeval.analysis.rules.workers import MUCH, no_cpu_left, workers_to
+from loadeval.analysis.rules.workers import MUCH, no_cpu_left, tried_workers, workers_to
 from loadeval.analysis.summary import gpu_wait
 from loadeval.analysis.verdict import MODERATE_SHARE
 from loadeval.runlog.columns import UNKNOWN
@@ -239,7 +239,7 @@ def _lighter_loading(case: Case) -> tuple[Remark, ...]:
     required = None if case.headroom is None else case.headroom.required
     workers, none_left, used = case.loader.workers, no_cpu_left(case), case.cpu_use.own
     if workers == 0:
-        return Remark(Advice.LOADING_EVICTS_CACHES), Remark(Advice.LOAD_IN_WORKERS)
+        return Remark(Advice.LOADING_EVICTS_CACHES), *tried_workers(case, 1)
     # A loader that is too slow with its workers is slower with fewer.
     lowers = workers is not None and workers > 1 and (required is None or required.value <= 1)
     lowers = lowers and (case.inside is None or fixes.fewer_workers_do(case.inside))

@@ -39,7 +39,6 @@ ADVICE: dict[Enum, str] = {
         "Load in the background: in a DataLoader with a worker (a generator becomes an "
         "IterableDataset), or in a thread that keeps a few batches ready."
     ),
-    Advice.LOAD_IN_WORKERS: "Load in workers.",
     Advice.LOADING_EVICTS_CACHES: (
         "Loading in the training process evicts the step's data from the CPU caches."
     ),
@@ -280,7 +279,6 @@ SHORT_CHANGES: dict[Enum, str] = {
     Advice.TRY_WORKERS: "try raising {setting} from {present} to {proposed}",
     Advice.LOAD_IN_TRAINING: "set {setting}={proposed}",
     Advice.LOAD_IN_BACKGROUND: "load in the background",
-    Advice.LOAD_IN_WORKERS: "load in workers",
     Advice.RECEIVING_LIMITS: "fewer and larger tensors, fewer bytes",
     Advice.CHEAPER_OR_CPUS: "make the loader {required:speedup} faster",
     Advice.CHEAPER_LOADING: "make loading cheaper",

@@ -172,7 +172,7 @@ OBJECTIONS: dict[Enum, str] = {
         "least {fewest}"
     ),
     Objection.TOO_FEW_EPOCHS: (
-        "{lost}, but of only {pairs} pairs of epochs: so short that each is a block"
+        "{unknown}: it takes more than {pairs} pairs of epochs so short that each is a block"
     ),
     Objection.WORKERS_BUSY: (
         "the loader's workers were busy in the ideal blocks ({workers_busy:.0%} of a CPU), so "
@@ -182,15 +182,15 @@ OBJECTIONS: dict[Enum, str] = {
         "iterations drifted by {drift:share} within a run, more than the {difference:share} "
         "between the two runs"
     ),
-    Objection.NO_INTERVAL: "{lost}, but {too_few} for a 95% CI",
+    Objection.NO_INTERVAL: "{unknown}: {too_few} for a 95% CI",
     Objection.IDEAL_SLOWER: (
         "the ideal arm was {slower:share} slower than the real one, which loading cannot explain"
     ),
     Objection.MISSED_STALL: (
-        "{lost}, but a stall outside the measured batches was {missed_ns:duration} longer than any "
+        "{unknown}: a stall outside the measured batches was {missed_ns:duration} longer than any "
         "within them, and so few stalls do not show how often one comes"
     ),
-    Objection.WIDE_INTERVAL: "{lost}, but the 95% CI is wider than +-{widest:.0f} points",
+    Objection.WIDE_INTERVAL: "{unknown}: the 95% CI is wider than +-{widest:.0f} points",
 }
 UNMEASURED: dict[Enum, str] = {
     Unmeasured.NO_PAIR: (
@@ -358,7 +358,7 @@ def reason(headroom: Headroom) -> str:
         "workers_busy": verdict.workers_busy,
         "drift": verdict.drift_ns / headroom.real_ns if headroom.real_ns else None,
         "difference": abs(gain.value),
-        "lost": _lost_clause(gain),
+        "unknown": f"how much time is lost to data loading is not known ({estimated(gain, share)})",
         "too_few": "one run has too few aggregates" if two_runs else "fewer than two whole pairs",
         "slower": -gain.value,
         "missed_ns": verdict.missed_ns,

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 
 from loadeval.analysis.rules.case import Case
-from loadeval.analysis.rules.diagnosis import diagnosis_of
-from loadeval.analysis.rules.finding import Advice, Rule, Unknown
+from loadeval.analysis.rules.diagnosis import RULES, diagnosis_of
+from loadeval.analysis.rules.finding import Advice, Finding, Rule, Unknown
 from loadeval.report.wording.advice import change_in_short, finding_advice
+from loadeval.report.wording.findings import finding_sentence
 from loadeval.runlog.model import Event
 from loadeval.runlog.stages import WorkerStart
 from tests.analysis.rules.conftest import MS, advised, finding, gains, outcome
@@ -21,7 +22,6 @@ from tests.analysis.rules.looked_into import looked_into
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from loadeval.analysis.rules.finding import Finding
     from loadeval.runlog.model import Readings, Run
     from tests.analysis.rules.conftest import MakeRun
 
@@ -169,6 +169,14 @@ def test_a_loader_that_a_thread_reads(without: Callable[..., Run]) -> None:
     event = Event(0, "the loader is read in another thread", "read in a thread")
     run = replace(without(fetch=30), events=(event,))
     assert outcome(Rule.ZERO_WORKERS, run) is Unknown.READ_IN_THREAD
+
+
+def test_threads_of_no_workers(without: Callable[..., Run]) -> None:
+    """Workers that do not exist are not told to compute in one thread each."""
+    found = RULES[Rule.OVERSUBSCRIPTION](Case.of(without(fetch=30, run_queue=0.4, others=0.6)))
+    assert isinstance(found, Finding)
+    assert advised(found) == [Advice.FREE_CPUS]
+    assert finding_sentence(found).startswith("Loading is ready to run but waits for a CPU")
 
 
 @pytest.fixture

@@ -80,7 +80,7 @@ def test_slower_steps(alternating: MakeRun) -> None:
         ({"workers": 1}, {}, [Advice.LIGHTER_LOADING]),
         ({"workers": None}, {}, [Advice.LIGHTER_LOADING]),
         ({"alone": 70}, {}, [Advice.LIGHTER_LOADING]),  # too slow already
-        ({"workers": 0}, {}, [Advice.LOADING_EVICTS_CACHES, Advice.LOAD_IN_WORKERS]),
+        ({"workers": 0}, {}, [Advice.LOADING_EVICTS_CACHES, Advice.TRY_WORKERS]),
         ({}, {"process": 1.5}, [Advice.LOWER_WORKERS, Advice.CPUS_FREE]),
         (
             {},

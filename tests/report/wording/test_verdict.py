@@ -322,6 +322,30 @@ def test_the_time_lost_that_was_not_measured(alternating: Callable[..., Run]) ->
     assert lost_in_words(headroom(alternating(pairs=0))) == "Lost per batch: not measured."
 
 
+@pytest.mark.parametrize("lost", [(-0.008, -0.77, 0.43), (-0.008, None, None), (0.3, 0.1, 0.9)])
+@pytest.mark.parametrize(
+    "objection",
+    [
+        Objection.NO_INTERVAL,
+        Objection.WIDE_INTERVAL,
+        Objection.MISSED_STALL,
+        Objection.TOO_FEW_EPOCHS,
+    ],
+)
+def test_what_is_inconclusive_is_not_known(
+    alternating: Callable[..., Run], objection: Objection, lost: tuple[float, float, float]
+) -> None:
+    """It is not said that time, or none, is lost."""
+    found = replace(
+        headroom(alternating()),
+        verdict=Verdict(objection=objection),
+        lost_share=Estimate(*lost),
+    )
+    unknown = "Inconclusive: how much time is lost to data loading is not known ("
+    assert headline(found).startswith(unknown)
+    assert "no time is lost" not in headline(found)
+
+
 @pytest.mark.parametrize("objection", wording.OBJECTIONS)
 def test_the_reason_of_an_objection(alternating: Callable[..., Run], objection: Objection) -> None:
     """It has its numbers."""
