@@ -29,9 +29,17 @@ class LoadevalWarning(UserWarning):
     """Something that users should know about a measurement that continues."""
 
 
+def text_of(error: BaseException) -> str:
+    """`str(error)`; empty where its class, which may be anybody's, cannot say."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - see above
+        return ""
+
+
 def in_words(error: BaseException) -> str:
     """The error's class and message, in one line."""
-    text = " ".join(str(error).split())
+    text = " ".join(text_of(error).split())
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 from itertools import chain
-from types import FunctionType
+from types import FunctionType, WrapperDescriptorType
 from typing import TYPE_CHECKING, Any, Protocol
 
 from loadeval.errors import UsageError, warn
 from loadeval.runlog.model import LoaderInfo
-from loadeval.runtime.batch import leaves, survey
+from loadeval.runtime.batch import leaves, survey, whole
 from loadeval.runtime.copies import copied
 from loadeval.runtime.cuda import finish_copies, synchronize
 from loadeval.runtime.guard import AskingTheLoader
@@ -165,6 +165,22 @@ def is_iterable(loader: Any) -> bool:
     return hasattr(type(loader), "__iter__") or hasattr(type(loader), "__getitem__")
 
 
+def begun(epoch: Iterator[Any]) -> Iterator[Any]:
+    """The batches of `epoch`, whose own `__iter__` is not called: a `for` does not call it either.
+
+    Unless it does nothing but return itself, as that of a generator or of a DataLoader's iterator.
+    """
+    iterate = getattr(type(epoch), "__iter__", None)
+    code = getattr(iterate, "__code__", None)
+    returns_itself = type(iterate) is WrapperDescriptorType or (
+        code is not None and code.co_code == RETURNING_ITSELF.co_code
+    )
+    return epoch if returns_itself else chain(Begun(epoch))
+
+
+RETURNING_ITSELF = (lambda self: self).__code__
+
+
 class Begun:
     """Wraps an iterator so that another `iter()` does not restart it."""
 
@@ -178,10 +194,10 @@ class Begun:
 def length_of(loader: Any) -> int | None:
     """`len(loader)`, or None if it has none, or is 0 or less, as for some endless loaders.
 
-    Or raises anything, since training need not ask for it.
+    Or raises anything, since training need not ask for it; or is no count.
     """
     try:
-        return len(loader) or None
+        return whole(len(loader)) or None
     except Exception:  # noqa: BLE001 - see above
         return None
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from loadeval.runlog.blocks import head_for
 from loadeval.runlog.model import Prefetch, Window
+from loadeval.runtime.adapter import begun
 from loadeval.runtime.batch import leaves
 from loadeval.runtime.cuda import spare_bytes, timing_events
-from loadeval.runtime.guard import of_the_loader
+from loadeval.runtime.guard import is_of_a_signal, of_the_loader
 from loadeval.runtime.loop import Remaining, Span, WholeEpoch, restarting
 
 if TYPE_CHECKING:
@@ -109,7 +110,9 @@ class Alternation:
                 min(0.2 + 2 * prefetched.batches * each_s, LONGEST_IDLE_WAIT_S)
             )
 
-    def prefetch(self, left: Remaining, wanted: int, pair: int, epoch: int) -> Prefetched:
+    def prefetch(  # noqa: PLR0915 - in one piece, as batches come back to back
+        self, left: Remaining, wanted: int, pair: int, epoch: int
+    ) -> Prefetched:
         """Hold copies of the next `wanted` batches of what is `left`, taken back to back.
 
         Fewer if the epoch ends before, the loader raises, or memory is full; a batch that cannot
@@ -129,7 +132,9 @@ class Alternation:
             except StopIteration:
                 is_over, end_ns = True, self.clock() - asked
                 break
-            except Exception as error:  # noqa: BLE001 - raised again, after the batches before it
+            except Exception as error:
+                if is_of_a_signal(error):  # which is meant for now
+                    raise
                 left.errors.append(error)
                 break
             kept = batch
@@ -139,7 +144,9 @@ class Alternation:
                 if len(waits_ns) == 1 and math.isinf(self._spare_bytes):
                     self._spare_bytes = spare_bytes(leaves(batch))
                 kept = self._adapter.keep(batch)
-            except Exception as error:  # noqa: BLE001 - nearly always for want of memory
+            except Exception as error:  # nearly always for want of memory
+                if is_of_a_signal(error):
+                    raise
                 if not self._has_failed:
                     self._note(NOT_COPIED.format(error=error))
                 is_full = self._has_failed = True
@@ -195,6 +202,7 @@ class AlternatingEpoch:
     ) -> None:
         self.rest: Iterator[Any] | None = None
         self._shared = shared
+        source = begun(source)
         self._left = Remaining(source)
         self._held = self._left.held
         self._source = source
@@ -390,7 +398,8 @@ def _held_before_errors(source: Iterator[Any], held: deque[Any]) -> Iterator[Any
         except StopIteration:
             return
         except Exception as error:
-            yield from drained(held)
+            if not is_of_a_signal(error):
+                yield from drained(held)
             of_the_loader(error)
             raise
         yield batch
@@ -458,7 +467,9 @@ class WorkerActivity:
         """Sleep until the background work is done; False if it is not after `limit_s`."""
         deadline = time.monotonic() + limit_s
         busy_s = self._busy_s()
-        while time.monotonic() < deadline:
+        for _ in range(math.ceil(limit_s / NAP_S)):  # also where a clock stands still
+            if time.monotonic() >= deadline:
+                break
             time.sleep(NAP_S)
             before_s, busy_s = busy_s, self._busy_s()
             if busy_s - before_s <= IDLE_SHARE * NAP_S:

@@ -372,11 +372,17 @@ def by_own_count(name: str) -> Callable[[Any], int]:
 
 
 def own_count_name(node: Any) -> str | None:
-    """The attribute in which `node` tells its samples; None where it does not."""
+    """The attribute in which `node` tells its samples; None where it does not.
+
+    One that `__getattr__` makes up does not count: a lazy object would load what it stands for.
+    """
     kind: Any = type(node)
     if kind in (dict, list, tuple) or not is_container(node) or _is_keyed(kind):
         return None
+    own = _own_attributes(node)
     for name in OWN_COUNTS:
+        if name not in own and not hasattr(kind, name):
+            continue
         try:
             by_own_count(name)(node)
         except Exception:  # noqa: BLE001, S112 - a class may raise what it likes

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 import traceback
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Callable
-    from types import TracebackType
+    from types import FrameType, TracebackType
 
 PACKAGES = ("loadeval", "loadeval_adapters")
 
@@ -29,7 +30,7 @@ class Guard:
         """Whether `error` ends here; the program must not see it then."""
         is_the_loaders = getattr(_raised, "by_loader", None) is error
         _raised.by_loader = None
-        if is_the_loaders or not isinstance(error, Exception) or _is_of_a_signal(error):
+        if is_the_loaders or not isinstance(error, Exception) or is_of_a_signal(error):
             return False
         if not self.has_tripped:
             self.has_tripped = True
@@ -79,10 +80,23 @@ class AskingTheLoader:
 
 def _is_ours(where: TracebackType | None) -> bool:
     *_, (innermost, _) = traceback.walk_tb(where)
-    return str(innermost.f_globals.get("__name__")).partition(".")[0] in PACKAGES
+    return _package_of(innermost) in PACKAGES
 
 
-def _is_of_a_signal(error: Exception) -> bool:
+def caller() -> tuple[FrameType | None, int]:
+    """The frame that called loadeval, and how many of our frames there are below it."""
+    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else tells the caller
+    ours = 0
+    while frame is not None and _package_of(frame) in PACKAGES:
+        frame, ours = frame.f_back, ours + 1
+    return frame, ours
+
+
+def _package_of(frame: FrameType) -> str:
+    return str(frame.f_globals.get("__name__")).partition(".")[0]
+
+
+def is_of_a_signal(error: Exception) -> bool:
     """Whether a signal's handler raised `error`, in the middle of what we did."""
     handlers = [signal.getsignal(number) for number in signal.valid_signals()]
     codes = {

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -12,12 +11,12 @@ from opcode import opmap
 from threading import RLock
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
+from loadeval.runtime.adapter import begun
 from loadeval.runtime.counting import NOTHING, Count
-from loadeval.runtime.guard import PACKAGES, UNGUARDED, of_the_loader
+from loadeval.runtime.guard import UNGUARDED, caller, of_the_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sized
-    from types import FrameType
 
     from loadeval.runlog.model import Arm, Cause
     from loadeval.runtime.guard import Guard
@@ -157,7 +156,7 @@ class WholeEpoch:
         then: Callable[[], Iterator[Any] | None] | None = None,
     ) -> None:
         self.rest: Iterator[Any] | None = None
-        self._source = source
+        self._source = begun(source)
         self._clock = clock
         self._opened_ns = opened_ns
         self._most = most
@@ -278,14 +277,12 @@ def _is_of_a_busy_generator(error: ValueError) -> bool:
 
 
 def is_shared() -> bool:
-    """Whether others than a `for` statement may read the epoch that our caller's caller asks for.
+    """Whether others than a `for` statement may read the epoch that is asked for.
 
     What GET_ITER has made is nobody else's: not what `iter(loader)` has made, but `loader` or
     `enumerate(loader)` in the head of a loop.
     """
-    frame: FrameType | None = sys._getframe(1)  # noqa: SLF001 - nothing else tells the caller
-    while frame is not None and _package_of(frame) in PACKAGES:
-        frame = frame.f_back
+    frame, _ = caller()
     if frame is None:
         return True
     now, *after = frame.f_code.co_code[frame.f_lasti :: 2]
@@ -296,10 +293,6 @@ def is_shared() -> bool:
 
 CACHE = opmap.get("CACHE")
 IN_A_LOOP = {opmap["GET_ITER"], opmap["GET_YIELD_FROM_ITER"]}
-
-
-def _package_of(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__")).partition(".")[0]
 
 
 def served(  # noqa: PLR0913 - nearly all by keyword
@@ -419,7 +412,11 @@ class _Serving:
                         is_ours, self._unserved = True, [batch]
                         raise
                     yield batch
-                    request = clock()
+                    try:
+                        request = clock()
+                    except BaseException:
+                        is_ours = True
+                        raise
                 is_ours = True
                 count = self._count
                 span.asked_ns = request

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from loadeval.errors import in_words, warn
+from loadeval.errors import in_words, text_of, warn
 from loadeval.runlog.codec import RunEnd, decode
 from loadeval.runlog.columns import UNKNOWN, constant
 from loadeval.runlog.model import Block, EpochEnd, Event, Header
@@ -25,7 +25,7 @@ from loadeval.runlog.reader import Assembly
 from loadeval.runlog.stages import StageTimes
 from loadeval.runlog.writer import RunLog
 from loadeval.runtime.cuda import GpuIdleTimer, timing_events
-from loadeval.runtime.guard import Guard
+from loadeval.runtime.guard import Guard, caller
 from loadeval.runtime.log_queue import DROPPED, LogQueue
 from loadeval.runtime.log_queue import THREAD as LOG
 from loadeval.runtime.metrics_thread import NO_PROBES, MetricsReader
@@ -244,7 +244,7 @@ class Recorder:
     def epoch_ended(self, epoch: OpenEpoch, end: EpochEnd) -> None:
         """Write the rest of the epoch and how it ended."""
         if end.cause == "exhausted" and not epoch.has_batches and not self.closed:
-            warn(EMPTY_EPOCH, stacklevel=4)  # where a batch was asked for
+            warn(EMPTY_EPOCH, stacklevel=caller()[1] + 1)  # where a batch was asked for
         self._to_do.append(partial(self._end, epoch, end))
         if self._live == [epoch] and not self._is_locked_here():
             self._threads.stop()  # that of the log does it, last of all
@@ -651,5 +651,5 @@ class OpenEpoch:
         asked = waited = None
         if request is not None and now is not None:
             asked, waited = request - self.recorder.origin_ns, now - request
-        text = None if error is None else f"{type(error).__name__}: {error}"
+        text = None if error is None else f"{type(error).__name__}: {text_of(error)}"
         return EpochEnd(self.number, cause, asked, waited, text)

@@ -14,6 +14,7 @@ import numpy as np
 
 from loadeval.errors import CacheError, LoadevalWarning
 from loadeval.runlog.columns import UNKNOWN
+from loadeval.runtime.adapter import begun
 from loadeval.runtime.batch import (
     TooLargeError,
     attributes_of,
@@ -225,7 +226,7 @@ def fill(
     counts: list[Count] = []
     total = 0
     try:
-        for batch in islice(epoch, batches):
+        for batch in islice(begun(epoch), batches):
             counts.append(counter.count(batch))
             total += max(counts[-1][1], 0)
             try:
@@ -371,20 +372,20 @@ def same_arrays(some: list[Any], others: list[Any]) -> bool:
     return all(
         one.tobytes() == other.tobytes()
         for one, other in zip(some, others, strict=True)
-        if isinstance(one, np.ndarray) and not one.dtype.hasobject
+        if issubclass(type(one), np.ndarray) and not one.dtype.hasobject
     )
 
 
 def _counts_versions(leaf: Any) -> bool:
     try:
         leaf._version  # noqa: B018, SLF001 - asked for its exception
-    except (AttributeError, RuntimeError):  # RuntimeError: a tensor made in inference mode
+    except Exception:  # noqa: BLE001 - RuntimeError: a tensor made in inference mode; or anybody's
         return False
     return True
 
 
 def _sample(leaf: Any) -> Sample | None:
-    if not isinstance(leaf, np.ndarray):
+    if not issubclass(type(leaf), np.ndarray):  # an object may lie about its class
         return None
     flat = leaf.ravel(order="K")
     if leaf.dtype.hasobject or not leaf.size or not np.shares_memory(flat, leaf):
@@ -404,7 +405,7 @@ def refresher(tree: Any) -> Make:
     """
     try:
         make = _maker(tree, set())
-    except NotImplementedError:
+    except Exception:  # noqa: BLE001 - also what a class of anybody's raises
         return partial(map_leaves, lambda leaf: leaf, tree)
     return repeat(tree).__next__ if make is None else make
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 from loadeval.errors import UsageError
@@ -27,6 +28,20 @@ ONLY_IN: dict[str, tuple[Mode, object]] = {
     "precision": ("alternate", None),
 }
 """Options that one mode alone uses, with the value that means "not given"."""
+
+
+class NeverBack:
+    """A clock that stands still where `clock` goes back; whole nanoseconds."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        self._clock = clock
+        self._latest_ns: int | None = None
+
+    def __call__(self) -> int:
+        """Now, in nanoseconds."""
+        now_ns = int(self._clock())
+        self._latest_ns = now_ns if self._latest_ns is None else max(now_ns, self._latest_ns)
+        return self._latest_ns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +73,8 @@ class Settings:
     redact: bool = False
 
     def __post_init__(self) -> None:
+        if self.clock is not perf_counter_ns and type(self.clock) is not NeverBack:
+            object.__setattr__(self, "clock", NeverBack(self.clock))
         _one_of(get_args(Mode), "mode", self.mode)
         _at_least(1 if self.mode == "replay" else 0, "num_cached_batches", self.num_cached_batches)
         _at_least(0, "replay_after", self.replay_after)

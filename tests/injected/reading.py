@@ -1,0 +1,44 @@
+"""Programs that read a loader through a LoaderEvaluator, and what has come of it."""
+
+from __future__ import annotations
+
+import warnings
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import pytest
+
+from loadeval import LoaderEvaluator, LoadevalWarning, read_run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from loadeval import Run
+
+MODES = ("log", "alternate", "replay")
+IN_EACH_MODE = pytest.mark.parametrize("mode", MODES)
+
+
+class Outcome(NamedTuple):
+    """The batches of each epoch, the run as its log tells it, and what loadeval warned of."""
+
+    epochs: list[list[Any]]
+    run: Run
+    said: list[str]
+
+
+def read(
+    loader: Any,
+    mode: str,
+    folder: Path,
+    epochs: int = 1,
+    change: Callable[[Any], Any] = lambda batch: batch,
+    **options: Any,
+) -> Outcome:
+    """Read `loader` for some epochs, and then its log; what is kept of a batch is its `change`."""
+    with warnings.catch_warnings(record=True) as said:
+        warnings.simplefilter("always")
+        with LoaderEvaluator(loader, mode, log_file=folder / "run.jsonl", **options) as evaluator:
+            found = [[change(batch) for batch in evaluator] for _ in range(epochs)]
+    texts = [str(one.message) for one in said if issubclass(one.category, LoadevalWarning)]
+    return Outcome(found, read_run(folder / "run.jsonl"), texts)

@@ -1,0 +1,449 @@
+"""Loaders that raise, hang, or give what nobody expects; consumers of all kinds; odd clocks."""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import logging
+import math
+import signal
+import time
+import warnings
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pytest
+import torch
+
+from loadeval import LoaderEvaluator, UsageError, read_run
+from loadeval.runtime import alternate
+from tests.injected.reading import IN_EACH_MODE, read
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+TRAINS = pytest.mark.parametrize("mode", ["log", "alternate"])
+LENGTH = 60
+
+
+@pytest.fixture(autouse=True)
+def _short_naps(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(alternate, "NAP_S", 0.001)
+
+
+class Script:
+    """Gives what is in its script, raises the exceptions in it, and calls its functions."""
+
+    def __init__(self, *script: Any) -> None:
+        self.script = script
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(self._played, self.script)
+
+    def _played(self, step: Any) -> Any:
+        if isinstance(step, BaseException):
+            raise step
+        return step() if callable(step) else step
+
+
+def read_on(epoch: Iterator[Any]) -> list[Any]:
+    """What a consumer gets that goes on after each exception."""
+    over, found = object(), list[Any]()
+    while True:
+        try:
+            if (batch := next(epoch, over)) is over:
+                return found
+            found.append(batch)
+        except BaseException as error:  # noqa: BLE001, PERF203 - the consumer's way
+            found.append(type(error))
+
+
+class OwnError(Exception):
+    """Of a class that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no words")
+
+
+ERRORS = [ValueError("bad"), OSError(5, "disk"), OwnError(), KeyboardInterrupt(), MemoryError()]
+
+
+@pytest.mark.parametrize("error", ERRORS, ids=lambda error: type(error).__name__)
+@pytest.mark.parametrize("place", [0, 1, 25, LENGTH])
+@TRAINS
+def test_a_loader_that_raises_and_goes_on(
+    mode: str, place: int, error: BaseException, tmp_path: Path
+) -> None:
+    """Its error comes after the batches before it, and those behind it come too."""
+    loader = Script(*range(place), error, *range(place, LENGTH))
+    with LoaderEvaluator(loader, mode, log_file=tmp_path / "run.jsonl") as evaluator:
+        served = read_on(iter(evaluator))
+    assert served.count(type(error)) == 1
+    assert [one for one in served if one is not type(error)] == list(range(LENGTH))
+    if not isinstance(error, KeyboardInterrupt):
+        assert served.index(type(error)) >= place
+    assert read_run(tmp_path / "run.jsonl").batches >= (place if mode == "log" else 0)
+
+
+@TRAINS
+def test_errors_may_come_one_after_another(mode: str) -> None:
+    script = [one for number in range(LENGTH) for one in (number, ValueError(), OSError())]
+    served = read_on(iter(LoaderEvaluator(Script(*script), mode)))
+    assert [one for one in served if type(one) is int] == list(range(LENGTH))
+    assert served.count(ValueError) == served.count(OSError) == LENGTH
+
+
+@pytest.mark.parametrize("method", ["__iter__", "__next__"])
+@TRAINS
+def test_what_the_loader_raises_is_raised_once(mode: str, method: str) -> None:
+    """It is not asked again for us to see whether it does."""
+    calls: list[str] = []
+
+    class Loader:
+        def __iter__(self) -> Any:
+            return self._called("__iter__")
+
+        def __next__(self) -> Any:
+            return self._called("__next__")
+
+        def _called(self, name: str) -> Any:
+            calls.append(name)
+            if name == method:
+                raise RuntimeError(name)
+            return self
+
+    evaluator = LoaderEvaluator(Loader(), mode)
+    with pytest.raises(RuntimeError, match=method):
+        next(iter(evaluator))
+    assert calls.count(method) == 1
+    assert calls[0] == "__iter__"
+
+
+@pytest.mark.parametrize("raises", [RuntimeError("no workers"), UsageError("of the factory")])
+def test_what_a_factory_raises_passes_through(raises: Exception) -> None:
+    """When it is called first, which is right away, and in later epochs."""
+    made: list[int] = []
+
+    def factory() -> Any:
+        made.append(1)
+        if len(made) in {1, 3}:
+            raise raises
+        return iter(range(5))
+
+    with pytest.raises(type(raises)):
+        LoaderEvaluator(factory)
+    evaluator = LoaderEvaluator(factory)
+    assert list(evaluator) == list(range(5))
+    with pytest.raises(type(raises)):
+        iter(evaluator)
+    assert list(evaluator) == list(range(5))
+
+
+class TimeIsUpError(Exception):
+    """What a program's own alarm raises."""
+
+
+@pytest.fixture
+def alarm() -> Iterator[Callable[[], None]]:
+    """Raises TimeIsUpError by the handler of a signal."""
+
+    class Handler:
+        def __call__(self, *_: Any) -> None:
+            raise TimeIsUpError
+
+    before = signal.signal(signal.SIGUSR1, Handler())
+    yield lambda: signal.raise_signal(signal.SIGUSR1)
+    signal.signal(signal.SIGUSR1, before)
+
+
+@pytest.mark.parametrize("place", [0, 30])
+@TRAINS
+def test_a_programs_own_alarm_reaches_it(
+    mode: str, place: int, alarm: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also when it goes off in the middle of what loadeval does; no batch is lost by it."""
+    evaluator = LoaderEvaluator(range(LENGTH), mode)
+    counter, seen = evaluator._measurement.counter, list[int]()
+    best_for = counter.best_for
+
+    def going_off(batch: Any) -> Any:
+        count = best_for(batch)
+
+        def counted(batch: Any) -> Any:
+            if batch == place and batch not in seen:
+                seen.append(batch)
+                alarm()
+            return (1, 1) if count is None else count(batch)
+
+        return counted
+
+    monkeypatch.setattr(counter, "best_for", going_off)
+    served = read_on(iter(evaluator))
+    assert served.count(TimeIsUpError) <= 1
+    assert [one for one in served if type(one) is int] == list(range(LENGTH))
+
+
+@TRAINS
+def test_an_alarm_in_the_loader_comes_at_once(mode: str, alarm: Callable[[], None]) -> None:
+    """Before batches that were prefetched, which come after it."""
+    loader = Script(*range(25), alarm, *range(25, LENGTH))
+    served = read_on(iter(LoaderEvaluator(loader, mode)))
+    assert served.count(TimeIsUpError) == 1
+    assert served.index(TimeIsUpError) <= 25
+    assert [one for one in served if type(one) is int] == list(range(LENGTH))
+
+
+GARBAGE: list[Any] = [
+    None,
+    0,
+    "text",
+    b"bytes",
+    {},
+    [],
+    (),
+    {"x": torch.zeros(4)},
+    torch.zeros(3),
+    torch.tensor(1.0),
+    np.zeros((0, 3)),
+    np.array(None),
+    math.nan,
+    object(),
+    ValueError,
+    [None, {"y": [torch.zeros(2), "a"]}],
+    StopIteration(),
+    lambda: None,
+    {1: 2, None: torch.zeros(5), (1, 2): 3},
+    NotImplemented,
+]
+
+
+@IN_EACH_MODE
+def test_garbage_is_served(mode: str, tmp_path: Path) -> None:
+    """Of another type with each batch, in another order in each epoch."""
+    outcome = read(GARBAGE, mode, tmp_path, 3, num_cached_batches=99, change=type)
+    assert outcome.epochs == [[type(one) for one in GARBAGE]] * 3
+    assert outcome.run.batches == 3 * len(GARBAGE)
+    assert outcome.said == []
+
+
+@TRAINS
+def test_an_epoch_may_be_another_each_time(mode: str, tmp_path: Path) -> None:
+    """Of other batches, types and lengths, empty ones included, which are said."""
+    epochs: list[Any] = [
+        [1, 2],
+        [],
+        [{"x": torch.zeros(2)}] * 40,
+        [torch.zeros(9)],
+        list("abc") * 9,
+    ]
+    order = iter(epochs)
+
+    class Loader:
+        def __iter__(self) -> Iterator[Any]:
+            return iter(next(order))
+
+    outcome = read(Loader(), mode, tmp_path, len(epochs), change=type)
+    assert outcome.epochs == [[type(one) for one in epoch] for epoch in epochs]
+    assert len(outcome.said) == 1
+    assert "gave no batch" in outcome.said[0]
+
+
+def test_the_warning_of_an_empty_epoch_is_where_it_is_read() -> None:
+    def read_it(epoch: Any) -> None:
+        for _ in epoch:
+            raise AssertionError
+
+    for epoch in (LoaderEvaluator([]), iter(LoaderEvaluator([]))):
+        with pytest.warns(UserWarning, match="gave no batch") as said:
+            read_it(epoch)
+        assert said[0].filename == __file__
+
+
+class Restarting:
+    """An iterator that begins again when it is asked after its end."""
+
+    def __init__(self) -> None:
+        self.numbers = iter(range(LENGTH))
+
+    def __iter__(self) -> Restarting:
+        return self
+
+    def __next__(self) -> int:
+        for number in self.numbers:
+            return number
+        self.numbers = iter(range(LENGTH))
+        raise StopIteration
+
+
+@TRAINS
+def test_a_loader_is_not_asked_again_after_its_end(mode: str) -> None:
+    for _ in range(3):
+        assert list(LoaderEvaluator(Restarting(), mode)) == list(range(LENGTH))
+
+
+@IN_EACH_MODE
+def test_consumers_may_break_raise_and_keep(mode: str, tmp_path: Path) -> None:
+    """Iterators that are kept go on where they were, and what is dropped is over."""
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(range(LENGTH), mode, LENGTH, log_file=path)
+    for number in evaluator:
+        if number == 5:
+            break
+
+    def divide() -> None:
+        for number in evaluator:
+            _ = 1 / (number - 7)
+
+    with pytest.raises(ZeroDivisionError):
+        divide()
+    kept = [iter(evaluator) for _ in range(3)]
+    heads = [[next(one) for _ in range(4)] for one in kept]
+    assert heads == [[0, 1, 2, 3]] * 3
+    assert list(itertools.chain(*kept)) == list(range(4, LENGTH)) * 3
+    unread = iter(evaluator)
+    del unread
+    gc.collect()
+    evaluator.close()
+    run = read_run(path)
+    assert run.closed
+    assert run.batches == 6 + 8 + 3 * LENGTH
+
+
+@TRAINS
+def test_two_epochs_may_be_read_in_turns(mode: str, tmp_path: Path) -> None:
+    """Side by side, and one inside the other, as in a comparison of all pairs."""
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(range(12), mode, log_file=path)
+    assert [one for one, other in zip(evaluator, evaluator, strict=True) if one == other] == list(
+        range(12)
+    )
+    pairs = [(one, other) for one in evaluator for other in evaluator]
+    assert pairs == list(itertools.product(range(12), repeat=2))
+    evaluator.close()
+    assert read_run(path).closed
+
+
+@TRAINS
+def test_a_consumer_may_be_a_generator_that_nobody_ends(mode: str, tmp_path: Path) -> None:
+    """As `cycle(loader)` is, of which a training takes so many steps."""
+
+    def cycled(loader: Any) -> Iterator[int]:
+        while True:
+            yield from loader
+
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(range(7), mode, log_file=path)
+    steps = cycled(evaluator)
+    assert list(itertools.islice(steps, 40)) == [number % 7 for number in range(40)]
+    evaluator.close()
+    assert list(itertools.islice(steps, 9)) == [number % 7 for number in range(40, 49)]
+    assert read_run(path).batches <= 42
+
+
+@pytest.mark.parametrize(
+    "consume",
+    [
+        list,
+        lambda loader: [batch for batch in loader],  # noqa: C416 - that is what is tested
+        lambda loader: [batch for _, batch in enumerate(loader)],
+        lambda loader: list(map(int, loader)),
+        lambda loader: [*loader],
+        lambda loader: list(itertools.chain(loader)),
+        lambda loader: list(dict.fromkeys(loader)),
+        sorted,
+        lambda loader: [*iter(iter(loader).__next__, LENGTH - 1), LENGTH - 1],
+        lambda loader: list(itertools.tee(loader)[1]),
+    ],
+    ids=range(10),
+)
+@TRAINS
+def test_whatever_reads_an_iterator_reads_this_one(consume: Any, mode: str) -> None:
+    evaluator = LoaderEvaluator(range(LENGTH), mode)
+    assert consume(evaluator) == list(range(LENGTH))
+    assert evaluator.recorded().batches >= LENGTH
+
+
+class Clock:
+    """A clock that is set by what `jump` returns, in place of what it would tell."""
+
+    def __init__(self, jump: Callable[[int], Any]) -> None:
+        self.jump = jump
+        self.calls = 0
+
+    def __call__(self) -> Any:
+        self.calls += 1
+        return self.jump(self.calls)
+
+
+def raises(_: int) -> int:
+    raise OSError("no clock")
+
+
+CLOCKS: dict[str, Callable[[int], Any]] = {
+    "constant": lambda _: 5,
+    "zero": lambda _: 0,
+    "backwards": lambda call: 10**12 - call * 1000,
+    "back and forth": lambda call: call * 1000 - (call % 7) * 10**9,
+    "far ahead": lambda call: call * 10**15,
+    "back to before it began": lambda call: call if call < 90 else -(10**15) + call,
+    "negative": lambda call: -(10**18) + call,
+    "in seconds": lambda call: call / 1000,
+    "NumPy": lambda call: np.int64(call * 1000),
+}
+
+
+@pytest.mark.parametrize("jump", CLOCKS.values(), ids=CLOCKS)
+@IN_EACH_MODE
+def test_a_clock_may_jump(mode: str, jump: Any, tmp_path: Path) -> None:
+    """No time in the log is negative, and it can be read."""
+    outcome = read(list(range(LENGTH)), mode, tmp_path, 3, num_cached_batches=60, clock=Clock(jump))
+    assert outcome.epochs == [list(range(LENGTH))] * 3
+    assert outcome.said == []
+    steps = outcome.run.steps
+    assert len(steps) == 3 * LENGTH
+    assert (steps.wait_ns >= 0).all()
+    assert (steps.step_ns >= -1).all()
+    assert (np.diff(steps.request_ns) >= 0).all()
+
+
+@IN_EACH_MODE
+def test_a_clock_that_fails_ends_no_training(mode: str) -> None:
+    """At whichever of its readings."""
+    for fails_at in (10, 100, 333):
+        clock = Clock(lambda call, at=fails_at: raises(call) if call >= at else call)  # type: ignore[misc]
+        with warnings.catch_warnings(record=True) as said:
+            warnings.simplefilter("always")
+            evaluator = LoaderEvaluator(range(LENGTH), mode, LENGTH, clock=clock)
+            served = [list(evaluator) for _ in range(3)]
+            evaluator.close()
+        assert served == [list(range(LENGTH))] * 3
+        assert len(said) == 1
+        assert "no clock" in str(said[0].message)
+
+
+def test_a_clock_that_stands_still_ends_a_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As under a library that freezes time: workers that stay busy are waited for a little."""
+    monkeypatch.setattr(time, "monotonic", lambda: 0.0)
+    activity = alternate.WorkerActivity()
+    monkeypatch.setattr(activity, "_busy_s", itertools.count().__next__)
+    assert not activity.wait_until_idle(0.02)
+
+
+@pytest.mark.parametrize("handler", ["raises", "filter"])
+def test_a_programs_logging_may_fail(handler: str) -> None:
+    """What an alternating run says of itself is said in vain then."""
+
+    class Bad(logging.Handler):
+        def handle(self, record: logging.LogRecord) -> bool:
+            raise RuntimeError(record)
+
+    logger = logging.getLogger("loadeval")
+    bad: Any = Bad() if handler == "raises" else (lambda _: 1 / 0)
+    (logger.addHandler if handler == "raises" else logger.addFilter)(bad)
+    try:
+        with pytest.warns(UserWarning, match="nothing more is measured") as said:
+            assert list(LoaderEvaluator(range(LENGTH), "alternate")) == list(range(LENGTH))
+    finally:
+        (logger.removeHandler if handler == "raises" else logger.removeFilter)(bad)
+    assert len(said) == 1
