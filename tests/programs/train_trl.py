@@ -22,7 +22,7 @@ class SlowTrainer(SFTTrainer):
         collate = self.data_collator
 
         def slowly(rows: list[Any]) -> Any:
-            time.sleep(SAMPLE_S * len(rows))
+            time.sleep(4 * SAMPLE_S * len(rows))
             return collate(rows)
 
         self.data_collator = slowly
