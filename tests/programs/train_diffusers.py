@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from datasets import Dataset
+from datasets import Dataset  # type: ignore[import-untyped]
 from diffusers import DDPMScheduler, UNet2DModel
 from diffusers.optimization import get_cosine_schedule_with_warmup
 from PIL import Image
