@@ -28,9 +28,12 @@ TORCH ?= torch
 NOT_NEWEST = $(shell grep '^torch==' constraints.txt)
 # On which of them `make release-check` trains the demo: torch takes long to install.
 DEMO_PYTHONS ?= python3.11
+# What tests/programs trains with; litgpt comes apart.
+LIBRARIES = accelerate datasets diffusers fastai "jsonargparse[signatures]" lightning monai \
+	sentence-transformers skorch speechbrain timm torch-geometric torchvision trl ultralytics
 TEST_PACKAGES = pytest pytest-cov pytest-timeout pytest-xdist hypothesis scipy
 
-.PHONY: demo test test-all test-lowest test-newest test-pythons release-check test-frameworks lint types docs bench truth predict faults injected fuzz soak gpu peer-suites clean
+.PHONY: demo test test-all test-lowest test-newest test-pythons release-check test-frameworks test-programs lint types docs bench truth predict faults injected fuzz soak gpu peer-suites clean
 
 demo: .venv/.demo  ## train on real images, in alternate mode, and compare
 	.venv/bin/loadeval demo --output $(DEMO)
@@ -71,6 +74,9 @@ release-check: .venv-release/.done  ## build a release twice, and try its wheel 
 
 test-frameworks: .venv/.dev  ## inside Lightning, Accelerate, Trainer, Ignite, Keras
 	$(PYTEST) tests/frameworks
+
+test-programs: .venv-programs/.done  ## unchanged programs of twelve other libraries (10 minutes; its environment takes 8 GB)
+	OMP_NUM_THREADS=1 .venv-programs/bin/python -m pytest --numprocesses=$(WORKERS) tests/programs
 
 lint: .venv/.dev  ## style, layers and workflows
 	.venv/bin/ruff check
@@ -121,13 +127,19 @@ peer-suites: .venv/.dev  ## tests of PyTorch, torchdata and DALI against wrapped
 	.venv/bin/python tests/peers/run.py $(SUITES)
 
 clean:
-	rm -rf .venv .venv-lowest .venv-newest .venv-release .venv-3.*
+	rm -rf .venv .venv-lowest .venv-newest .venv-programs .venv-release .venv-3.*
 
 .venv/bin/pip:
 	$(PYTHON) -m venv .venv
 
 .venv-lowest/.done: pyproject.toml
 	$(call new-environment,$(PYTHON),.venv-lowest,$(LOWEST))
+	touch $@
+
+.venv-programs/.done: pyproject.toml tests/programs/constraints.txt
+	$(call new-environment,$(PYTHON),.venv-programs,--constraint tests/programs/constraints.txt $(LIBRARIES))
+# It asks for an older huggingface_hub than transformers does.
+	$(@D)/bin/pip install --quiet --disable-pip-version-check --no-deps litgpt==0.5.13
 	touch $@
 
 .venv-release/.done: pyproject.toml

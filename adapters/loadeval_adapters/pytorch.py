@@ -109,6 +109,7 @@ class PyTorchAdapter(IterableAdapter):
             sampler=_name_of(_sampler(inside)),
             worker_init=_name_of(inside.worker_init_fn),
             in_order=getattr(inside, "in_order", True),  # since torch 2.6
+            made_by=_maker(inside),
         )
 
     def release(self, loader: Any, epoch: Iterator[Any]) -> None:
@@ -231,6 +232,18 @@ def _lightning_would_shard(loader: Any) -> bool:
     is_stream = isinstance(loader.dataset, IterableDataset)
     asked = _is_called_from("lightning.pytorch.", "pytorch_lightning.")
     return asked and not (is_alone or is_split or is_stream)
+
+
+def _maker(loader: Any) -> str | None:
+    """What Trainer made `loader`: transformers', and others that derive from it; None: none known.
+
+    It gives the loader a function for workers, that of sentence-transformers a collator of its own.
+    """
+    function = getattr(loader.worker_init_fn, "func", None)  # of a partial
+    starts = str(getattr(function, "__module__", None))
+    collates = type(loader.collate_fn).__module__
+    is_known = starts.startswith("transformers.") or collates.startswith("sentence_transformers.")
+    return "transformers" if is_known else None
 
 
 def _is_called_from(*modules: str) -> bool:

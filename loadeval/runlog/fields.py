@@ -27,7 +27,7 @@ WITH_GAPS = ("step_ns", "samples", "nbytes", "gpu_idle_ns", "gpu_step_ns", *STAG
 """Those that may be unknown in part."""
 MAY_BE_MISSING = (
     *("waits_ns", "end_ns", "began_ns", "minor_faults", "gpu_step_ns"),
-    *("dataset", "sampler", "worker_init", "in_order", "tensors"),
+    *("dataset", "sampler", "worker_init", "in_order", "made_by", "tensors"),
 )
 """Fields that older logs do not have."""
 LARGEST = 2**62 - 1

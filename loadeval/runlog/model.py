@@ -52,7 +52,8 @@ class LoaderInfo:
     `prefetch_depth` and `length` count batches; `length` is one epoch's. `ready_batches` are
     those that it had loaded before it was wrapped, so that the first request does not show what
     they cost. `dataset`, `sampler` and `worker_init` name the classes and the function. `in_order`
-    tells whether batches come in the order in which they were asked for.
+    tells whether batches come in the order in which they were asked for. `made_by` is the package
+    whose trainer made it, of arguments of its own.
     """
 
     backend: str
@@ -70,6 +71,7 @@ class LoaderInfo:
     sampler: str | None = None
     worker_init: str | None = None
     in_order: bool | None = None
+    made_by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

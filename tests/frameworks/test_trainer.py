@@ -134,6 +134,18 @@ def test_workers_train_the_same(
     assert evaluator.recorded().header.loader.workers == 2
 
 
+@pytest.mark.parametrize(("kind", "maker"), [(Measuring, "transformers"), (Building, None)])
+def test_the_log_knows_who_made_the_loader(
+    kind: type[Measuring],
+    maker: str | None,
+    training: Callable[..., Train],
+    same_training: SameTraining,
+) -> None:
+    """So that advice names the Trainer's arguments, not those of the loader."""
+    evaluator = same_training(training(kind), "in place")
+    assert evaluator.recorded().header.loader.made_by == maker
+
+
 def test_a_group_of_batches_is_read_at_once(
     training: Callable[..., Train], read_ahead: ReadAhead
 ) -> None:

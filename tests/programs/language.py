@@ -26,7 +26,7 @@ def tokenizer() -> Any:
     vocabulary = {word: number for number, word in enumerate([*SPECIAL, *WORDS])}
     made = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))  # noqa: S106 - no password
     made.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    return PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]  # transformers leaves it so
         tokenizer_object=made,
         pad_token="[PAD]",  # noqa: S106 - as above
         unk_token="[UNK]",  # noqa: S106 - as above

@@ -26,7 +26,7 @@ class SlowJSON(JSON):
     """Takes a while for each sample."""
 
     def train_dataloader(self) -> Any:
-        self.train_dataset = Slow(self.train_dataset)
+        self.train_dataset = Slow(self.train_dataset)  # type: ignore[has-type]  # litgpt's own
         return super().train_dataloader()
 
 

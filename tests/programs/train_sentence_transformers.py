@@ -1,4 +1,7 @@
-"""Trains embeddings with sentence-transformers' trainer: `train_sentence_transformers.py WORKERS`."""
+"""Trains embeddings with the trainer of sentence-transformers.
+
+`train_sentence_transformers.py WORKERS`
+"""
 
 from __future__ import annotations
 
@@ -6,20 +9,22 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import torch
-from datasets import Dataset
+from datasets import Dataset  # type: ignore[import-untyped]
 from sentence_transformers import (
     SentenceTransformer,
     SentenceTransformerTrainer,
     SentenceTransformerTrainingArguments,
 )
-from sentence_transformers.losses import MultipleNegativesRankingLoss
+from sentence_transformers.sentence_transformer.losses import MultipleNegativesRankingLoss
 from transformers import PrinterCallback
 
 from tests.programs.language import saved_bert, sentences
 from tests.programs.shared import SAMPLE_S, begin, show, show_parameters
+
+if TYPE_CHECKING:
+    import torch
 
 
 class ShowingLoss(MultipleNegativesRankingLoss):
@@ -33,7 +38,7 @@ class ShowingLoss(MultipleNegativesRankingLoss):
 
 def slowly(rows: dict[str, list[str]]) -> dict[str, list[str]]:
     """Take a while for each pair of sentences."""
-    time.sleep(SAMPLE_S * len(next(iter(rows.values()))))
+    time.sleep(4 * SAMPLE_S * len(next(iter(rows.values()))))
     return rows
 
 

@@ -31,7 +31,7 @@ def sound(number: int) -> Any:
 class Classifier(speechbrain.Brain):
     """Mean energies of a convolution's outputs, classified."""
 
-    def compute_forward(self, batch: Any, stage: Any) -> torch.Tensor:
+    def compute_forward(self, batch: Any, stage: Any) -> torch.Tensor:  # noqa: ARG002 - Brain passes it
         batch = batch.to(self.device)
         sounds, _ = batch.sig
         found: torch.Tensor = self.modules.model(sounds.unsqueeze(1))
@@ -43,7 +43,7 @@ class Classifier(speechbrain.Brain):
             show("loss", loss.detach())
         return loss
 
-    def on_stage_end(self, stage: Any, stage_loss: float, epoch: int | None = None) -> None:
+    def on_stage_end(self, stage: Any, stage_loss: float, epoch: Any = None) -> None:  # noqa: ARG002 - as above
         show(stage.name, stage_loss)
 
 

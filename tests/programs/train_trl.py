@@ -7,7 +7,7 @@ import tempfile
 import time
 from typing import Any
 
-from datasets import Dataset
+from datasets import Dataset  # type: ignore[import-untyped]
 from transformers import GPT2Config, GPT2LMHeadModel, PrinterCallback
 from trl import SFTConfig, SFTTrainer
 
@@ -19,10 +19,10 @@ class SlowTrainer(SFTTrainer):
     """Takes a while for each sentence, and prints each loss."""
 
     def get_train_dataloader(self) -> Any:
-        collate = self.data_collator
+        collate = self.data_collator  # type: ignore[has-type]  # the trainer's own
 
         def slowly(rows: list[Any]) -> Any:
-            time.sleep(SAMPLE_S * len(rows))
+            time.sleep(4 * SAMPLE_S * len(rows))
             return collate(rows)
 
         self.data_collator = slowly

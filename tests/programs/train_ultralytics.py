@@ -13,13 +13,13 @@ os.environ["YOLO_OFFLINE"] = "true"
 folder = tempfile.TemporaryDirectory()
 os.environ["YOLO_CONFIG_DIR"] = folder.name
 
-import numpy as np
-from PIL import Image
-from ultralytics import YOLO
+import numpy as np  # noqa: E402 - ultralytics reads these variables when it is imported
+from PIL import Image  # noqa: E402 - as above
+from ultralytics import YOLO  # noqa: E402 - as above
 
-from tests.programs.shared import begin, show, show_parameters
+from tests.programs.shared import begin, show, show_parameters  # noqa: E402 - as above
 
-SIZE, TRAINING, VALIDATION = 64, 320, 8
+SIZE, FILE_SIZE, SQUARE, TRAINING, VALIDATION = 64, 256, 96, 320, 8
 MODEL = """
 nc: 2
 backbone:
@@ -40,12 +40,13 @@ def made(place: Path) -> str:
         for kind in ("images", "labels"):
             (place / kind / part).mkdir(parents=True)
         for number in range(count):
-            pixels = random.integers(0, 100, (SIZE, SIZE, 3)).astype(np.uint8)
-            left, top = random.integers(0, SIZE - 24, 2)
-            pixels[top : top + 24, left : left + 24, number % 2] = 255
+            pixels = random.integers(0, 100, (FILE_SIZE, FILE_SIZE, 3)).astype(np.uint8)
+            left, top = random.integers(0, FILE_SIZE - SQUARE, 2)
+            pixels[top : top + SQUARE, left : left + SQUARE, number % 2] = 255
             Image.fromarray(pixels).save(place / "images" / part / f"{number}.png")
-            box = f"{(left + 12) / SIZE} {(top + 12) / SIZE} {24 / SIZE} {24 / SIZE}"
-            (place / "labels" / part / f"{number}.txt").write_text(f"{number % 2} {box}\n")
+            box = (left + SQUARE / 2, top + SQUARE / 2, SQUARE, SQUARE)
+            text = " ".join(str(value / FILE_SIZE) for value in box)
+            (place / "labels" / part / f"{number}.txt").write_text(f"{number % 2} {text}\n")
     data = place / "data.yaml"
     data.write_text(f"path: {place}\ntrain: images/train\nval: images/val\nnames: [red, green]\n")
     (place / "model.yaml").write_text(MODEL)

@@ -36,10 +36,11 @@ WORKERS_SETTINGS = {
     "lightning": "num_workers",
     "webdataset": "num_workers",
     "litdata": "num_workers",
+    "ultralytics": "workers",
     "nvidia": "num_threads",
     "spdl": "num_threads",
 }
-"""By the package that the loader's class is from."""
+"""By the package that the loader's class is from; other DataLoaders have torch's arguments."""
 PREFETCH_SETTINGS = {
     "torch": "prefetch_factor",
     "nvidia": "prefetch_queue_depth",
@@ -204,4 +205,6 @@ def _rounded(number: float) -> int:
 
 
 def _package(loader: LoaderInfo) -> str:
-    return loader.backend.split(".", maxsplit=1)[0]
+    package = loader.backend.split(".", maxsplit=1)[0]
+    is_like_torchs = loader.adapter.startswith("loadeval_adapters.pytorch.")
+    return "torch" if is_like_torchs and package not in WORKERS_SETTINGS else package

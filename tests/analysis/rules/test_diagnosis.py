@@ -116,6 +116,20 @@ def test_with_two_pairs_a_loss_is_sure(alternating: MakeRun) -> None:
     assert found[-1].confidence == "measured"
 
 
+@pytest.mark.parametrize(
+    ("made_by", "setting"),
+    [("transformers", "dataloader_prefetch_factor"), (None, "prefetch_factor")],
+)
+def test_a_setting_has_the_name_of_the_trainers_argument(
+    alternating: MakeRun, made_by: str | None, setting: str
+) -> None:
+    """Where a trainer has made the loader of its arguments; what names no setting stays."""
+    run = alternating(wait=12.5, alone=40, prefetch_depth=4, uneven=True, made_by=made_by)
+    deeper, hides = finding(Rule.SHALLOW_QUEUE, run).changes
+    assert deeper.values["setting"] == setting
+    assert "setting" not in hides.values
+
+
 def test_a_replayed_run_tells_nothing_of_its_loader(make_run: MakeRun) -> None:
     """It loaded nothing."""
     found = diagnosed(make_run([0] * 40, mode="replay"))

@@ -136,6 +136,15 @@ def test_stalls_that_no_deeper_queue_hides(alternating: MakeRun) -> None:
         ({"workers": None}, Advice.RAISE, "prefetch_factor"),
         ({"backend": "nvidia.dali.x"}, Advice.RAISE_PREFETCH_DEPTH, "prefetch_queue_depth"),
         ({"backend": "my.loader"}, Advice.PREFETCH_MORE, None),
+        (
+            {
+                "backend": "my.loader",
+                "adapter": "loadeval_adapters.pytorch.PyTorchAdapter",
+                "workers": None,
+            },
+            Advice.RAISE,
+            "prefetch_factor",
+        ),
     ],
 )
 def test_the_setting_has_its_loaders_name(
