@@ -50,7 +50,7 @@ def test_python_predicts(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_python_draws_the_curve(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     exec(CURVE, {})  # noqa: S102 - as above
-    assert re.match(r"1 3\d\d workers\n2 727 workers\n", capsys.readouterr().out)
+    assert re.match(r"0 3\d\d workers\n1 3\d\d workers\n2 727 workers\n", capsys.readouterr().out)
     assert (tmp_path / "whatif.png").exists()
 
 

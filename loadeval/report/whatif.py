@@ -115,7 +115,7 @@ def curve_rows(curve: WorkerCurve) -> list[Row]:
 def curve_notes(curve: WorkerCurve) -> list[str]:
     """What the cells of the table are."""
     notes = [cpus_in_words(curve), RANGES, WHAT_SPEEDUPS_ARE, ALWAYS_PREDICTED]
-    if any(one.memory_bytes for one in curve.predicted):
+    if any(one.memory_bytes and one.num_workers for one in curve.predicted):
         notes.append(WHAT_MEMORY_IS)
     if any(one.shared_memory_bytes for one in curve.predicted):
         notes.append(WHAT_SHARED_MEMORY_IS)
@@ -125,7 +125,7 @@ def curve_notes(curve: WorkerCurve) -> list[str]:
 def _predicted_cells(one: Prediction | None) -> Row:
     if one is None:
         return "", "", ""
-    found = one.memory_bytes, one.shared_memory_bytes
+    found = (one.memory_bytes, one.shared_memory_bytes) if one.num_workers else (None, None)
     return limit_in_short(one), *(size(nbytes) if nbytes else "" for nbytes in found)
 
 

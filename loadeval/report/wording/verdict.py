@@ -239,8 +239,8 @@ ADVICE: dict[Enum, str] = {
         "findings say what this run supports."
     ),
     VerdictAdvice.LOAD_IN_BACKGROUND: (
-        "The loader does not work during a step, so loading adds to the step: load in background "
-        "workers, if CPUs are free."
+        "Without workers loading adds to the step, unless a thread loads ahead. The findings say "
+        "whether workers would help."
     ),
     VerdictAdvice.SHORTER_EPOCH_START: (
         "Epoch starts take {starts_share:share} of the time: make epochs longer, or their starts "
