@@ -297,7 +297,7 @@ def main() -> int:
             except (CheckError, OSError):
                 print(f"{python}: not here")
                 continue
-            clean = Clean(python, folder / python)
+            clean = Clean(python, folder / Path(python).name)
             try:
                 check_installed(clean, wheel)
                 check_report(clean, wheel)
