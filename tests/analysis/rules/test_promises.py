@@ -22,7 +22,12 @@ from loadeval.evaluator import LoaderEvaluator
 if TYPE_CHECKING:
     from loadeval.analysis.remark import Remark
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(120)]
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(120),
+    # Workers that sleep may be more than the CPUs.
+    pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning"),
+]
 
 MS = 0.001
 ANY_ORDER = "in_order" in inspect.signature(DataLoader).parameters
