@@ -127,8 +127,11 @@ def why_nothing(folder: Path, code: int = 0) -> tuple[NothingMeasured, str]:
         return NothingMeasured.FAILED, _first_line(mark)
     if not (folder / loadeval_inject.PYTHON_MARK).exists():
         return NothingMeasured.NO_PYTHON, ""
+    how = f"exit code {code}" if code >= 0 else f"signal {-code}"
+    if any(one.loaders for one in processes_in(folder)):
+        return NothingMeasured.NO_BATCH, how
     if code:
-        return NothingMeasured.ENDED, f"exit code {code}" if code > 0 else f"signal {-code}"
+        return NothingMeasured.ENDED, how
     return NothingMeasured.NO_LOADER, ""
 
 

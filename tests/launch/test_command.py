@@ -26,6 +26,7 @@ from loadeval.launch.command import (
 from loadeval.launch.folder import NothingMeasured, new_folder
 from loadeval.launch.session import Settings
 from loadeval.report.wording.launch import nothing_measured
+from loadeval.runlog.processes import LoaderRecord, ProcessRecord
 from loadeval.runlog.reader import Follower
 
 if TYPE_CHECKING:
@@ -253,6 +254,18 @@ def test_a_reason_that_could_not_be_written(tmp_path: Path) -> None:
     why, what = why_nothing(tmp_path)
     assert (why, what) == (NothingMeasured.FAILED, "")
     assert "could not write down why" in nothing_measured(why, what)
+
+
+@pytest.mark.parametrize(("code", "how"), [(-2, "signal 2"), (0, "exit code 0")])
+def test_a_loader_that_served_nothing_was_iterated(code: int, how: str, tmp_path: Path) -> None:
+    """Its first batch was waited for when Ctrl-C came, or it had none."""
+    (tmp_path / ".python").touch()
+    loader = LoaderRecord("rank0.jsonl", "training", "log", "x", None, True, 1, 0)
+    ProcessRecord("rank0", 0, 1, "host", True, (loader,)).save(tmp_path)
+    why, what = why_nothing(tmp_path, code)
+    assert (why, what) == (NothingMeasured.NO_BATCH, how)
+    told = nothing_measured(why, what)
+    assert f"ended with {how} before the data loader that it iterated served a batch" in told
 
 
 def test_a_python_that_was_kept_out_is_named_before_its_exit_code(tmp_path: Path) -> None:

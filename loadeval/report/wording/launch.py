@@ -24,6 +24,9 @@ WHY_NOTHING = {
     NothingMeasured.FAILED: (
         "{what}. Is loadeval installed in the Python of the program, and is the folder writable?"
     ),
+    NothingMeasured.NO_BATCH: (
+        "the command ended with {what} before the data loader that it iterated served a batch"
+    ),
     NothingMeasured.ENDED: "the command ended with {what} before it iterated a data loader",
 }
 NO_REASON = "a program failed to measure its loader, and could not write down why"
