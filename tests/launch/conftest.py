@@ -69,7 +69,9 @@ def launch_command(folder: Path, *options: str) -> list[str]:
     return [sys.executable, *LOADEVAL, "run", "--output", str(folder), *options, "--"]
 
 
-def launched(tmp_path: Path, command: Sequence[str], *options: str, stdin: str = "") -> Launched:
+def launched(
+    tmp_path: Path, command: Sequence[str], *options: str, stdin: str = "", timeout_s: float = 100
+) -> Launched:
     """What comes of `command`, run with `loadeval run` and these options."""
     folder = tmp_path / "logs"
     done = subprocess.run(
@@ -80,7 +82,7 @@ def launched(tmp_path: Path, command: Sequence[str], *options: str, stdin: str =
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=timeout_s,
     )
     return Launched(done.returncode, done.stdout, done.stderr, folder)
 

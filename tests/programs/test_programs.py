@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     Plain = Callable[[str, int], str]
 
 HERE = Path(__file__).parent
+LONGEST_S = 250
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
@@ -73,7 +74,7 @@ def plain(name: str, workers: int) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=LONGEST_S,
     )
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -100,7 +101,7 @@ def check_loaders(done: Launched, program: Program) -> None:
 def test_the_program_prints_the_same_and_is_measured(name: str, tmp_path: Path) -> None:
     """Losses and parameters to the bit, with workers; each loader has its role and batches."""
     expected = plain(name, 2)
-    done = launched(tmp_path, command(name, 2))
+    done = launched(tmp_path, command(name, 2), timeout_s=LONGEST_S)
     assert done.out == expected
     check_loaders(done, PROGRAMS[name])
 
@@ -109,7 +110,7 @@ def test_the_program_prints_the_same_and_is_measured(name: str, tmp_path: Path) 
 def test_alternating_prints_the_same_and_gives_a_verdict(name: str, tmp_path: Path) -> None:
     """Without workers: losses and parameters to the bit, each batch once."""
     expected = plain(name, 0)
-    done = launched(tmp_path, command(name, 0), "--mode", "alternate")
+    done = launched(tmp_path, command(name, 0), "--mode", "alternate", timeout_s=LONGEST_S)
     assert done.out == expected
     check_loaders(done, PROGRAMS[name])
     run = done.run(done.main.log)
