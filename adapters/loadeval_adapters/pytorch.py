@@ -235,13 +235,14 @@ def _lightning_would_shard(loader: Any) -> bool:
 
 
 def _maker(loader: Any) -> str | None:
-    """What Trainer made `loader`: transformers', and others that derive from it; None: none known.
+    """The package of the Trainer that made `loader`; None where none is known to have.
 
-    It gives the loader a function for workers, that of sentence-transformers a collator of its own.
+    That of transformers gives it a function for workers, that of sentence-transformers, which takes
+    the same arguments, a collator. A loader that has torch's iterators may have no collate_fn.
     """
     function = getattr(loader.worker_init_fn, "func", None)  # of a partial
     starts = str(getattr(function, "__module__", None))
-    collates = type(loader.collate_fn).__module__
+    collates = type(getattr(loader, "collate_fn", None)).__module__
     is_known = starts.startswith("transformers.") or collates.startswith("sentence_transformers.")
     return "transformers" if is_known else None
 
