@@ -6,6 +6,7 @@ import math
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from opcode import opmap
 from threading import RLock
@@ -384,7 +385,7 @@ class _Serving:
             if epoch is None:
                 epoch = self._opened()
                 request = self._request
-            count = self._count if epoch.has_batches else self._count_first
+            count = self._count if epoch.has_batches else partial(self._count_first, epoch)
             resumed = epoch.failure is not None
             epoch.resume()
             while (span := self._stage or self._begun(epoch)) is not None:
@@ -465,11 +466,10 @@ class _Serving:
         self._epoch = epoch
         return epoch
 
-    def _count_first(self, batch: Any) -> Count:
+    def _count_first(self, epoch: OpenEpoch, batch: Any) -> Count:
         """Count the epoch's first batch, by which counting those after it is chosen."""
         self._count = self._counter_for(batch)
-        if self._epoch is not None:
-            self._epoch.started()
+        epoch.started()
         return NOTHING if self._count is None else self._count(batch)
 
     def _interrupted(self, error: BaseException) -> None:

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from loadeval import LoaderEvaluator, evaluate_in_place, read_run
 from loadeval.runtime import alternate, measurement
 from loadeval.runtime.loop import Remaining, served
+from tests.injected.reading import IN_EACH_MODE, Asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 IN_TIME_S = 30
 LENGTH = 60
-IN_EACH_MODE = pytest.mark.parametrize("mode", ["log", "alternate", "replay"])
 
 
 class Numbers:
@@ -192,19 +192,6 @@ def test_a_loader_of_workers_is_shared() -> None:
             return Asking(batch)
 
     assert sorted(read_by(4, iter(LoaderEvaluator(Locked())))) == list(range(LENGTH))
-
-
-class Asking:
-    """An iterator that calls `batch`."""
-
-    def __init__(self, batch: Any) -> None:
-        self.batch = batch
-
-    def __iter__(self) -> Asking:
-        return self
-
-    def __next__(self) -> Any:
-        return self.batch()
 
 
 def test_the_loaders_own_value_error_passes_through() -> None:
