@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from loadeval.runtime.guard import UNGUARDED, caller, of_the_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+    from types import FrameType
 
     from loadeval.runlog.model import Arm, Cause
     from loadeval.runtime.guard import Guard
@@ -259,16 +261,27 @@ class SharedEpoch(MeasuredEpoch):
                 self._part = next(self._parts)
 
     def _has_left(self, part: Iterator[Any]) -> bool:
-        """Leave `part`, in which another thread is; False where it is the loader's own."""
+        """Leave `part`, in which another thread is; False where it is the loader's own.
+
+        Or where this thread is in it, as where a signal's handler asks for a batch.
+        """
         with self._lock:
             if self._part is part:
-                if self._share is None:
+                left = None if self._share is None else self._share()
+                if left is None and (self._share is None or _runs_here(part)):
                     return False
-                left = self._share()
                 if left is not None:
                     self._part, self._parts, self._share = left, iter(()), None
         time.sleep(0)
         return True
+
+
+def _runs_here(generator: Any) -> bool:
+    """Whether this thread is in `generator`, and so would wait for itself."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - nothing else tells
+    while frame is not None and frame is not generator.gi_frame:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_of_a_busy_generator(error: ValueError) -> bool:
