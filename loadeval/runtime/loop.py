@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain, islice
 from opcode import opmap
 from threading import RLock
@@ -17,6 +19,7 @@ from loadeval.runtime.guard import UNGUARDED, caller, of_the_loader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator, Sized
+    from types import FrameType
 
     from loadeval.runlog.model import Arm, Cause
     from loadeval.runtime.guard import Guard
@@ -258,16 +261,27 @@ class SharedEpoch(MeasuredEpoch):
                 self._part = next(self._parts)
 
     def _has_left(self, part: Iterator[Any]) -> bool:
-        """Leave `part`, in which another thread is; False where it is the loader's own."""
+        """Leave `part`, in which another thread is; False where it is the loader's own.
+
+        Or where this thread is in it, as where a signal's handler asks for a batch.
+        """
         with self._lock:
             if self._part is part:
-                if self._share is None:
+                left = None if self._share is None else self._share()
+                if left is None and (self._share is None or _runs_here(part)):
                     return False
-                left = self._share()
                 if left is not None:
                     self._part, self._parts, self._share = left, iter(()), None
         time.sleep(0)
         return True
+
+
+def _runs_here(generator: Any) -> bool:
+    """Whether this thread is in `generator`, and so would wait for itself."""
+    frame: FrameType | None = sys._getframe()  # noqa: SLF001 - nothing else tells
+    while frame is not None and frame is not generator.gi_frame:
+        frame = frame.f_back
+    return frame is not None
 
 
 def _is_of_a_busy_generator(error: ValueError) -> bool:
@@ -286,6 +300,8 @@ def is_shared() -> bool:
     if frame is None:
         return True
     now, *after = frame.f_code.co_code[frame.f_lasti :: 2]
+    if now == opmap.get("PRECALL"):  # pragma: no cover - Python 3.11 does so where nobody traces
+        del after[: after.index(opmap["CALL"]) + 1]
     while after and after[0] == CACHE:
         del after[0]
     return IN_A_LOOP.isdisjoint((now, *after[:1]))
@@ -384,7 +400,7 @@ class _Serving:
             if epoch is None:
                 epoch = self._opened()
                 request = self._request
-            count = self._count if epoch.has_batches else self._count_first
+            count = self._count if epoch.has_batches else partial(self._count_first, epoch)
             resumed = epoch.failure is not None
             epoch.resume()
             while (span := self._stage or self._begun(epoch)) is not None:
@@ -465,11 +481,10 @@ class _Serving:
         self._epoch = epoch
         return epoch
 
-    def _count_first(self, batch: Any) -> Count:
+    def _count_first(self, epoch: OpenEpoch, batch: Any) -> Count:
         """Count the epoch's first batch, by which counting those after it is chosen."""
         self._count = self._counter_for(batch)
-        if self._epoch is not None:
-            self._epoch.started()
+        epoch.started()
         return NOTHING if self._count is None else self._count(batch)
 
     def _interrupted(self, error: BaseException) -> None:

@@ -121,7 +121,7 @@ class Measurement:
 
     def _bare(self, loader: Any, adapter: Adapter) -> Iterator[Any]:
         """An epoch in which loadeval has no part; in replay mode the kept batches."""
-        if self.cache is not None and self._real_left <= 0:
+        if self.cache is not None and self._left_real() <= 0:
             return self.cache.unmeasured(self.epoch_batches)
         try:
             return _opened(adapter, loader)

@@ -392,13 +392,9 @@ class Recorder:
             self._log.end()
 
     def _do_all(self) -> None:
-        try:
-            with self._lock:
-                while self._to_do:
-                    self._to_do.popleft()()
-        except Exception as error:  # such as MemoryError
-            if not self.guard.ends(error):
-                raise
+        with self.guard, self._lock:
+            while self._to_do:
+                self._to_do.popleft()()
 
     def _is_locked_here(self) -> bool:
         is_owned: bool = self._lock._is_owned()  # type: ignore[attr-defined]  # noqa: SLF001 - a flag of ours would be set too late or too early

@@ -10,7 +10,7 @@ import pytest
 from loadeval import LoaderEvaluator, LoadevalWarning, read_run
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from loadeval import Run
@@ -42,3 +42,28 @@ def read(
             found = [[change(batch) for batch in evaluator] for _ in range(epochs)]
     texts = [str(one.message) for one in said if issubclass(one.category, LoadevalWarning)]
     return Outcome(found, read_run(folder / "run.jsonl"), texts)
+
+
+def read_on(epoch: Iterator[Any]) -> list[Any]:
+    """What a consumer gets that goes on after each exception."""
+    over, found = object(), list[Any]()
+    while True:
+        try:
+            if (batch := next(epoch, over)) is over:
+                return found
+            found.append(batch)
+        except BaseException as error:  # noqa: BLE001, PERF203 - the consumer's way
+            found.append(type(error))
+
+
+class Asking:
+    """An iterator that calls `batch`."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+
+    def __iter__(self) -> Asking:
+        return self
+
+    def __next__(self) -> Any:
+        return self.batch()

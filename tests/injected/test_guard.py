@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import itertools
+import logging
+import math
+import signal
 import sys
 import threading
 import warnings
+from collections import deque
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pytest
+from torch.utils.data import DataLoader
 
 import loadeval.runtime
-from loadeval import LoaderEvaluator, read_run
+from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, read_run
+from loadeval.in_place import evaluate_in_place
+from loadeval.runtime import loop, measurement, replay
 from loadeval.runtime.adapter import Begun
-from loadeval.runtime.guard import AskingTheLoader, Guard
+from loadeval.runtime.copies import clone_leaf
+from loadeval.runtime.cuda import GpuIdleTimer
+from loadeval.runtime.guard import UNGUARDED, AskingTheLoader, Guard
 from loadeval.runtime.loop import SharedEpoch, _Serving
 from loadeval.runtime.measurement import Measurement
-from loadeval.runtime.recorder import Recorder
+from loadeval.runtime.recorder import OpenEpoch, Recorder
 from loadeval.runtime.replay import replayed
+from loadeval.runtime.threads import BackgroundThreads, within
 from loadeval.testing import FakeClock
+from tests.injected.reading import Asking, read_on
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
     from types import CodeType, FrameType
 
     from typing_extensions import Self
@@ -185,3 +196,308 @@ def test_whichever_function_fails_training_goes_on(
 ) -> None:
     """Each epoch is whole and in order, the failure is said once, and the log reads."""
     assert "\n".join(faults(train, name, at)) == ""
+
+
+def fail(*_: object, **__: object) -> Any:
+    OURS["fail"]()
+
+
+class Loader:
+    """Gives lists, numbered."""
+
+    def __len__(self) -> int:
+        return LENGTH
+
+    def __iter__(self) -> Iterator[list[int]]:
+        return ([number] for number in range(LENGTH))
+
+
+def numbers(epoch: Iterable[Any]) -> list[int]:
+    return [batch[0] for batch in epoch]
+
+
+IN_EACH_MODE = pytest.mark.parametrize("mode", MODES)
+
+
+def fails() -> Any:
+    """A context in which loadeval says that it has failed."""
+    return pytest.warns(LoadevalWarning, match="nothing more is measured .InjectedError")
+
+
+@IN_EACH_MODE
+def test_a_failure_is_said_once_in_the_log_too(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the traceback at level DEBUG."""
+    caplog.set_level(logging.DEBUG, "loadeval")
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(Loader(), mode, LENGTH, log_file=path)
+    monkeypatch.setattr(evaluator._measurement.recorder, "chunk_filled", fail)
+    with fails() as said:
+        for _ in range(2):
+            assert numbers(evaluator) == list(range(LENGTH))
+    evaluator.close()
+    assert len(said) == 1
+    run = read_run(path)
+    assert run.closed
+    assert [event.message for event in run.events] == [str(said[0].message)]
+    assert any(record.exc_info for record in caplog.records)
+
+
+@IN_EACH_MODE
+def test_what_fails_before_the_first_batch_costs_none(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    evaluator = LoaderEvaluator(Loader(), mode, LENGTH)
+    monkeypatch.setattr(evaluator._measurement.recorder, "begin_epoch", fail)
+    with fails():
+        assert numbers(evaluator) == list(range(LENGTH))
+
+
+def interrupt(*_: object) -> Any:
+    raise KeyboardInterrupt
+
+
+@IN_EACH_MODE
+def test_ctrl_c_before_the_first_batch_passes_through(
+    mode: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who catches it can read the epoch from its beginning."""
+    evaluator = LoaderEvaluator(Loader(), mode, LENGTH)
+    recorder = evaluator._measurement.recorder
+    begin = recorder.begin_epoch
+    steps = iter([interrupt, begin, begin])
+
+    def step(*known: Any) -> Any:
+        begin_now: Any = next(steps)
+        return begin_now(*known)
+
+    monkeypatch.setattr(recorder, "begin_epoch", step)
+    epoch = iter(evaluator)
+    with pytest.raises(KeyboardInterrupt):
+        next(epoch)
+    if mode != "replay":
+        assert numbers(epoch) == list(range(LENGTH))
+    assert numbers(evaluator) == list(range(LENGTH))
+
+
+class Opening(IterableAdapter):
+    """Fails to open a loader."""
+
+    def epoch(self, _: Any) -> Any:
+        fail()
+
+
+@pytest.mark.parametrize("mode", ["log", "alternate"])
+@pytest.mark.parametrize("kind", [Loader, lambda: lambda: iter(Loader())])
+def test_an_adapter_that_fails_to_open_a_loader_is_passed_by(
+    mode: str, kind: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each time, which is said once."""
+    monkeypatch.setattr(measurement, "adapter_for", lambda _: Opening())
+    evaluator = LoaderEvaluator(kind(), mode)
+    with fails() as said:
+        for _ in range(2):
+            assert numbers(evaluator) == list(range(LENGTH))
+    assert len(said) == 1
+
+
+def test_in_place_a_loader_that_was_opened_is_not_opened_again() -> None:
+    dataset: Any = range(30)
+    loader: Any = DataLoader(dataset, batch_size=None)
+    with evaluate_in_place(loader) as evaluator:
+        evaluator._measurement.counter = None  # type: ignore[assignment]  # what fails is after that
+        with pytest.warns(LoadevalWarning, match="AttributeError"):
+            assert list(loader) == list(range(30))
+        assert list(loader) == list(range(30))
+
+
+def test_in_place_what_the_original_raises_passes_through() -> None:
+    class Corrupt(DataLoader[int]):
+        def __iter__(self) -> Any:
+            raise OSError("disk gone")
+
+    dataset: Any = range(30)
+    loader = Corrupt(dataset, batch_size=None)
+    with evaluate_in_place(loader) as evaluator:
+        evaluator._measurement.guard.has_tripped = True
+        with pytest.raises(OSError, match="disk gone"):
+            iter(loader)
+
+
+def test_a_gap_is_not_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where taking batches has failed, the log ends before them."""
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(Loader(), log_file=path)
+    epoch = iter(evaluator)
+    next(epoch)
+    monkeypatch.setattr(OpenEpoch, "take", fail)
+    with fails():
+        evaluator._measurement.recorder.drain()
+    assert len(list(epoch)) == LENGTH - 1
+    evaluator.close()
+    run = read_run(path)
+    assert "InjectedError" in run.events[0].message
+    assert run.batches == 0
+
+
+def test_a_replay_that_cannot_begin_serves_what_was_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after real batches; what cannot be copied is served as it is."""
+    expected = [*range(20), *(number % 7 for number in range(LENGTH - 20))]
+    for clone in (clone_leaf, fail):
+        monkeypatch.setattr(replay, "clone_leaf", clone)
+        evaluator = LoaderEvaluator(Loader(), "replay", 7, replay_after=20)
+        monkeypatch.setattr(evaluator._measurement, "_replayed", fail)
+        with fails():
+            assert numbers(evaluator) == expected
+        assert numbers(evaluator) == [number % 7 for number in range(LENGTH)]
+
+
+def test_a_log_of_few_batches_has_their_totals(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to the failure."""
+    path = tmp_path / "run.jsonl"
+    evaluator = LoaderEvaluator(Loader(), log_file=path, every=9)
+    epoch = iter(evaluator)
+    for _ in range(20):
+        next(epoch)
+    monkeypatch.setattr(OpenEpoch, "end_step", fail)
+    with fails():
+        assert len(list(epoch)) == LENGTH - 20
+    assert read_run(path).batches > 20
+
+
+def test_an_epoch_of_real_batches_alone_is_whole() -> None:
+    """None is left to replay."""
+    evaluator = LoaderEvaluator(Loader(), "replay", 7, replay_after=LENGTH)
+    assert numbers(evaluator) == list(range(LENGTH))
+
+
+def test_who_handles_our_failures_gets_them() -> None:
+    """As those are who compare backends."""
+    with pytest.raises(InjectedError), UNGUARDED:
+        fail()
+
+
+def test_a_replay_without_end_goes_on_without_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluator = LoaderEvaluator(Loader(), "replay", 7, epoch_batches=math.inf)
+    monkeypatch.setattr(evaluator._measurement.recorder, "chunk_filled", fail)
+    with fails():
+        served = numbers(itertools.islice(evaluator, 100))
+    assert served == [number % 7 for number in range(100)]
+
+
+class Broken:
+    """Stands for CUDA events, one call of whose methods fails."""
+
+    def __init__(self, fails_at: int) -> None:
+        self.left = itertools.count(fails_at - 1, -1)
+
+    def __call__(self) -> Broken:
+        self.record()
+        return self
+
+    def record(self) -> None:
+        if next(self.left) == 0:
+            fail()
+
+
+@pytest.mark.parametrize("fails_at", range(1, 9))
+def test_events_of_the_device_that_fail_lose_no_batch(fails_at: int) -> None:
+    watched = GpuIdleTimer(0, Broken(fails_at), deque()).watched(iter(range(9)))
+    assert list(watched) == list(range(9))
+
+
+def test_the_loaders_error_passes_through_where_the_device_is_not_asked() -> None:
+    def batches() -> Iterator[int]:
+        yield 0
+        raise OSError("disk gone")
+
+    guard = Guard(fail)
+    for fails_at in (1, 99):
+        watched = GpuIdleTimer(0, Broken(fails_at), deque()).watched(batches())
+        assert next(watched) == 0
+        with pytest.raises(OSError, match="disk gone"), guard:
+            next(watched)
+
+
+def test_what_our_threads_raise_is_said_once() -> None:
+    given: list[Exception] = []
+    threads = BackgroundThreads(Guard(given.append))
+    threads.start("loadeval-test", fail, 0.001, at_once=True)
+    threads.stop()
+    assert [type(error) for error in given] == [InjectedError]
+    with pytest.raises(InjectedError):
+        within(10, "loadeval-test", fail)
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_what_ends_the_program_passes_through(error: type[BaseException]) -> None:
+    with pytest.raises(error), Guard(fail):
+        raise error
+
+
+class Handlers:
+    """What may handle a signal."""
+
+    def __call__(self, *_: object) -> None:
+        raise TimeoutError
+
+    def method(self, *_: object) -> None:
+        raise TimeoutError
+
+
+def test_what_a_signals_handler_raises_is_the_programs() -> None:
+    """Be it a function, a method, or what can be called."""
+    before = signal.getsignal(signal.SIGUSR2)
+    try:
+        for handler in (lambda *_: Handlers().method(), Handlers().method, Handlers()):
+            signal.signal(signal.SIGUSR2, handler)
+            with pytest.raises(TimeoutError), Guard(fail):
+                signal.raise_signal(signal.SIGUSR2)
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+
+
+@pytest.mark.parametrize(("where", "at"), [("loader", 2), ("loader", 30), ("copy", 3)])
+def test_a_signal_while_batches_are_prefetched_loses_none(
+    where: str, at: int, serial: type[SerialLoader], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What its handler raises comes at once."""
+
+    def alarm(*_: object) -> None:
+        raise TimeoutError
+
+    before = signal.signal(signal.SIGUSR2, alarm)
+    left = itertools.count(at, -1)
+    clock = FakeClock()
+    loader = serial(range(LENGTH), [1_000_000] * LENGTH, clock)
+    loader.prefetched = 2
+
+    def at_times(ask: Any) -> Any:
+        def asked(*args: object) -> Any:
+            if next(left) == 0:
+                signal.raise_signal(signal.SIGUSR2)
+            return ask(*args)
+
+        return asked
+
+    evaluator = LoaderEvaluator(loader, "alternate", clock=clock)
+    adapter: Any = evaluator._measurement.adapter
+    if where == "copy":
+        monkeypatch.setattr(adapter, "keep", at_times(adapter.keep))
+    else:
+        monkeypatch.setattr(adapter, "epoch", lambda one: Asking(at_times(iter(one).__next__)))
+    try:
+        served = read_on(iter(evaluator))
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert served.count(TimeoutError) == 1
+    assert sorted(one for one in served if type(one) is int) == list(range(LENGTH))
+
+
+def test_an_epoch_that_nobody_asks_for_may_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one that C code begins on a thread of its own."""
+    monkeypatch.setattr(loop, "caller", lambda: (None, 0))
+    assert loop.is_shared()

@@ -17,7 +17,7 @@ import torch
 
 from loadeval import LoaderEvaluator, UsageError, read_run
 from loadeval.runtime import alternate
-from tests.injected.reading import IN_EACH_MODE, read
+from tests.injected.reading import IN_EACH_MODE, read, read_on
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -45,18 +45,6 @@ class Script:
         if isinstance(step, BaseException):
             raise step
         return step() if callable(step) else step
-
-
-def read_on(epoch: Iterator[Any]) -> list[Any]:
-    """What a consumer gets that goes on after each exception."""
-    over, found = object(), list[Any]()
-    while True:
-        try:
-            if (batch := next(epoch, over)) is over:
-                return found
-            found.append(batch)
-        except BaseException as error:  # noqa: BLE001, PERF203 - the consumer's way
-            found.append(type(error))
 
 
 class OwnError(Exception):

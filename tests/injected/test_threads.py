@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from loadeval import LoaderEvaluator, evaluate_in_place, read_run
 from loadeval.runtime import alternate, measurement
 from loadeval.runtime.loop import Remaining, served
+from tests.injected.reading import IN_EACH_MODE, Asking
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
 
 IN_TIME_S = 30
 LENGTH = 60
-IN_EACH_MODE = pytest.mark.parametrize("mode", ["log", "alternate", "replay"])
 
 
 class Numbers:
@@ -194,19 +194,6 @@ def test_a_loader_of_workers_is_shared() -> None:
     assert sorted(read_by(4, iter(LoaderEvaluator(Locked())))) == list(range(LENGTH))
 
 
-class Asking:
-    """An iterator that calls `batch`."""
-
-    def __init__(self, batch: Any) -> None:
-        self.batch = batch
-
-    def __iter__(self) -> Asking:
-        return self
-
-    def __next__(self) -> Any:
-        return self.batch()
-
-
 def test_the_loaders_own_value_error_passes_through() -> None:
     """Also one that says what a generator says that another thread reads."""
 
@@ -256,13 +243,14 @@ def test_a_loop_reads_an_epoch_at_no_cost(monkeypatch: pytest.MonkeyPatch) -> No
         return served(*args, **options)
 
     monkeypatch.setattr(measurement, "served", seen)
-    evaluator = LoaderEvaluator(Numbers(3))
+    evaluator = LoaderEvaluator(Numbers(3), probes=())
     for _ in evaluator:
         pass
-    for _ in enumerate(evaluator):
-        pass
     assert [2 * batch for batch in evaluator] == [0, 2, 4]
-    assert shared == [False] * 3
+    for _ in range(40):  # after some calls Python calls in another way
+        for _, _ in enumerate(evaluator):
+            pass
+    assert shared == [False] * 42
     shared.clear()
     epoch = iter(evaluator)
     for _ in epoch:
@@ -272,6 +260,22 @@ def test_a_loop_reads_an_epoch_at_no_cost(monkeypatch: pytest.MonkeyPatch) -> No
         pass
     list(evaluator)
     assert shared == [True] * 3
+
+
+def test_a_thread_does_not_wait_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As where a signal's handler asks for a batch while one is made: plain generators refuse."""
+    evaluator = LoaderEvaluator(Numbers(), "replay", 3)
+    epoch: Any = iter(evaluator)
+    asked: list[str] = []
+
+    def asking() -> Any:
+        with pytest.raises(ValueError, match="already executing") as refused:
+            next(epoch)
+        asked.append(str(refused.value))
+
+    monkeypatch.setattr(evaluator._measurement.recorder, "started", asking)
+    assert len(list(epoch)) == LENGTH
+    assert asked
 
 
 def test_what_is_left_is_served_in_order() -> None:

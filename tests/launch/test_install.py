@@ -207,7 +207,7 @@ def test_an_iterator_that_the_loader_keeps_is_passed_on() -> None:
     """With persistent workers nothing tells that the program has dropped its own."""
     loader = DataLoader(dataset(), 4, num_workers=1, persistent_workers=True)
     iterator: Any = iter(loader)
-    assert type(iterator) is MeasuredEpoch
+    assert isinstance(iterator, MeasuredEpoch)
     assert len(iterator) == 5
     assert iterator._index_sampler is not None
     assert numbers(iterator) == list(range(20))
