@@ -187,7 +187,7 @@ class Recorder:
         self._start(None, NO_PROBES)
 
     def _leave_if_forked(self) -> None:
-        """Where nothing calls us in a forked child, as on Windows, or if C code forks."""
+        """Where nothing has called us in a forked child: C code forked, or it is just beginning."""
         if os.getpid() != self._process:
             self.leave_to_parent()
 
@@ -243,6 +243,7 @@ class Recorder:
 
     def epoch_ended(self, epoch: OpenEpoch, end: EpochEnd) -> None:
         """Write the rest of the epoch and how it ended."""
+        self._leave_if_forked()  # garbage may be collected before `_leave_all_to_parent` is called
         if end.cause == "exhausted" and not epoch.has_batches and not self.closed:
             warn(EMPTY_EPOCH, stacklevel=caller()[1] + 1)  # where a batch was asked for
         self._to_do.append(partial(self._end, epoch, end))
@@ -505,8 +506,8 @@ _all: weakref.WeakSet[Recorder] = weakref.WeakSet()
 
 
 def _leave_all_to_parent() -> None:
-    for one in list(_all):
-        one.leave_to_parent()
+    for recorder in list(_all):
+        recorder._leave_if_forked()  # noqa: SLF001 - its own module
 
 
 # Windows, which does not fork, has no such function.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -163,6 +165,42 @@ for batch in loader:
         print(os.waitpid(pid, 0)[1], flush=True)
 """
     check(zygote, code, tmp_path, "log")
+
+
+COLLECTED = """
+import gc, os
+from loadeval import LoaderEvaluator
+
+class Box:
+    pass
+
+def leave_open(loader):
+    box = Box()
+    box.itself, box.epoch = box, iter(loader)
+    next(box.epoch)
+
+loader = LoaderEvaluator(list(range(100)), mode={mode!r}, num_cached_batches=3, log_file="run.jsonl")
+gc.disable()
+for objects in range(40):
+    gc.collect()
+    gc.set_threshold(0)
+    leave_open(loader)
+    gc.set_threshold(gc.get_count()[0] + objects, 1, 1)
+    gc.enable()
+    if os.fork() == 0:
+        os._exit(0)
+    gc.disable()
+    os.wait()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["log", "alternate", "replay"])
+def test_an_open_epoch_may_be_collected_while_a_child_begins(tmp_path: Path, mode: str) -> None:
+    """Whichever object it is at which the garbage is collected: threads cannot be waited for."""
+    command = [sys.executable, "-c", COLLECTED.format(mode=mode)]
+    subprocess.run(command, cwd=tmp_path, check=True, timeout=60, capture_output=True)
+    assert read_run(tmp_path / "run.jsonl").batches
 
 
 def test_what_a_child_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
