@@ -29,8 +29,8 @@ with tempfile.TemporaryDirectory() as folder:
             place = Path(folder) / part / f"class{label}"
             place.mkdir(parents=True)
             for number in range(count):
-                pixels = random.integers(0, 256, (96, 128, 3)).astype(np.uint8)
-                Image.fromarray(pixels).save(place / f"{number}.jpg")
+                pixels = random.integers(0, 256, (24, 32, 3)).astype(np.uint8)
+                Image.fromarray(pixels).resize((800, 600)).save(place / f"{number}.jpg")
     model = timm.create_model("test_vit", num_classes=CLASSES, img_size=SIZE)
     loader_train, loader_eval = (
         timm.data.create_loader(
