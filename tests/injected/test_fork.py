@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from typing import TYPE_CHECKING, Any
@@ -179,7 +180,9 @@ def leave_open(loader):
     box.itself, box.epoch = box, iter(loader)
     next(box.epoch)
 
-loader = LoaderEvaluator(list(range(100)), mode={mode!r}, num_cached_batches=3, log_file="run.jsonl")
+loader = LoaderEvaluator(
+    list(range(100)), mode={mode!r}, num_cached_batches=3, log_file="run.jsonl"
+)
 gc.disable()
 for objects in range(40):
     gc.collect()
@@ -214,6 +217,7 @@ def test_what_a_child_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(recorder, "_all", {evaluator._measurement.recorder})
     evaluator._measurement.recorder._threads.stop()  # they are not in the child
     left = path.read_bytes()
+    monkeypatch.setattr(os, "getpid", lambda: -1)
     recorder._leave_all_to_parent()
     assert list(epoch) == list(range(1, 60))
     assert evaluator.recorded().batches == 0

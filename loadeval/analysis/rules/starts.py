@@ -230,7 +230,7 @@ def _begin(case: Case, begun_ns: float) -> _Start:
     return _Start(
         Rule.WORKER_START,
         Remark(Problem.WORKERS_START_SLOWLY, {"begun_ns": begun_ns, "method": method}),
-        (*_keeping(case), *spawns),
+        (*_keeping(case), *spawns) or (Remark(Advice.CHEAPER_EPOCH_START),),
         (Fact("starting a worker", begun_ns, "ns"),),
     )
 

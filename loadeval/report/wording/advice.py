@@ -357,6 +357,8 @@ def finding_advice(finding: Finding) -> str:
 def change_in_short(finding: Finding) -> str:
     """What to change, in a few words; `finding_advice` says more."""
     change = _change_to_tell(finding)
+    if change is None:
+        return "-"
     short = SHORT_IF_TWICE if "times" in change.values else SHORT_CHANGES
     values, code = {**finding.problem.values, **change.values}, change.code
     if code is Advice.CHEAPER_OR_CPUS and "required" not in values:
@@ -372,14 +374,15 @@ def change_in_short(finding: Finding) -> str:
 
 def predicted_in_short(finding: Finding) -> str:
     """What training would gain by that change: 1.31x [1.22x, 1.40x]; "" where it is not known."""
-    values = _change_to_tell(finding).values
+    change = _change_to_tell(finding)
+    values = {} if change is None else change.values
     if "at_most" in values:
         return filled("at most {at_most:speedup}", values)
     return filled(RANGE, values) if "speedup" in values else ""
 
 
-def _change_to_tell(finding: Finding) -> Remark:
-    return next(change for change in finding.changes if change.code in SHORT_CHANGES)
+def _change_to_tell(finding: Finding) -> Remark | None:
+    return next((change for change in finding.changes if change.code in SHORT_CHANGES), None)
 
 
 def _advised(change: Remark) -> str:

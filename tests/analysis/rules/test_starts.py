@@ -203,11 +203,17 @@ def test_workers_that_initialise_slowly(
     assert advised(found) == [Advice.KEEP_WORKERS, Advice.CHEAPER_INIT]
 
 
-def test_persistent_workers_that_start_in_each_epoch(make_run: MakeRun) -> None:
+@pytest.mark.parametrize(
+    ("method", "advice"),
+    [("spawn", Advice.SMALLER_DATASET), ("fork", Advice.CHEAPER_EPOCH_START)],
+)
+def test_persistent_workers_that_start_in_each_epoch(
+    make_run: MakeRun, method: str, advice: Advice
+) -> None:
     """In a loader that is made anew, say: that they persist is no advice."""
-    run = epochs(make_run, 600, 500, 500, persistent_workers=True, start_method="spawn")
+    run = epochs(make_run, 600, 500, 500, persistent_workers=True, start_method=method)
     found = found_of(looked_into(run, first_batches(600, 500, 500), slow_workers()))
-    assert (found.rule, advised(found)) == (Rule.WORKER_START, [Advice.SMALLER_DATASET])
+    assert (found.rule, advised(found)) == (Rule.WORKER_START, [advice])
 
 
 def test_workers_that_start_and_initialise(make_run: MakeRun) -> None:
