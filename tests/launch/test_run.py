@@ -356,7 +356,7 @@ def test_a_log_that_cannot_be_read_is_told(told: Callable[..., Result]) -> None:
     [
         (["--mode", "replay"], "for a replay pass --replay"),
         (["--mode", "alternate", "--replay"], "leave out --mode"),
-        (["--batches", "5"], "works only in mode 'alternate'"),
+        (["--batches", "5"], "pass --mode alternate"),
     ],
 )
 def test_wrong_options(options: list[str], message: str, told: Callable[..., Result]) -> None:
