@@ -434,11 +434,9 @@ def _error_of_epochs(
 
     By Student's t over pairs of epochs; None where there are too few.
     """
-    if starts.pair is None or ideal.pair is None:
-        raise TypeError("these are no pairs of epochs")
-    pairs, of_ideal = np.unique(ideal.pair, return_inverse=True)
-    if len(pairs) < FEWEST_PAIRS:
+    if starts.pair is None or ideal.pair is None or len(np.unique(ideal.pair)) < FEWEST_PAIRS:
         return None
+    pairs, of_ideal = np.unique(ideal.pair, return_inverse=True)
     of_real = np.searchsorted(pairs, starts.pair)
     real_ns = np.bincount(of_real, starts.first_ns) / np.bincount(of_real, starts.first_batches)
     ideal_ns = np.bincount(of_ideal, ideal.total_ns) / np.bincount(of_ideal, ideal.amount)

@@ -40,8 +40,8 @@ def greatest_of(bins: Column) -> Column:
 
 
 def bin_counts(values: Column) -> Column:
-    """How many of `values` are in each bin, for all BINS."""
-    return np.bincount(bin_of(values), minlength=BINS)
+    """How many of `values` are in each bin, for all BINS; the last has all that are larger."""
+    return np.bincount(np.minimum(bin_of(values), BINS - 1), minlength=BINS)
 
 
 def dense(bins: Column, counts: Column) -> Column:

@@ -467,9 +467,9 @@ class WorkerActivity:
         """Sleep until the background work is done; False if it is not after `limit_s`."""
         deadline = time.monotonic() + limit_s
         busy_s = self._busy_s()
-        for _ in range(math.ceil(limit_s / NAP_S)):  # also where a clock stands still
-            if time.monotonic() >= deadline:
-                break
+        naps = math.ceil(limit_s / NAP_S)  # no more than that where the clock stands still
+        while naps and time.monotonic() < deadline:
+            naps -= 1
             time.sleep(NAP_S)
             before_s, busy_s = busy_s, self._busy_s()
             if busy_s - before_s <= IDLE_SHARE * NAP_S:

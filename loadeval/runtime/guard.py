@@ -16,13 +16,13 @@ PACKAGES = ("loadeval", "loadeval_adapters")
 
 
 class Guard:
-    """Ends what loadeval itself raises; `give_up` gets the first such error.
+    """Ends what loadeval itself raises; `give_up` gets the first such error, and None ends nothing.
 
     What the loader raised passes through, and so does what is meant for the program: Ctrl-C, and
     what a signal's handler raised. As a context it ends what is raised in it.
     """
 
-    def __init__(self, give_up: Callable[[Exception], object]) -> None:
+    def __init__(self, give_up: Callable[[Exception], object] | None) -> None:
         self.has_tripped = False
         self._give_up = give_up
 
@@ -30,11 +30,14 @@ class Guard:
         """Whether `error` ends here; the program must not see it then."""
         is_the_loaders = getattr(_raised, "by_loader", None) is error
         _raised.by_loader = None
-        if is_the_loaders or not isinstance(error, Exception) or is_of_a_signal(error):
+        give_up = self._give_up
+        if give_up is None or is_the_loaders or not isinstance(error, Exception):
+            return False
+        if is_of_a_signal(error):
             return False
         if not self.has_tripped:
             self.has_tripped = True
-            self._give_up(error)
+            give_up(error)
         return True
 
     def __enter__(self) -> None:
@@ -44,12 +47,8 @@ class Guard:
         return error is not None and self.ends(error)
 
 
-def _raise(error: Exception) -> None:
-    raise error
-
-
-UNGUARDED = Guard(_raise)
-"""Ends nothing, for who handles failures of loadeval's itself."""
+UNGUARDED = Guard(None)
+"""For who handles failures of loadeval's itself."""
 _raised = threading.local()
 """`by_loader` is what a loader raised last in this thread, until a Guard was asked."""
 

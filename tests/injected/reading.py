@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import warnings
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -36,6 +37,7 @@ def read(
     **options: Any,
 ) -> Outcome:
     """Read `loader` for some epochs, and then its log; what is kept of a batch is its `change`."""
+    gc.collect()  # what tests before this one have left open warns when it is collected
     with warnings.catch_warnings(record=True) as said:
         warnings.simplefilter("always")
         with LoaderEvaluator(loader, mode, log_file=folder / "run.jsonl", **options) as evaluator:

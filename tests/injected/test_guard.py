@@ -378,6 +378,7 @@ def test_who_handles_our_failures_gets_them() -> None:
     """As those are who compare backends."""
     with pytest.raises(InjectedError), UNGUARDED:
         fail()
+    assert not UNGUARDED.has_tripped  # else no later run would be measured
 
 
 def test_a_replay_without_end_goes_on_without_end(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -53,3 +53,8 @@ def test_values_are_counted() -> None:
     assert counts[bins].tolist() == [1, 2, 1]
     twice = dense(np.append(bins, bins), np.append(counts[bins], counts[bins]))
     assert (twice == 2 * counts).all()
+
+
+def test_what_is_too_large_for_a_bin_is_in_the_last_one() -> None:
+    """A wait and a step of which each is as long as a log can say."""
+    assert bin_counts(np.array([2**63 - 1]))[-1] == 1

@@ -159,6 +159,7 @@ def test_in_another_process_a_run_begins_anew(
     options: dict[str, Any] = {"log_file": path, "metrics_file": metrics} if logged else {}
     evaluator = LoaderEvaluator(range(4), every=every, **options)
     list(evaluator)
+    evaluator.recorded()  # the log is written by now
     monkeypatch.setattr(os, "getpid", lambda: -1)
     evaluator.close()
     assert list(evaluator) == [0, 1, 2, 3]

@@ -23,7 +23,7 @@ from loadeval.report.wording.findings import describe
 from loadeval.runlog.columns import UNKNOWN
 from tests.analysis.loader_model import stage_times as rows
 from tests.analysis.rules.conftest import NOTHING, advised, diagnosed, finding, numbers, outcome
-from tests.analysis.rules.looked_into import COUNT, code, logged, looked_into
+from tests.analysis.rules.looked_into import COUNT, COUNTED, code, logged, looked_into
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -475,6 +475,12 @@ def test_a_log_tells_causes_too() -> None:
     assert found_inside(given) == [Rule.SLOW_TRANSFORM]
     assert Rule.WAITING not in {one.rule for one in diagnosed(given).findings}
     assert outcome(Rule.SLOW_TRANSFORM, logged(fetch=41, transforms={"blur": 0.8})) == NOTHING
+
+
+def test_of_few_logged_batches_nothing_is_told() -> None:
+    given = logged(fetch=60, transforms={"blur": 0.8})
+    few = replace(given, header=replace(given.header, warmup=COUNTED - 3))
+    assert outcome(Rule.SLOW_TRANSFORM, few) is Unknown.TOO_FEW_BATCHES
 
 
 def test_a_loss_that_is_not_sure_is_told_where_the_simulation_has_it(
