@@ -426,8 +426,9 @@ def _found(
     problem: Remark,
     changes: tuple[Remark, ...],
     evidence: tuple[Fact, ...],
+    also_lost: float = 0.0,
 ) -> Answer:
-    """The finding, where time is lost, and would be gained without it."""
+    """The finding, where time is lost, and would be gained without it, or `also_lost` by it."""
     if case.headroom is not None:
         if case.loss_unknown or not (case.lost or _is_lost_inside(case)):
             return case.loss_unknown
@@ -436,7 +437,7 @@ def _found(
     elif case.ideal is None and (too_few := case.too_few(FEWEST_LOGGED)):
         return too_few
     cost = gain_of(case, rule)
-    if cost < LEAST_GAIN:
+    if cost + also_lost < LEAST_GAIN:
         return None
     confidence: Confidence = "likely" if case.lost is None and case.headroom else "measured"
     return Finding(rule, severity_of(cost), confidence, problem, changes, evidence, cost)
