@@ -317,7 +317,9 @@ def _lock_wait(run: Run, arm: Arm) -> LockWait | None:
     )
     known = ~np.isnan(wait_ns)
     wait_ns, time_ns = wait_ns[known], time_ns[known]
-    began_ns = time_ns - (MOST_TRIES * wait_ns).astype(np.int64) - 1
+    # No reading takes longer than the run, whatever a log says.
+    tried_ns = np.clip(MOST_TRIES * wait_ns, 0.0, time_ns).astype(np.int64)
+    began_ns = time_ns - tried_ns - 1
     served = Stretches(*stretches_of(run, arm)).inside(began_ns, time_ns) >= time_ns - began_ns
     if not served.any():
         return None

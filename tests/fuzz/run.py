@@ -41,7 +41,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
 INPUTS, GIVEN = 100_000, 4_000
-AT_ONCE = 250
+AT_ONCE, APART = 250, 1_000
+"""Inputs of a part, and those after which a process ends: what libraries keep is not ours."""
 JOBS = 0.2
 """The share of what is given to commands that is the folder of a job."""
 SECOND_RUNS = ("replay.jsonl", "log.jsonl", "alternate.jsonl")
@@ -137,9 +138,11 @@ def in_processes(work: Callable[[str, Path, Found], None], count: int, seed: int
     places = [f"{name} {seed} {number}" for number in range(count)]
     parts = [places[at : at + AT_ONCE] for at in range(0, count, AT_ONCE)]
     found = Found()
-    with ProcessPoolExecutor(os.cpu_count()) as pool:
-        for part in pool.map(partial(some, work), parts):
-            found.add(part)
+    together = (os.cpu_count() or 1) * APART // AT_ONCE
+    for at in range(0, len(parts), together):  # figures and pages are kept by their libraries
+        with ProcessPoolExecutor(os.cpu_count()) as pool:
+            for part in pool.map(partial(some, work), parts[at : at + together]):
+                found.add(part)
     return found
 
 
@@ -175,6 +178,15 @@ def drawn_by_hypothesis(examples: int, seed: int) -> Found:
         except Exception:  # noqa: BLE001 - whatever it is
             found.wrong["hypothesis"] = traceback.format_exc()
     found.peak_mb = peak_mb()
+    return found
+
+
+def apart(parts: list[tuple[int, int]]) -> Found:
+    """What becomes of inputs that hypothesis draws, each part of them in a process of its own."""
+    found = Found()
+    for examples, seed in parts:
+        with ProcessPoolExecutor(1) as pool:
+            found.add(pool.submit(drawn_by_hypothesis, examples, seed).result())
     return found
 
 
@@ -225,9 +237,11 @@ def main() -> int:
         some(work, [options.again], keep=True)
         return 0
     part, seed = options.inputs // 10, options.seed
+    # Hypothesis itself keeps some 0.1 MB of each input.
+    drawn_apart = [(min(APART, part - at), seed + at) for at in range(0, part, APART)]
     good = [
         went_well("drawn at random", in_processes(read_one, options.inputs - 2 * part, seed)),
-        went_well("drawn by hypothesis", drawn_by_hypothesis(part, seed)),
+        went_well("drawn by hypothesis", apart(drawn_apart)),
         guided_by_coverage(part, seed),
         went_well("given to commands", in_processes(give_one, options.commands, seed)),
     ]
