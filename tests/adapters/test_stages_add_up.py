@@ -16,7 +16,10 @@ from loadeval.analysis.stages import Basis, stages_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than CPUs
+]
 
 BATCHES, SIZE = 96, 4
 WITHIN = 0.1

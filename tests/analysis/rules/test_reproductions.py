@@ -32,7 +32,10 @@ if TYPE_CHECKING:
     from loadeval.analysis.rules.finding import Finding
     from loadeval.runlog.model import Run
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:This DataLoader will create"),  # more workers than CPUs
+]
 
 MS = 0.001
 Numbers = Dataset[torch.Tensor]
