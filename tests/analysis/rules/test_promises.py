@@ -5,8 +5,8 @@ Loaders and steps sleep, for far longer than a slow machine could blur.
 
 from __future__ import annotations
 
-import os
 import inspect
+import os
 import time
 from dataclasses import dataclass, field, replace
 from statistics import median
