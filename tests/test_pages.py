@@ -46,7 +46,7 @@ BLOCK = re.compile(
 SMALLER = {
     "COUNT = 768": "COUNT = 64",
     "EPOCHS = 16": "EPOCHS = 2",
-    "run_log_speed.py 200000": "run_log_speed.py 1000",
+    "run_log_speed.py 1000000": "run_log_speed.py 1000",
     "benchmarks/ranks.py": "benchmarks/ranks.py --ranks 4 --batches 100",
 }
 """What a page does at full length, and the tests do not."""

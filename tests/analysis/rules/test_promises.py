@@ -141,10 +141,8 @@ def test_following_advice_brings_what_it_promises(
     training = TRAININGS[case]
     if case in {"any order", "tensors by file"} and not ANY_ORDER:
         pytest.skip("this torch serves batches in order alone")
-    if (
-        case == "tensors by file"
-        and len(os.sched_getaffinity(0)) <= training.settings["num_workers"]
-    ):
+    cpus = len(os.sched_getaffinity(0))
+    if case == "tensors by file" and cpus <= training.settings["num_workers"]:
         pytest.skip("the workers compute, and leave training no CPU of its own")
     monkeypatch.setattr(torch.multiprocessing, "_sharing_strategy", "file_descriptor")
     change = advised(training)
