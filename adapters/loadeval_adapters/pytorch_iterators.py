@@ -12,11 +12,11 @@ from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from torch import Tensor
 
-from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart
+from loadeval import CodeSamples, StageNote, StageTimes, WorkerStart, leaves
 from loadeval_adapters import pytorch_channel as told
 from loadeval_adapters.pytorch_channel import FIXED, RECORD, STRIDE, UNKNOWN, WORD
-from loadeval_adapters.pytorch_tensors import tensors_in
 from loadeval_adapters.pytorch_worker import FETCHERS, Tracer, fetches
 
 if TYPE_CHECKING:
@@ -35,11 +35,19 @@ if TYPE_CHECKING:
 NOT_RECEIVED: Receipt = (UNKNOWN, UNKNOWN, UNKNOWN, b"")
 NOT_TORCHS = "the loader has an iterator of its own kind, into which loadeval cannot look"
 IN_A_THREAD = StageNote(
-    "the loader is read in another thread than the main one, which may load ahead of training",
+    "a thread other than the main one reads the loader, and may load ahead of training",
     "read in a thread",
 )
 COUNTED = 4
 """Batches of an epoch whose tensors are counted."""
+
+
+def tensors_in(batch: Any) -> int:
+    """The tensors of `batch`, each once; UNKNOWN where it has too many nodes to look at."""
+    try:
+        return len({id(leaf) for leaf in leaves(batch) if issubclass(type(leaf), Tensor)})
+    except ValueError:
+        return UNKNOWN
 
 
 class Epoch:

@@ -83,7 +83,9 @@ def run(
     if replay and mode != "log":
         raise typer.BadParameter("--replay compares a logged run: leave out --mode")
     if batches is not None and mode != "alternate":
-        raise typer.BadParameter("--batches ends alternating: pass --mode alternate, or omit it")
+        raise typer.BadParameter(
+            "--batches limits an alternating run: pass --mode alternate, or omit it"
+        )
     first: Mode = "alternate" if mode == "alternate" else "log"
     with errors_printed():
         check(Settings("", first, batches))

@@ -16,7 +16,7 @@ from loadeval.launch.inject.loadeval_inject import failed
 from loadeval.launch.iterators import Inner, inner_of, keeps_type, serve_by
 from loadeval.runlog.processes import LoaderRecord
 from loadeval.runtime.adapter import Begun
-from loadeval.runtime.loop import MeasuredEpoch
+from loadeval.runtime.epoch_iterators import MeasuredEpoch
 from loadeval.runtime.registry import adapter_for
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from loadeval.launch.session import Session
     from loadeval.runlog.model import Mode
-    from loadeval.runtime.recorder import OpenEpoch
+    from loadeval.runtime.open_epoch import OpenEpoch
 
     Iter = Callable[[Any], Iterator[Any]]
 

@@ -20,8 +20,9 @@ from loadeval.runtime.alternate import AlternatingEpoch, Alternation
 from loadeval.runtime.annotate import annotation_for
 from loadeval.runtime.copies import REGIONS
 from loadeval.runtime.counting import Counter
+from loadeval.runtime.epoch_iterators import SharedEpoch, is_shared
 from loadeval.runtime.guard import AskingTheLoader
-from loadeval.runtime.loop import SharedEpoch, WholeEpoch, is_shared, served
+from loadeval.runtime.loop import WholeEpoch, served
 from loadeval.runtime.metrics_thread import NO_PROBES
 from loadeval.runtime.recorder import new_recorder
 from loadeval.runtime.registry import adapter_for

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
     from loadeval.runtime.adapter import Adapter
     from loadeval.runtime.guard import Guard
-    from loadeval.runtime.recorder import OpenEpoch
+    from loadeval.runtime.open_epoch import OpenEpoch
 
     Make = Callable[[], Any]
     Parts = list[tuple[Any, Make]]

@@ -141,7 +141,7 @@ def test_too_few_pairs_of_epochs_are_told(pairs: int, more: int) -> None:
         f"Measure {more} more epochs at least: they are so short that each is a block."
     )
     assert headline(found).endswith(
-        f"more pairs than {pairs} of epochs so short that each is a block"
+        f"too few pairs ({pairs}) of epochs so short that each is a block"
     )
 
 

@@ -278,5 +278,6 @@ PROGRAMS = (
         "ShuffleBuffer",
         faulty=lambda _: train(ShuffleBuffer(Thumbnails(1000), 1000), batch_size=40, epochs=5),
         healthy=lambda _: train(ShuffleBuffer(Thumbnails(1000), 4), batch_size=40, epochs=5),
+        cpus=3,
     ),
 )

@@ -72,7 +72,8 @@ class Program:
     `cause` is what is wrong, and `named` a text that an answer must contain, maybe "". In `healthy`
     loading does not limit training. `fixed` follows the advice literally, where that is something
     else; it is faster than `faulty`. Each makes its files in a folder of its own. `costs_time` is
-    false for a fault that costs something else.
+    false for a fault that costs something else. `healthy` needs so many `cpus`: one for each worker
+    that computes, and one for training.
     """
 
     name: str
@@ -82,6 +83,7 @@ class Program:
     healthy: Callable[[Path], Training]
     fixed: Callable[[Path], Training] | None = None
     costs_time: bool = True
+    cpus: int = 1
 
 
 def least_ms(work: Callable[[], Any]) -> float:

@@ -306,6 +306,7 @@ PROGRAMS = (
         "read_archive",
         faulty=lambda _: locked(Shared()),
         healthy=lambda _: locked(nullcontext),
+        cpus=4,
     ),
     Program(
         "a lock of a file",
@@ -313,6 +314,7 @@ PROGRAMS = (
         "flock",
         faulty=lambda folder: locked(Flock(folder / "lock")),
         healthy=lambda _: locked(nullcontext),
+        cpus=4,
     ),
     Program(
         "one writer of a database",

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(300)]
 
-ATTEMPTS, ENOUGH_CPUS = 3, 4
+ATTEMPTS = 3
 FIRST_OF_ITS_CAUSE = {
     program.cause: program for program in reversed(PROGRAMS) if program.costs_time
 }
@@ -61,15 +61,14 @@ def test_the_fault_is_found_first(program: Program, tmp_path: Path) -> None:
 
 @EACH
 def test_nothing_is_found_in_the_twin(program: Program, tmp_path: Path) -> None:
-    """It would be told to change what is well.
-
-    With fewer CPUs than its workers and training have work for, that CPUs are short is true.
-    """
+    """It would be told to change what is well."""
+    if len(os.sched_getaffinity(0)) < program.cpus:
+        pytest.skip(
+            f"with fewer than {program.cpus} CPUs it is not healthy: they are what it lacks"
+        )
     said = []
     for attempt in range(ATTEMPTS):
         findings = measured(program.healthy, tmp_path / str(attempt))
-        if len(os.sched_getaffinity(0)) < ENOUGH_CPUS:
-            findings = tuple(one for one in findings if one.rule is not Rule.OVERSUBSCRIPTION)
         if is_nothing_found(findings):
             return
         said.append(findings)

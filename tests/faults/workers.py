@@ -247,6 +247,7 @@ PROGRAMS = (
         "num_workers",
         faulty=lambda _: train(Augmented(1.6), batch_size=1, workers=1),
         healthy=lambda _: train(Augmented(1.6), batch_size=1, workers=3),
+        cpus=4,
     ),
     Program(
         "one persistent worker for a stream of six shards",
@@ -258,6 +259,7 @@ PROGRAMS = (
         healthy=lambda _: train(
             AugmentedStream(1.6, shards=6), batch_size=1, workers=3, persistent_workers=True
         ),
+        cpus=4,
     ),
     Program(
         "fewer shards than workers",
@@ -265,6 +267,7 @@ PROGRAMS = (
         "shard",
         faulty=lambda _: train(AugmentedStream(1.6, shards=1), batch_size=1, workers=3),
         healthy=lambda _: train(AugmentedStream(1.6, shards=3), batch_size=1, workers=3),
+        cpus=4,
     ),
     Program(
         "four threads in each worker",

@@ -28,7 +28,11 @@ class Part:
 ESTIMATE = Claim(
     "estimate", "The speed-up is that of plain loops, whose step is asynchronous", "5%"
 )
-ESTIMATE_COVERS = Claim("estimate's interval", "Its 95% CI covers that of plain loops", "2%")
+ESTIMATE_COVERS = Claim(
+    "estimate's interval",
+    "Its 95% CI covers that of plain loops: in 20 cases together, each is asked at 99.75%",
+    "",
+)
 IDLE = Claim(
     "GPU idle while waiting",
     "Of k ms of queued kernels and a wait of w ms, the GPU is idle for max(0, w - k)",

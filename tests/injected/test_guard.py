@@ -19,14 +19,16 @@ from torch.utils.data import DataLoader
 import loadeval.runtime
 from loadeval import IterableAdapter, LoaderEvaluator, LoadevalWarning, read_run
 from loadeval.in_place import evaluate_in_place
-from loadeval.runtime import loop, measurement, replay
+from loadeval.runtime import epoch_iterators, measurement, replay
 from loadeval.runtime.adapter import Begun
 from loadeval.runtime.copies import clone_leaf
 from loadeval.runtime.cuda import GpuIdleTimer
+from loadeval.runtime.epoch_iterators import SharedEpoch
 from loadeval.runtime.guard import UNGUARDED, AskingTheLoader, Guard
-from loadeval.runtime.loop import SharedEpoch, _Serving
+from loadeval.runtime.loop import _Serving
 from loadeval.runtime.measurement import Measurement
-from loadeval.runtime.recorder import OpenEpoch, Recorder
+from loadeval.runtime.open_epoch import OpenEpoch
+from loadeval.runtime.recorder import Recorder
 from loadeval.runtime.replay import replayed
 from loadeval.runtime.threads import BackgroundThreads, within
 from loadeval.testing import FakeClock
@@ -500,5 +502,5 @@ def test_a_signal_while_batches_are_prefetched_loses_none(
 
 def test_an_epoch_that_nobody_asks_for_may_be_shared(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one that C code begins on a thread of its own."""
-    monkeypatch.setattr(loop, "caller", lambda: (None, 0))
-    assert loop.is_shared()
+    monkeypatch.setattr(epoch_iterators, "caller", lambda: (None, 0))
+    assert epoch_iterators.is_shared()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from loadeval.runtime.loop import MeasuredEpoch
+    from loadeval.runtime.epoch_iterators import MeasuredEpoch
 
 IN_TIME_S = 30
 LENGTH = 60

@@ -27,7 +27,7 @@ import loadeval
 from loadeval import LoaderEvaluator, UsageError, evaluate_in_place, read_run
 from loadeval.launch import hook
 from loadeval.runlog.processes import processes_in
-from loadeval.runtime.loop import MeasuredEpoch
+from loadeval.runtime.epoch_iterators import MeasuredEpoch
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

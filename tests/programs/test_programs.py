@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from loadeval.analysis.headroom import headroom
-from loadeval.analysis.intervals import FEWEST_PAIRS
 from loadeval.launch.folder import is_dataset
 from tests.launch.conftest import environment, launched
 
@@ -108,19 +107,12 @@ def test_the_program_prints_the_same_and_is_measured(name: str, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_alternating_prints_the_same_and_compares(name: str, tmp_path: Path) -> None:
-    """Without workers: losses and parameters to the bit, each batch once, in pairs with a CI.
-
-    How wide that is, and so whether there is a verdict, depends on what else the machine does.
-    """
+def test_alternating_prints_the_same_and_gives_a_verdict(name: str, tmp_path: Path) -> None:
+    """Without workers: losses and parameters to the bit, each batch once."""
     expected = plain(name, 0)
     done = launched(tmp_path, command(name, 0), "--mode", "alternate", timeout_s=LONGEST_S)
     assert done.out == expected
     check_loaders(done, PROGRAMS[name])
     run = done.run(done.main.log)
     assert set(run.steps.arm.tolist()) == {0, 1}
-    found = headroom(run)
-    assert found.pairs is not None
-    assert found.pairs >= FEWEST_PAIRS
-    assert found.speedup is not None
-    assert found.speedup.low is not None
+    assert headroom(run).verdict.objection is None

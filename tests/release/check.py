@@ -33,13 +33,13 @@ class Loader:
 
     def __iter__(self):
         for _ in range(200):
-            time.sleep(0.003)
+            time.sleep(0.03)
             yield [0.0]
 
 with LoaderEvaluator(Loader(), mode="alternate", log_file=sys.argv[1]) as loader:
     for _ in loader:
         time.sleep(0.001)
-    assert loader.headroom().speedup.value > 1
+    assert loader.headroom().speedup.value > 2
 """
 TYPED = """
 from pathlib import Path

@@ -11,8 +11,9 @@ from torch.utils.data import DataLoader, Dataset, IterableDataset
 
 from loadeval import LoaderEvaluator, evaluate_in_place, read_run
 from loadeval.runlog.columns import UNKNOWN
-from loadeval.runtime.loop import CHUNK, MeasuredEpoch, Span, served
-from loadeval.runtime.recorder import OpenEpoch
+from loadeval.runtime.epoch_iterators import MeasuredEpoch
+from loadeval.runtime.loop import CHUNK, Span, served
+from loadeval.runtime.open_epoch import OpenEpoch
 from loadeval.testing import FakeClock, ScriptedLoader
 
 if TYPE_CHECKING:

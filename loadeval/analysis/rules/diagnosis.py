@@ -14,13 +14,13 @@ from loadeval.analysis.rules.finding import Advice, Caveat, Check, Diagnosis, Fi
 from loadeval.analysis.rules.fixes import FIXES
 from loadeval.analysis.rules.gains import with_gains
 from loadeval.analysis.rules.inside import LEAST_GAIN
-from loadeval.analysis.rules.workers import no_cpu_left
+from loadeval.analysis.rules.workers import in_trainers_words, no_cpu_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from loadeval.analysis.rules.case import Answer
-    from loadeval.runlog.model import LoaderInfo, Run
+    from loadeval.runlog.model import Run
 
 RULES: dict[Rule, Callable[[Case], Answer]] = {
     Rule.CAPACITY: throughput.capacity,
@@ -81,13 +81,6 @@ GENERAL = {Rule.SLOW_TRANSFORM, Rule.SLOW_FETCH, Rule.SLOW_COLLATE, Rule.CAPACIT
 """What nearly all of loading goes into, whatever makes it slow."""
 MOST_OF_THE_WAITING = 0.5
 SETTINGS = {Rule.SHALLOW_QUEUE}
-SETTINGS_OF = {
-    "transformers": {
-        name: f"dataloader_{name}"
-        for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
-    }
-}
-"""By the package whose trainer made the loader, what its arguments for settings are called."""
 NEARLY = 0.8
 SEVERITIES = ("high", "moderate", "low")
 
@@ -109,20 +102,8 @@ def diagnosis_of(case: Case) -> Diagnosis:
     answers = [(rule, ask(case)) for rule, ask in RULES.items()]
     found = [_as_sure(case, answer) for _, answer in answers if isinstance(answer, Finding)]
     findings = sorted(_without_overlap(case, found), key=_rank)
-    told = [_in_names_of(case.loader, with_gains(case, one)) for one in findings]
-    return Diagnosis(tuple(told), tuple(_checked(*answer) for answer in answers))
-
-
-def _in_names_of(loader: LoaderInfo, finding: Finding) -> Finding:
-    """The finding with settings called as the arguments of the trainer that made the loader."""
-    names = SETTINGS_OF.get(loader.made_by or "", {})
-    changes = tuple(
-        replace(one, values={**one.values, "setting": names[setting]})
-        if isinstance(setting := one.values.get("setting"), str) and setting in names
-        else one
-        for one in finding.changes
-    )
-    return replace(finding, changes=changes)
+    advised = [in_trainers_words(case.loader, with_gains(case, one)) for one in findings]
+    return Diagnosis(tuple(advised), tuple(_checked(*answer) for answer in answers))
 
 
 def _as_sure(case: Case, finding: Finding) -> Finding:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from loadeval.analysis.remark import Remark
@@ -12,7 +13,7 @@ if TYPE_CHECKING:
     from loadeval.analysis.headroom import Headroom
     from loadeval.analysis.remark import Value
     from loadeval.analysis.rules.case import Case
-    from loadeval.analysis.rules.finding import Confidence
+    from loadeval.analysis.rules.finding import Confidence, Finding
     from loadeval.runlog.model import LoaderInfo
 
 BUSY = 0.9
@@ -46,8 +47,13 @@ PREFETCH_SETTINGS = {
     "nvidia": "prefetch_queue_depth",
     "spdl": "buffer_size",
 }
-
-
+TRAINERS_SETTINGS = {
+    "transformers": {
+        name: f"dataloader_{name}"
+        for name in ("num_workers", "prefetch_factor", "pin_memory", "persistent_workers")
+    }
+}
+"""By the package whose trainer made the loader, what its arguments for settings are called."""
 PERSISTENT: dict[str, Value] = {"setting": "persistent_workers", "present": False, "proposed": True}
 KEEP_WORKERS = Remark(Advice.KEEP_WORKERS, PERSISTENT)
 """Beside advice on first workers, which start in each epoch otherwise."""
@@ -208,3 +214,15 @@ def _package(loader: LoaderInfo) -> str:
     package = loader.backend.split(".", maxsplit=1)[0]
     is_like_torchs = loader.adapter.startswith("loadeval_adapters.pytorch.")
     return "torch" if is_like_torchs and package not in WORKERS_SETTINGS else package
+
+
+def in_trainers_words(loader: LoaderInfo, finding: Finding) -> Finding:
+    """The finding with settings called as the arguments of the trainer that made the loader."""
+    names = TRAINERS_SETTINGS.get(loader.made_by or "", {})
+    changes = tuple(
+        replace(one, values={**one.values, "setting": names[setting]})
+        if isinstance(setting := one.values.get("setting"), str) and setting in names
+        else one
+        for one in finding.changes
+    )
+    return replace(finding, changes=changes)

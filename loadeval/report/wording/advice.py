@@ -25,7 +25,7 @@ ADVICE: dict[Enum, str] = {
     ),
     Advice.NO_MORE_WORKERS: "More workers will not help.",
     Advice.NO_WORKERS_HELP: (
-        "Workers will not help: starting them and passing batches to training takes what they gain."
+        "Workers will not help: starting them and passing batches to training costs what they gain."
     ),
     Advice.TRY_WORKERS: (
         "Raise {setting} from {present} to {proposed} only if measuring shows that it helps, as "

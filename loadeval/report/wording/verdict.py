@@ -172,7 +172,7 @@ OBJECTIONS: dict[Enum, str] = {
         "least {fewest}"
     ),
     Objection.TOO_FEW_EPOCHS: (
-        "{unknown}: it takes more pairs than {pairs} of epochs so short that each is a block"
+        "{unknown}: too few pairs ({pairs}) of epochs so short that each is a block"
     ),
     Objection.WORKERS_BUSY: (
         "the loader's workers were busy in the ideal blocks ({workers_busy:.0%} of a CPU), so "
